@@ -1,0 +1,144 @@
+"""The kinds of failure below the gateway, and what a caller does about each.
+
+Not an HTTP table: gateway/problems.py alone turns a code into a status.
+Every error says whether trying again can help (`retryable`) and whether anything may have been stored
+(`no_side_effects`), because a producer needs both to act rightly.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EngineError(Exception):
+    """Root of all failures of the log. `code` is stable and public; `detail` is a sentence for a person."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+    no_side_effects: ClassVar[bool] = True
+
+    def __init__(self, detail: str, *, hint: str = "", **members: object) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint
+        self.members = members
+
+    def __str__(self) -> str:
+        return f"{self.detail} ({self.hint})" if self.hint else self.detail
+
+
+class Invalid(EngineError):
+    """The request cannot be right at any time. Fix it; do not retry."""
+
+    code = "invalid_body"
+
+
+class InvalidConfig(Invalid):
+    """A setting is unknown, out of bounds or at odds with another. Fix it."""
+
+    code = "invalid_config"
+
+
+class InvalidTopicName(Invalid):
+    """The name breaks the naming rule. Choose another."""
+
+    code = "invalid_topic_name"
+
+
+class InvalidBatch(Invalid):
+    """A record batch breaks the format: wrong magic, lying lengths or counts. Fix the producer."""
+
+    code = "invalid_batch"
+
+
+class CorruptBatch(Invalid):
+    """A record batch that a client sent fails its checksum. Send it again from the source."""
+
+    code = "corrupt_batch"
+    retryable = True
+
+
+class BatchTooLarge(Invalid):
+    """One batch is over `batch_bytes_max`. Send fewer records at once."""
+
+    code = "batch_too_large"
+
+
+class RecordTooLarge(Invalid):
+    """One record is over `record_bytes_max`. Split it or raise the topic's setting."""
+
+    code = "record_too_large"
+
+
+class UnknownTopic(EngineError):
+    """No topic of that name. Create it first."""
+
+    code = "unknown_topic"
+
+
+class UnknownPartition(EngineError):
+    """The topic has no partition of that number."""
+
+    code = "unknown_partition"
+
+
+class TopicExists(EngineError):
+    """The topic exists with other partitions or settings."""
+
+    code = "topic_exists"
+
+
+class OffsetBelowLogStart(EngineError):
+    """What was asked for has been deleted. Go on from log_start or give up."""
+
+    code = "offset_below_log_start"
+
+
+class OffsetAboveHighWatermark(EngineError):
+    """The position lies beyond what is committed. Ask at or below the high watermark."""
+
+    code = "offset_above_high_watermark"
+
+
+class Corrupt(EngineError):
+    """Stored bytes fail their checksum. Retrying does not help; restore from a replica or from the store."""
+
+    code = "storage_failed"
+
+
+class StorageFailed(EngineError):
+    """The disk refused an operation. The partition is offline until the process restarts.
+
+    Whether the bytes of a failed append reached the disk is not known.
+    """
+
+    code = "storage_failed"
+    no_side_effects = False
+
+
+class StorageFull(EngineError):
+    """No space is left. Nothing was stored; retry once space is free."""
+
+    code = "storage_full"
+    retryable = True
+
+
+class Draining(EngineError):
+    """The node is stopping. Go to another node, or retry after it is back."""
+
+    code = "draining"
+    retryable = True
+
+
+class AckTimeout(EngineError):
+    """The records are in the log, but the position waited for did not pass them in time. They may be committed."""
+
+    code = "ack_timeout"
+    retryable = True
+    no_side_effects = False
+
+
+class StartRefused(EngineError):
+    """The node cannot start: the text says what is wrong, the hint how to mend it."""
+
+    code = "start_refused"

@@ -1,0 +1,90 @@
+"""Every file name and every object key, and nothing else. Pure: it touches no disk and no store.
+
+Layout of a data directory:
+
+    <data>/lock                        held while a node runs
+    <data>/meta                        cluster id, node id, format version
+    <data>/running                     present from start to clean stop; holds the boot id
+    <data>/recovery-points             per partition: everything below is fsynced
+    <data>/topics/<topic>/<topic id>/topic.json
+    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex
+    <data>/tier-cache/                 copies of tiered segments, safe to delete
+
+The topic id is part of the path, so a topic recreated under an old name never meets the old one's files (KIP-516).
+"""
+
+from __future__ import annotations
+
+import re
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+AUX = ".aux"
+
+LOCK = "lock"
+META = "meta"
+RUNNING = "running"
+RECOVERY_POINTS = "recovery-points"
+TOPICS = "topics"
+TOPIC_FILE = "topic.json"
+DELETED_SUFFIX = ".deleted"
+TIER_CACHE = "tier-cache"
+EMBEDDED_STORE = "store"
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_SEGMENT_LOG = re.compile(r"(\d{20})\.log")
+
+
+def is_topic_name(name: str) -> bool:
+    """A name that is safe in a path, a key and a URL. A leading `__` is reserved for the log itself."""
+    return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..") and not name.startswith("__")
+
+
+def digits(offset: int) -> str:
+    """Twenty digits, so that names sort as numbers do."""
+    assert 0 <= offset < 10**20
+    return f"{offset:020d}"
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    return digits(base_offset) + suffix
+
+
+def base_offset_of(name: str) -> int | None:
+    """The base offset that a `.log` file name carries; None for any other file."""
+    match = _SEGMENT_LOG.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def topics_dir(data_dir: str) -> str:
+    return f"{data_dir}/{TOPICS}"
+
+
+def topic_dir(data_dir: str, topic: str, topic_id: str) -> str:
+    return f"{data_dir}/{TOPICS}/{topic}/{topic_id}"
+
+
+def partition_dir(data_dir: str, topic: str, topic_id: str, partition: int) -> str:
+    return f"{topic_dir(data_dir, topic, topic_id)}/{partition}"
+
+
+def store_topic_prefix(cluster_id: str, topic: str, topic_id: str) -> str:
+    return f"{cluster_id}/{topic}/{topic_id}/"
+
+
+def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition: int) -> str:
+    return f"{store_topic_prefix(cluster_id, topic, topic_id)}{partition}/"
+
+
+def store_segment_key(prefix: str, base_offset: int, leader_epoch: int, uuid_hex: str, suffix: str = LOG) -> str:
+    """A name that is never used twice, so that readers and caches need no invalidation."""
+    return f"{prefix}{digits(base_offset)}-{leader_epoch}-{uuid_hex}{suffix}"
+
+
+def store_manifest_prefix(prefix: str) -> str:
+    return f"{prefix}manifest/"
+
+
+def store_manifest_key(prefix: str, generation: int) -> str:
+    return f"{store_manifest_prefix(prefix)}{digits(generation)}.json"

@@ -1,0 +1,1 @@
+"""Leaders, followers and what an acknowledgement waits for. Uses engine, never gateway."""
