@@ -83,6 +83,16 @@ def operations(contract: dict[str, Any]) -> Iterator[Operation]:
                 yield Operation(method.upper(), path, merged, spec.get("x-penstock-status") == "planned")
 
 
+def resolve(contract: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    """The value itself, or what its `$ref` points at."""
+    while "$ref" in value:
+        target: Any = contract
+        for part in value["$ref"].removeprefix("#/").split("/"):
+            target = target[part]
+        value = target
+    return value
+
+
 @cache
 def load_examples() -> tuple[Example, ...]:
     files = sorted(_package().joinpath("examples").iterdir(), key=lambda file: file.name)

@@ -8,7 +8,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from engine.settings import TopicSettings, rules
-from openapi import Operation, contract_json, load_contract, operations
+from openapi import Operation, contract_json, load_contract, operations, resolve
 
 CONTRACT = load_contract()
 OPERATIONS = list(operations(CONTRACT))
@@ -119,12 +119,7 @@ def test_topic_config_is_that_of_the_engine() -> None:
 
 
 def _resolve(value: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in value:
-        reference = value["$ref"]
-        value = CONTRACT
-        for part in reference.removeprefix("#/").split("/"):
-            value = value[part]
-    return value
+    return resolve(CONTRACT, value)
 
 
 def _objects_within(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
