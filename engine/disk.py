@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
-class WouldBlock(Exception):  # noqa: N818 - a state of the page cache, not an error
+class WouldBlock(Exception):
     """The bytes are not in memory; read them from a thread."""
 
 

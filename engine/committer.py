@@ -1,0 +1,175 @@
+"""Group commit: gathers what the partitions of a shard want to write and hands it to the writer, group by group.
+
+Lives on the event loop and never waits for a disk. While one group is being written, the next one gathers.
+When is a group synced? A partition's bytes are synced with the group if (1) an append in it asks for it,
+(2) somebody waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest unsynced byte is
+`flush_ms` old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.clock import Clock
+from engine.partition import Append, Partition
+from engine.segment import Segment
+from engine.writer import Group, PartitionWork
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A partition's share of the group that is being written."""
+
+    partition: Partition
+    work: PartitionWork
+    taken: list[Append]
+    is_applied: bool = False
+
+
+class Writer(Protocol):
+    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None: ...
+
+
+class Committer:
+    """Takes appends for many partitions; at most one group is under way."""
+
+    def __init__(self, writer: Writer, clock: Clock, when_sealed: Callable[[Partition, list[Segment]], None]) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._when_sealed = when_sealed
+        self._loop = asyncio.get_running_loop()
+        self._due: dict[Partition, bool] = {}  # to be looked at in the next group; True: sync whatever there is
+        self._under_way: list[_UnderWay] = []
+        self._is_scheduled = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.queued_bytes = 0
+        self.groups = 0
+
+    def __repr__(self) -> str:
+        return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
+
+    def append(self, partition: Partition, batch: bytearray, *, wants_sync: bool) -> asyncio.Future[int]:
+        """Queue one batch. The future is done with its base offset once it is written to the page cache."""
+        if partition.offline is not None:
+            raise partition.offline
+        future: asyncio.Future[int] = self._loop.create_future()
+        partition.queue.append(Append(batch, future, wants_sync))
+        self.queued_bytes += len(batch)
+        self.look_at(partition)
+        return future
+
+    def roll(self, partition: Partition) -> asyncio.Future[int]:
+        """Seal the active segment; done with sealed_end once the new one is there and the old one is durable."""
+        if partition.offline is not None:
+            raise partition.offline
+        future = partition.request_roll()
+        self.look_at(partition, sync=True)
+        return future
+
+    def look_at(self, partition: Partition, *, sync: bool = False) -> None:
+        """Include a partition in the next group."""
+        self._due[partition] = sync or self._due.get(partition, False)
+        self._schedule()
+
+    async def drained(self) -> None:
+        """Wait until nothing is queued or under way."""
+        while self._due or self._under_way:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is deleted: no group will touch it again."""
+        self._due.pop(partition, None)
+
+    def _schedule(self) -> None:
+        """Start at the end of this turn of the loop, so that all requests that arrived together share a group."""
+        if not self._is_scheduled and not self._under_way:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start_group)
+
+    def _start_group(self) -> None:
+        self._is_scheduled = False
+        due, self._due = self._due, {}
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        for partition, sync in due.items():
+            if partition.offline is None:
+                work, taken = partition.take_work(sync=sync or _needs_sync(partition, now), now_ms=now_ms)
+                self._under_way.append(_UnderWay(partition, work, taken))
+                if partition.has_work:
+                    self._due[partition] = False
+        if not self._under_way:
+            self._finished()
+            return
+        self.groups += 1
+        group = Group([share.work for share in self._under_way])
+        if self._has_impatient():
+            group.when_written = self._in_loop(self._written)
+        self._writer.submit(group, self._in_loop(self._done))
+
+    def _in_loop(self, callback: Callable[[], None]) -> Callable[[Group], None]:
+        """The writer calls from its own thread."""
+
+        def call(_: Group) -> None:
+            self._loop.call_soon_threadsafe(callback)
+
+        return call
+
+    def _has_impatient(self) -> bool:
+        """An append that does not need the sync must not wait for it: worth a wake-up of its own."""
+        return any(share.work.sync and not all(a.wants_sync for a in share.taken) for share in self._under_way)
+
+    def _written(self) -> None:
+        now = self._clock.monotonic()
+        for share in self._under_way:
+            if not share.is_applied:
+                share.is_applied = True
+                self.queued_bytes -= sum(len(append.batch) for append in share.taken)
+                sealed = share.partition.written(share.work, share.taken, now)
+                if sealed:
+                    self._when_sealed(share.partition, sealed)
+
+    def _done(self) -> None:
+        self._written()
+        under_way, self._under_way = self._under_way, []
+        for share in under_way:
+            share.partition.synced(share.work)
+            self._arm_flush(share.partition)
+        self._finished()
+
+    def _finished(self) -> None:
+        if self._due:
+            self._schedule()
+        else:
+            self._idle.set()
+
+    def _arm_flush(self, partition: Partition) -> None:
+        """Bytes that nobody waits for are synced by a timer."""
+        if partition.unsynced_since is not None and partition.offline is None and partition not in self._due:
+            if _waits_for_sync(partition):
+                self._due[partition] = True
+            else:
+                age = self._clock.monotonic() - partition.unsynced_since
+                delay = max(0.0, partition.settings.flush_ms / 1000 - age)
+                self._loop.call_later(delay, self._flush_if_due, partition)
+
+    def _flush_if_due(self, partition: Partition) -> None:
+        if partition.unsynced_since is not None and partition.offline is None:
+            self.look_at(partition)
+
+
+def _needs_sync(partition: Partition, now: float) -> bool:
+    """The three reasons of the file's head."""
+    since = partition.unsynced_since
+    return (
+        any(append.wants_sync for append in partition.queue)
+        or _waits_for_sync(partition)
+        or (since is not None and now - since >= partition.settings.flush_ms / 1000)
+    )
+
+
+def _waits_for_sync(partition: Partition) -> bool:
+    return partition.settings.durability == "group" and partition.is_waited_for

@@ -1,0 +1,157 @@
+"""A node's data directory as a whole: who owns it, how the last run ended, and how far each partition was fsynced.
+
+Does not know topics or segments. Files: engine/paths.py; formats: engine/FORMAT.md.
+Invariants: one process at a time (a lock on `lock`); a directory belongs to one cluster and node for ever (`meta`);
+`running` is there from before the first write until after the last fsync of a clean stop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from engine import paths
+from engine.disk import Disk, read_file, write_atomically
+from engine.errors import StartRefused
+
+FORMAT_VERSION = 1
+_POINTS_HEADER = "penstock recovery-points 1"
+
+
+class Checkpoint(NamedTuple):
+    """What is known to be durable of a partition when it is opened."""
+
+    recovery_point: int = 0
+    log_start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this directory belongs to."""
+
+    cluster_id: str
+    node_id: int
+
+
+class DataDirectory:
+    """An opened and locked data directory."""
+
+    def __init__(self, disk: Disk, path: str, lock_handle: int, identity: Identity, *, was_clean: bool) -> None:
+        self.disk = disk
+        self.path = path
+        self.identity = identity
+        self.was_clean = was_clean
+        self._lock_handle = lock_handle
+        self._saved: dict[str, Checkpoint] | None = None
+
+    def __repr__(self) -> str:
+        return f"DataDirectory({self.path}, {self.identity}, was_clean={self.was_clean})"
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def load_checkpoints(self) -> dict[str, Checkpoint]:
+        """Per partition, by `<topic id>/<partition>`. A file in doubt is no evidence: then everything is scanned."""
+        data = read_file(self.disk, self.file(paths.RECOVERY_POINTS))
+        lines = (data or b"").decode("utf-8", "replace").splitlines()
+        if len(lines) < 2 or lines[0] != _POINTS_HEADER or lines[1] != str(len(lines) - 2):
+            return {}
+        try:
+            rows = [line.split(" ") for line in lines[2:]]
+            return {name: Checkpoint(int(point), int(start)) for name, point, start in rows}
+        except ValueError:
+            return {}
+
+    def save_checkpoints(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        """Write the points durably; called only with positions that are fsynced already."""
+        if self._saved == checkpoints:
+            return
+        rows = [f"{name} {c.recovery_point} {c.log_start}" for name, c in sorted(checkpoints.items())]
+        text = "\n".join([_POINTS_HEADER, str(len(rows)), *rows]) + "\n"
+        write_atomically(self.disk, self.file(paths.RECOVERY_POINTS), text.encode())
+        self._saved = dict(checkpoints)
+
+    def close_clean(self) -> None:
+        """Everything is durable: the next start may believe the files."""
+        self.disk.unlink(self.file(paths.RUNNING))
+        self.disk.fsync_dir(self.path)
+        self.release()
+
+    def release(self) -> None:
+        """Give up the lock without a word on how clean the directory is."""
+        self.disk.close(self._lock_handle)
+
+
+def open_data_directory(
+    disk: Disk, path: str, *, node_id: int, cluster_id: str | None, boot_id: str, new_id: Callable[[], str]
+) -> DataDirectory:
+    """Lock and identify a data directory, making it if it is new.
+
+    Raises StartRefused when another process holds it, it belongs to another cluster or node, or a newer version of
+    the format is in it.
+    """
+    try:
+        disk.mkdir(path)
+        lock_handle = disk.lock(os.path.join(path, paths.LOCK))
+    except BlockingIOError:
+        raise StartRefused(
+            f"the data directory {path} is in use by another process", hint="stop it, or give --data-dir another path"
+        ) from None
+    except OSError as error:
+        raise StartRefused(
+            f"the data directory {path} cannot be used: {error.strerror}", hint="check the path and its owner"
+        ) from None
+    try:
+        identity = _identify(disk, path, node_id, cluster_id, new_id)
+        running = os.path.join(path, paths.RUNNING)
+        was_clean = disk.stat(running) is None
+        write_atomically(disk, running, orjson.dumps({"boot_id": boot_id}))
+    except BaseException:
+        disk.close(lock_handle)
+        raise
+    return DataDirectory(disk, path, lock_handle, identity, was_clean=was_clean)
+
+
+def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_id: Callable[[], str]) -> Identity:
+    file = os.path.join(path, paths.META)
+    data = read_file(disk, file)
+    if data is None:
+        strangers = [name for name in disk.listdir(path) if name != paths.LOCK]
+        if strangers:
+            raise StartRefused(
+                f"{path} holds other files ({strangers[0]}) and no penstock data", hint="give --data-dir an empty path"
+            )
+        identity = Identity(cluster_id or new_id(), node_id)
+        fields = {"format": FORMAT_VERSION, "cluster_id": identity.cluster_id, "node_id": node_id}
+        write_atomically(disk, file, orjson.dumps(fields, option=orjson.OPT_INDENT_2))
+        return identity
+    meta: Any = _parsed(file, data)
+    if meta["format"] > FORMAT_VERSION:
+        raise StartRefused(
+            f"{path} has data format {meta['format']}, this version knows {FORMAT_VERSION}",
+            hint="use the newer version of penstock",
+        )
+    if cluster_id not in (None, meta["cluster_id"]):
+        raise StartRefused(
+            f"{path} belongs to cluster {meta['cluster_id']}, not {cluster_id}",
+            hint="give --data-dir another path or the right --cluster-id",
+        )
+    if meta["node_id"] != node_id:
+        raise StartRefused(
+            f"{path} belongs to node {meta['node_id']}, not {node_id}", hint=f"start with --node-id {meta['node_id']}"
+        )
+    return Identity(meta["cluster_id"], node_id)
+
+
+def _parsed(file: str, data: bytes) -> dict[str, Any]:
+    try:
+        meta: dict[str, Any] = orjson.loads(data)
+        if isinstance(meta["format"], int) and isinstance(meta["cluster_id"], str) and isinstance(meta["node_id"], int):
+            return meta
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        pass
+    raise StartRefused(f"{file} is damaged", hint="restore it from a backup; it names the cluster and node")

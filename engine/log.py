@@ -1,0 +1,203 @@
+"""A partition's log as a sequence of segments: where a batch goes, where an offset lies, when to roll.
+
+Decides only. Writing is engine/writer.py's work, reading engine/reader.py's; this file plans for both and takes note of
+what was done. It knows nothing of acknowledgements or of who may read.
+Invariants: segments are contiguous (one's next_offset is the next one's base_offset); the last is the active one;
+log_start <= log_end; offsets are given out only while a plan is made, and one plan at a time is under way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from engine import batch as record_batch
+from engine.batch import Header
+from engine.disk import Disk
+from engine.segment import Segment
+from engine.settings import TopicSettings
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class BytePosition(NamedTuple):
+    """A place between two batches: the segment by its base offset, and a byte position in it."""
+
+    base_offset: int
+    position: int
+
+
+class ReadSpan(NamedTuple):
+    """Whole batches of one segment that hold the offset asked for, perhaps after some that lie before it."""
+
+    segment: Segment
+    start: int
+    end: int
+    next_offset: int
+
+
+@dataclass(slots=True)
+class Write:
+    """Write buffers one after another from a position of a segment's file."""
+
+    segment: Segment
+    position: int
+    now_ms: int
+    buffers: list[bytearray] = field(default_factory=list)
+    headers: list[Header] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Roll:
+    """Begin a new active segment; the file is made by the writer."""
+
+    segment: Segment
+
+
+class Log:
+    """The segments of one partition, oldest first, and the positions log_start and log_end."""
+
+    def __init__(
+        self, disk: Disk, directory: str, segments: list[Segment], *, log_start: int, leader_epoch: int
+    ) -> None:
+        assert segments, "a log has at least its active segment"
+        assert all(a.next_offset == b.base_offset for a, b in pairwise(segments))
+        self.disk = disk
+        self.directory = directory
+        self.segments = segments
+        self.log_start = log_start
+        self.leader_epoch = leader_epoch
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory}, {self.log_start}..{self.log_end}, {len(self.segments)} segments)"
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def log_end(self) -> int:
+        return self.active.next_offset
+
+    @property
+    def end_position(self) -> BytePosition:
+        return BytePosition(self.active.base_offset, self.active.size_bytes)
+
+    @property
+    def local_log_start(self) -> int:
+        """The first offset on this disk; below it and at or above log_start the store has the records."""
+        return max(self.log_start, self.segments[0].base_offset)
+
+    @property
+    def sealed_end(self) -> int:
+        return self.active.base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def plan(self, batches: list[bytearray], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
+        """Give the batches their offsets, in order, and say what to write where.
+
+        Changes the batches' stamps and nothing else, so that a plan that fails can be forgotten.
+        """
+        steps: list[Write | Roll] = []
+        segment, position, next_offset = self.active, self.active.size_bytes, self.log_end
+        write = Write(segment, position, now_ms)
+        for data in batches:
+            if self._is_full(segment, position, next_offset, len(data), settings, now_ms):
+                segment, position = Segment(self.disk, self.directory, next_offset), 0
+                segment.created_ms = now_ms
+                steps += [write] if write.buffers else []
+                steps.append(Roll(segment))
+                write = Write(segment, position, now_ms)
+            record_batch.stamp(data, next_offset, self.leader_epoch)
+            header = record_batch.read_header(data)
+            write.buffers.append(data)
+            write.headers.append(header)
+            position += len(data)
+            next_offset = header.next_offset
+        steps += [write] if write.buffers else []
+        return steps
+
+    def _is_full(
+        self, segment: Segment, position: int, next_offset: int, incoming: int, settings: TopicSettings, now_ms: int
+    ) -> bool:
+        """Kafka's shouldRoll: by size, by the reach of relative offsets, by age. An empty segment is never full."""
+        if position == 0:
+            return False
+        is_too_old = segment.created_ms is not None and now_ms - segment.created_ms >= settings.segment_ms
+        return (
+            position + incoming > settings.segment_bytes
+            or next_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or is_too_old
+        )
+
+    def is_due_to_roll(self, settings: TopicSettings, now_ms: int) -> bool:
+        """Whether the active segment has data and has reached its age, so that slow topics are sealed too."""
+        return self._is_full(self.active, self.active.size_bytes, self.log_end, 0, settings, now_ms)
+
+    def plan_roll(self, now_ms: int) -> list[Write | Roll]:
+        """Seal what is there now. An empty active segment needs no sealing."""
+        if self.active.size_bytes == 0:
+            return []
+        segment = Segment(self.disk, self.directory, self.log_end)
+        segment.created_ms = now_ms
+        return [Roll(segment)]
+
+    def applied(self, steps: list[Write | Roll]) -> None:
+        """Take note that a plan has been carried out whole."""
+        for step in steps:
+            if isinstance(step, Roll):
+                assert step.segment.base_offset == self.log_end
+                self.segments.append(step.segment)
+                continue
+            assert step.segment is self.active
+            assert step.position == self.active.size_bytes
+            if self.active.created_ms is None:
+                self.active.created_ms = step.now_ms
+            for header in step.headers:
+                self.active.appended(header, step.now_ms)
+
+    def segment_of(self, offset: int) -> Segment:
+        """The local segment that holds an offset, or will hold it next."""
+        assert self.segments[0].base_offset <= offset <= self.log_end
+        return self.segments[bisect_right(self.segments, offset, key=_base_offset) - 1]
+
+    def locate(self, offset: int, max_bytes: int, limit: int, limit_position: BytePosition) -> ReadSpan | None:
+        """Where to read for an offset: whole batches up to about `max_bytes`, at least one; None at the limit.
+
+        `limit` is the first offset that may not be read (the high watermark) and `limit_position` its place. The span
+        ends at an indexed batch start, at the limit or at the end of the segment: in each case the offset that follows
+        is known without reading a header.
+        """
+        if offset >= limit:
+            return None
+        segment = self.segment_of(offset)
+        is_last = segment.base_offset == limit_position.base_offset
+        readable = limit_position.position if is_last else segment.size_bytes
+        readable_end = limit if is_last else segment.next_offset
+        index = segment.index
+        start = index.position_at_or_before(offset)
+        end = index.boundary_at_or_before(start + max_bytes)
+        if end <= start:
+            end = index.boundary_after(start) or readable
+        if end >= readable or start + max_bytes >= readable:
+            return ReadSpan(segment, start, readable, readable_end)
+        return ReadSpan(segment, start, end, index.offset_at(end))
+
+    def segment_for_time(self, timestamp: int) -> Segment | None:
+        """The first local segment with a record at or after a time."""
+        return next((s for s in self.segments if s.size_bytes and s.max_timestamp >= timestamp), None)
+
+    def drop_oldest(self, below: int) -> list[Segment]:
+        """Forget sealed segments that end at or below an offset; the caller removes their files."""
+        keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
+        dropped, self.segments = self.segments[:keep], self.segments[keep:]
+        return dropped
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

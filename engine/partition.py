@@ -1,0 +1,246 @@
+"""One partition on this node: its log, its named positions and who waits for them.
+
+Lives on one event loop. Does no disk I/O itself: the committer writes, the reader reads. It does not know who the
+other replicas are; replication/leader.py moves the high watermark.
+Invariant: log_start <= high_watermark <= log_end, durable_end <= log_end, and none of these but a truncation after
+divergence ever goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.batch import Header
+from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart
+from engine.log import BytePosition, Log, Roll, Write
+from engine.segment import Segment
+from engine.settings import TopicSettings
+from engine.waiters import PositionWaiters
+from engine.writer import PartitionWork
+
+
+@dataclass(slots=True)
+class Append:
+    """A batch on its way into the log. `base_offset` is known once the future is done."""
+
+    batch: bytearray
+    written: asyncio.Future[int]
+    wants_sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatistics:
+    log_start: int
+    local_log_start: int
+    log_end: int
+    durable_end: int
+    high_watermark: int
+    sealed_end: int
+    size_bytes: int
+    segments: int
+    leader_epoch: int
+    waiting: int
+
+
+class Partition:
+    """Takes batches in, keeps the positions, and wakes those who wait for them."""
+
+    def __init__(self, topic: str, number: int, log: Log, settings: TopicSettings) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = log
+        self.settings = settings
+        self.offline: EngineError | None = None
+        self.durable_end = log.log_end
+        self.queue: list[Append] = []
+        self.unsynced_since: float | None = None
+        self.when_positions_move: Callable[[], None] = _nothing
+        self.when_waited_for: Callable[[], None] = _nothing
+        self._roll_waiters: list[asyncio.Future[int]] = []
+        self._high_watermark = PositionWaiters(log.log_end)
+        self._high_watermark_at = log.end_position
+        self._boundaries: deque[tuple[int, BytePosition]] = deque()
+        self._unsynced: list[Segment] = []
+        self._directory_unsynced = False
+
+    def __repr__(self) -> str:
+        return f"Partition({self.name}, {self.statistics()})"
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+    @property
+    def log_end(self) -> int:
+        return self.log.log_end
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark.position
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Somebody waits for the high watermark: an acks=all produce or a long poll."""
+        return len(self._high_watermark) > 0
+
+    def statistics(self) -> PartitionStatistics:
+        return PartitionStatistics(
+            log_start=self.log.log_start,
+            local_log_start=self.log.local_log_start,
+            log_end=self.log_end,
+            durable_end=self.durable_end,
+            high_watermark=self.high_watermark,
+            sealed_end=self.log.sealed_end,
+            size_bytes=self.log.size_bytes,
+            segments=len(self.log.segments),
+            leader_epoch=self.log.leader_epoch,
+            waiting=len(self._high_watermark),
+        )
+
+    def check_readable(self, offset: int) -> None:
+        """Raise unless `offset` is in [log_start, high_watermark]; the watermark itself means waiting."""
+        bounds: dict[str, Any] = {"log_start": self.log.log_start, "high_watermark": self.high_watermark}
+        if offset < self.log.log_start:
+            raise OffsetBelowLogStart(f"{self.name}: offset {offset} is below log_start {self.log.log_start}", **bounds)
+        if offset > self.high_watermark:
+            text = f"{self.name}: offset {offset} is above high_watermark {self.high_watermark}"
+            raise OffsetAboveHighWatermark(text, **bounds)
+
+    @property
+    def read_limit(self) -> tuple[int, BytePosition]:
+        """The high watermark and its place: what readers may not pass."""
+        return self.high_watermark, self._high_watermark_at
+
+    def wait_for_high_watermark(self, end: int) -> asyncio.Future[int]:
+        """Done once everything below `end` is committed, or with an error when the partition goes offline."""
+        future = self._high_watermark.wait_for(end)
+        if not future.done():
+            self.when_waited_for()
+        return future
+
+    def wake_all(self) -> None:
+        """End all waits now, as at a drain: waiters answer with what there is."""
+        self._high_watermark.wake_all()
+
+    def advance_high_watermark(self, position: int) -> None:
+        """Commit everything below a position that a group of writes ended at."""
+        if position <= self.high_watermark:
+            return
+        assert position <= self.log_end
+        while self._boundaries and self._boundaries[0][0] <= position:
+            end, place = self._boundaries.popleft()
+            if end == position:
+                self._high_watermark_at = place
+        self._high_watermark.advance(position)
+
+    def request_roll(self) -> asyncio.Future[int]:
+        """Seal what is there before anything else is appended; done with sealed_end."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._roll_waiters.append(future)
+        return future
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.queue or self._roll_waiters)
+
+    # What follows is called by the committer, in this order for each group.
+
+    def take_work(self, *, sync: bool, now_ms: int) -> tuple[PartitionWork, list[Append]]:
+        """Plan what is queued, or a roll alone when one is asked for. `sync` asks that all be durable afterwards."""
+        taken: list[Append] = []
+        if self._roll_waiters:
+            steps = self.log.plan_roll(now_ms)
+        else:
+            taken, self.queue = self.queue, []
+            steps = self.log.plan([append.batch for append in taken], self.settings, now_ms)
+        work = PartitionWork(self.name, self.log.directory, steps)
+        if sync:
+            work.sync = list(dict.fromkeys([*self._unsynced, *(step.segment for step in steps)]))
+            work.sync_directory = self._directory_unsynced or _rolls(steps)
+        return work, taken
+
+    def written(self, work: PartitionWork, taken: list[Append], now: float) -> list[Segment]:
+        """The group's writes are in the page cache, or failed. Returns the segments that this sealed."""
+        if work.write_error is not None:
+            self._failed_write(work.write_error, taken)
+            return []
+        sealed = [self.log.active] if _rolls(work.steps) else []
+        self.log.applied(work.steps)
+        sealed += [
+            step.segment for step in work.steps if isinstance(step, Roll) and step.segment is not self.log.active
+        ]
+        for step in work.steps:
+            if step.segment not in self._unsynced:
+                self._unsynced.append(step.segment)
+        self._directory_unsynced |= _rolls(work.steps)
+        if work.steps and self.unsynced_since is None:
+            self.unsynced_since = now
+        self._boundaries.append((self.log_end, self.log.end_position))
+        _tell_base_offsets(work.steps, taken)
+        self._tell_rolled(taken)
+        self.when_positions_move()
+        return sealed
+
+    def synced(self, work: PartitionWork) -> None:
+        """The group's syncs are done, or failed."""
+        if work.sync_error is not None:
+            self.go_offline(work.sync_error)
+            return
+        if work.write_error is None and work.sync:
+            self.durable_end = self.log_end
+            self._unsynced = []
+            self._directory_unsynced = False
+            self.unsynced_since = None
+            self.when_positions_move()
+
+    def go_offline(self, error: EngineError) -> None:
+        """The disk cannot be trusted for this partition any more: end everything that waits, refuse what comes."""
+        self.offline = error
+        self._fail_appends(self.queue, error)
+        self.queue = []
+        self._fail_rolls(error)
+        self._high_watermark.fail(error)
+
+    def _tell_rolled(self, taken: list[Append]) -> None:
+        if not taken:
+            waiters, self._roll_waiters = self._roll_waiters, []
+            for future in waiters:
+                if not future.done():
+                    future.set_result(self.log.sealed_end)
+
+    def _failed_write(self, error: EngineError, taken: list[Append]) -> None:
+        self._fail_appends(taken, error)
+        if not taken:
+            self._fail_rolls(error)
+        if not error.retryable:
+            self.go_offline(error)
+
+    def _fail_rolls(self, error: EngineError) -> None:
+        waiters, self._roll_waiters = self._roll_waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_exception(error)
+
+    def _fail_appends(self, appends: list[Append], error: EngineError) -> None:
+        for append in appends:
+            if not append.written.done():
+                append.written.set_exception(error)
+
+
+def _nothing() -> None:
+    """Nobody is interested yet."""
+
+
+def _rolls(steps: list[Write | Roll]) -> bool:
+    return any(isinstance(step, Roll) for step in steps)
+
+
+def _tell_base_offsets(steps: list[Write | Roll], taken: list[Append]) -> None:
+    headers: list[Header] = [header for step in steps if isinstance(step, Write) for header in step.headers]
+    for append, header in zip(taken, headers, strict=True):
+        if not append.written.done():
+            append.written.set_result(header.base_offset)

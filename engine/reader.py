@@ -1,0 +1,113 @@
+"""Reads stored batches for a position: from the page cache in the loop, from the disk in a thread.
+
+Serves only what lies below the limit that it is given, and never looks into records except to find a time.
+A span is read whole or not at all: what it returns is always whole batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+from engine import batch as record_batch
+from engine.disk import Disk, WouldBlock
+from engine.errors import Corrupt, InvalidBatch
+from engine.log import BytePosition, Log, ReadSpan
+from engine.partition import Partition
+
+_TIME_SCAN_BYTES = 256 * 1024
+
+
+class Chunk(NamedTuple):
+    """Whole batches; the first may begin before the offset asked for. `next_offset` follows the last record."""
+
+    data: bytes
+    next_offset: int
+
+
+class Reader:
+    """Reads of all partitions of a shard."""
+
+    def __init__(self, disk: Disk, executor: Executor) -> None:
+        self._disk = disk
+        self._executor = executor
+        self.page_cache_misses = 0
+
+    def read_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        """What is committed at `offset`, if it is in memory; None when there is nothing. Raises WouldBlock."""
+        span = partition.log.locate(offset, max_bytes, *partition.read_limit)
+        if span is None:
+            return None
+        return self._chunk(
+            span, offset, self._disk.pread_nowait(span.segment.handle, span.end - span.start, span.start)
+        )
+
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        """What is committed at `offset`: at least one batch, up to about `max_bytes`. None when there is nothing.
+
+        Raises Corrupt when the bytes found are no batches.
+        """
+        try:
+            return self.read_nowait(partition, offset, max_bytes)
+        except WouldBlock:
+            self.page_cache_misses += 1
+        span = partition.log.locate(offset, max_bytes, *partition.read_limit)
+        assert span is not None
+        return self._chunk(span, offset, await self._read_span(span))
+
+    async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+        """The first committed local record at or after a time, as (offset, its timestamp); None when there is none."""
+        segment = partition.log.segment_for_time(timestamp)
+        if segment is None:
+            return None
+        offset = segment.index.offset_to_search_time_from(timestamp)
+        while offset < partition.high_watermark:
+            chunk = await self.read(partition, offset, _TIME_SCAN_BYTES)
+            if chunk is None:
+                return None
+            for position, header in record_batch.walk(chunk.data):
+                if header.max_timestamp >= timestamp:
+                    records = record_batch.decode_one(chunk.data[position : position + header.size_bytes])
+                    for record in records:
+                        if record.timestamp >= timestamp and record.offset >= partition.log.log_start:
+                            return record.offset, record.timestamp
+            offset = chunk.next_offset
+        return None
+
+    async def _read_span(self, span: ReadSpan) -> bytes:
+        release = span.segment.begin_read()
+        try:
+            loop = asyncio.get_running_loop()
+            handle, length = span.segment.handle, span.end - span.start
+            return await loop.run_in_executor(self._executor, self._disk.pread, handle, length, span.start)
+        finally:
+            release()
+
+    def _chunk(self, span: ReadSpan, offset: int, data: bytes) -> Chunk:
+        """Leave off the batches before the offset; the index is sparse, so there are few."""
+        if len(data) != span.end - span.start:
+            raise Corrupt(f"{span.segment}: {len(data)} bytes at {span.start}, {span.end - span.start} expected")
+        skip = 0
+        try:
+            for position, header in record_batch.walk(data):
+                skip = position
+                if header.next_offset > offset:
+                    break
+        except InvalidBatch as error:
+            raise Corrupt(f"{span.segment} at {span.start}: {error}") from error
+        return Chunk(data[skip:] if skip else data, span.next_offset)
+
+
+def available_bytes(log: Log, offset: int, limit: int, limit_position: BytePosition) -> int:
+    """About how many committed bytes lie at or after an offset: what `min_bytes` is measured by."""
+    if offset >= limit:
+        return 0
+    segment = log.segment_of(offset)
+    start = segment.index.position_at_or_before(offset)
+    total = -start
+    for other in log.segments[log.segments.index(segment) :]:
+        if other.base_offset == limit_position.base_offset:
+            return total + limit_position.position
+        total += other.size_bytes
+    return total

@@ -1,0 +1,220 @@
+"""Opens a partition's log after any kind of stop: decides what of the files is the log.
+
+The rules (engine.md 1.7, Kafka's LogLoader), in order:
+(1) leftovers of interrupted work (.tmp, .deleted) go; (2) after a clean stop sizes are believed; (3) otherwise every
+segment that reaches beyond the recovery point is scanned batch by batch, checksum included, and what follows the first
+byte that is no valid batch is cut off, later segments with it; (4) but bytes below the recovery point were fsynced: if
+they are bad that is corruption, not a torn tail, and nothing is cut: the partition stays closed until it is repaired.
+Derived files are never evidence: indexes of what was scanned are made anew.
+Invariant: when this returns, what remains is durable before anybody appends to it or reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+
+from engine import batch as record_batch
+from engine import paths
+from engine.batch import HEADER_BYTES, Header
+from engine.disk import Disk
+from engine.errors import Corrupt
+from engine.index import SegmentIndex
+from engine.log import Log
+from engine.segment import Segment
+
+SCAN_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What a recovery found: told in the log and in the metrics, for an operator to judge."""
+
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    dropped_segments: int = 0
+    log_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    index: SegmentIndex
+    valid_bytes: int
+    next_offset: int
+    leader_epoch: int
+
+
+def open_log(
+    disk: Disk, directory: str, *, recovery_point: int, log_start: int, was_clean: bool, now_ms: int
+) -> tuple[Log, RecoveryReport]:
+    """The log that the files of a partition's directory hold; makes an empty one in an empty directory.
+
+    `recovery_point`: everything below was fsynced. Raises Corrupt when such bytes are bad or missing.
+    """
+    disk.mkdir(directory)
+    _remove_leftovers(disk, directory)
+    segments = _found_segments(disk, directory)
+    report = RecoveryReport()
+    leader_epoch = 0
+    if segments and not was_clean:
+        segments, report, leader_epoch = _recover(disk, directory, segments, recovery_point)
+    elif segments:
+        leader_epoch = _believe(segments)
+    if not segments:
+        if recovery_point > log_start:
+            raise Corrupt(f"{directory}: no segment is left, but everything below {recovery_point} was fsynced")
+        segments = [_first_segment(disk, directory, log_start)]
+    active = segments[-1]
+    _open_for_append(disk, active)
+    active.created_ms = now_ms if active.size_bytes == 0 else active.last_append_ms
+    log = Log(disk, directory, segments, log_start=max(log_start, 0), leader_epoch=leader_epoch)
+    return log, report
+
+
+def _remove_leftovers(disk: Disk, directory: str) -> None:
+    for name in disk.listdir(directory):
+        if name.endswith((".tmp", paths.DELETED_SUFFIX)):
+            disk.unlink(os.path.join(directory, name))
+
+
+def _found_segments(disk: Disk, directory: str) -> list[Segment]:
+    bases = sorted(base for name in disk.listdir(directory) if (base := paths.base_offset_of(name)) is not None)
+    segments = []
+    for base_offset in bases:
+        stat = disk.stat(os.path.join(directory, paths.segment_file(base_offset, paths.LOG)))
+        assert stat is not None
+        segment = Segment(disk, directory, base_offset, size_bytes=stat.size_bytes)
+        segment.last_append_ms = stat.modified_ms
+        segments.append(segment)
+    for segment, following in pairwise(segments):
+        segment.next_offset = following.base_offset
+    return segments
+
+
+def _believe(segments: list[Segment]) -> int:
+    """After a clean stop only the end of the last segment has to be looked up. Returns its leader epoch."""
+    active = segments[-1]
+    epoch = 0
+    position = active.index.boundary_at_or_before(active.size_bytes)
+    while position + HEADER_BYTES <= active.size_bytes:
+        header = record_batch.read_header(active.disk.pread(active.handle, HEADER_BYTES, position))
+        position += header.size_bytes
+        active.next_offset, epoch = header.next_offset, header.leader_epoch
+    if position != active.size_bytes:
+        raise Corrupt(f"{active.path}: the last batch is cut off, though the node stopped cleanly")
+    return epoch
+
+
+def _recover(
+    disk: Disk, directory: str, segments: list[Segment], recovery_point: int
+) -> tuple[list[Segment], RecoveryReport, int]:
+    kept: list[Segment] = []
+    scanned = cut = epoch = 0
+    for at, segment in enumerate(segments):
+        is_last = at == len(segments) - 1
+        if not is_last and segment.next_offset <= recovery_point:
+            kept.append(segment)
+            continue
+        expected_base = kept[-1].next_offset if kept else segment.base_offset
+        if segment.base_offset != expected_base:
+            break
+        scan = scan_segment(segment)
+        scanned += segment.size_bytes
+        is_whole = scan.valid_bytes == segment.size_bytes and (is_last or scan.next_offset == segment.next_offset)
+        if not is_whole and scan.next_offset < recovery_point:
+            text = f"{segment.path}: bad bytes at {scan.valid_bytes}, offset {scan.next_offset}"
+            raise Corrupt(
+                f"{text}, below the recovery point {recovery_point}", hint="restore the partition; nothing was cut"
+            )
+        cut += segment.size_bytes - scan.valid_bytes
+        epoch = max(epoch, scan.leader_epoch)
+        _cut(disk, segment, scan)
+        kept.append(segment)
+        if not is_whole:
+            break
+    dropped = segments[len(kept) :]
+    if dropped and dropped[0].base_offset < recovery_point:
+        raise Corrupt(f"{dropped[0].path}: a segment before it is missing, below the recovery point {recovery_point}")
+    _remove(disk, directory, dropped)
+    cut += sum(segment.size_bytes for segment in dropped)
+    return kept, RecoveryReport(scanned, cut, len(dropped), kept[-1].next_offset if kept else 0), epoch
+
+
+def scan_segment(segment: Segment) -> _Scan:
+    """Walk a segment from its first byte as far as batches are whole, in order and true to their checksums.
+
+    An all-zero header (a tail that was allocated but never written) and stale bytes of an earlier life (their base
+    offset is not the one expected) both end the log.
+    """
+    index = SegmentIndex(segment.base_offset)
+    position, expected, epoch = 0, segment.base_offset, 0
+    window, window_at = b"", 0
+    while position + HEADER_BYTES <= segment.size_bytes:
+        if position + HEADER_BYTES > window_at + len(window):
+            window, window_at = _window(segment, position, SCAN_BYTES), position
+        header = record_batch.read_header(window, position - window_at)
+        if not _can_follow(header, expected, segment.size_bytes - position):
+            break
+        if position + header.size_bytes > window_at + len(window):
+            window, window_at = _window(segment, position, max(SCAN_BYTES, header.size_bytes)), position
+        if len(window) < header.size_bytes or not record_batch.has_valid_crc(window, position - window_at, header):
+            break
+        index.add(header, position)
+        position += header.size_bytes
+        expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
+    return _Scan(index, position, expected, epoch)
+
+
+def _can_follow(header: Header, expected_offset: int, bytes_left: int) -> bool:
+    return (
+        header.magic == record_batch.MAGIC
+        and header.base_offset == expected_offset
+        and header.last_offset_delta >= 0
+        and HEADER_BYTES <= header.size_bytes <= bytes_left
+    )
+
+
+def _window(segment: Segment, position: int, length: int) -> bytes:
+    return segment.disk.pread(segment.handle, length, position)
+
+
+def _cut(disk: Disk, segment: Segment, scan: _Scan) -> None:
+    """Make the segment what the scan found, durably, and let its indexes be made anew."""
+    for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX):
+        if disk.stat(segment.file(suffix)) is not None:
+            disk.unlink(segment.file(suffix))
+    segment.close()
+    handle = disk.open(segment.path, writable=True)
+    try:
+        disk.truncate(handle, scan.valid_bytes)
+        disk.fdatasync(handle)
+    finally:
+        disk.close(handle)
+    disk.fsync_dir(segment.directory)
+    segment.size_bytes, segment.next_offset = scan.valid_bytes, scan.next_offset
+    segment.set_index(scan.index)
+
+
+def _remove(disk: Disk, directory: str, segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.close()
+        for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX, paths.LOG):
+            if disk.stat(segment.file(suffix)) is not None:
+                disk.unlink(segment.file(suffix))
+    if segments:
+        disk.fsync_dir(directory)
+
+
+def _first_segment(disk: Disk, directory: str, base_offset: int) -> Segment:
+    segment = Segment(disk, directory, base_offset)
+    handle = disk.open(segment.path, create=True, writable=True)
+    disk.close(handle)
+    disk.fsync_dir(directory)
+    return segment
+
+
+def _open_for_append(disk: Disk, segment: Segment) -> None:
+    _ = segment.index  # loaded while the file is still as the indexes describe it
+    segment.close()
+    segment.opened_for_append(disk.open(segment.path, writable=True))

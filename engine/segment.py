@@ -1,0 +1,153 @@
+"""One file of a partition's log, with its indexes: what is known of it, not how it is written.
+
+The last segment of a log is active and grows; all others are sealed and never change again.
+Invariant: `size_bytes` and `next_offset` count only whole batches that a finished write has put into the page cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from engine import paths
+from engine.batch import HEADER_BYTES, Header, read_header
+from engine.disk import Disk, read_file, write_fully
+from engine.index import SegmentIndex, load_index
+
+
+class Segment:
+    """A run of batches from `base_offset` to before `next_offset`.
+
+    The file handle is opened at first need. A deleted segment's handle closes when its last reader is done, so that a
+    read in another thread never meets a closed or reused handle.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, size_bytes: int = 0, next_offset: int = 0
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.next_offset = max(next_offset, base_offset)
+        self.size_bytes = size_bytes
+        self.created_ms: int | None = None
+        self.last_append_ms = 0
+        self._index: SegmentIndex | None = SegmentIndex(base_offset) if size_bytes == 0 else None
+        self._handle: int | None = None
+        self._readers = 0
+        self._is_deleted = False
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}..{self.next_offset}, {self.size_bytes} bytes)"
+
+    @property
+    def path(self) -> str:
+        return self.file(paths.LOG)
+
+    def file(self, suffix: str) -> str:
+        return os.path.join(self.directory, paths.segment_file(self.base_offset, suffix))
+
+    @property
+    def handle(self) -> int:
+        if self._handle is None:
+            self._handle = self.disk.open(self.path)
+        return self._handle
+
+    def opened_for_append(self, handle: int) -> None:
+        """The writer has opened or created the file; the handle serves reads as well."""
+        assert self._handle is None
+        self._handle = handle
+
+    @property
+    def index(self) -> SegmentIndex:
+        if self._index is None:
+            self._index = load_segment_index(self)
+        return self._index
+
+    def set_index(self, index: SegmentIndex) -> None:
+        self._index = index
+
+    @property
+    def max_timestamp(self) -> int:
+        return self.index.max_timestamp
+
+    def first_timestamp(self) -> int | None:
+        """The time of the first batch; None while the segment is empty."""
+        if self.size_bytes < HEADER_BYTES:
+            return None
+        return read_header(self.disk.pread(self.handle, HEADER_BYTES, 0)).base_timestamp
+
+    def appended(self, header: Header, now_ms: int) -> None:
+        """A batch has been written at the end."""
+        self.last_append_ms = now_ms
+        assert header.base_offset == self.next_offset
+        self.index.add(header, self.size_bytes)
+        self.size_bytes += header.size_bytes
+        self.next_offset = header.next_offset
+
+    def begin_read(self) -> Callable[[], None]:
+        """Hold the handle open; call what is returned when the read is done."""
+        self._readers += 1
+        _ = self.handle
+        return self._end_read
+
+    def _end_read(self) -> None:
+        self._readers -= 1
+        self._close_if_idle()
+
+    def deleted(self) -> None:
+        """The file is gone from its directory: close it as soon as nobody reads."""
+        self._is_deleted = True
+        self._close_if_idle()
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self.disk.close(self._handle)
+            self._handle = None
+
+    def _close_if_idle(self) -> None:
+        if self._is_deleted and self._readers == 0:
+            self.close()
+
+
+def save_index(disk: Disk, segment: Segment) -> None:
+    """Write both index files of a segment that will not grow any more, or not before a restart.
+
+    Durable before the rename, so that a crash cannot leave zeros that look like entries.
+    """
+    index = segment.index
+    for suffix, data in (
+        (paths.OFFSET_INDEX, index.offset_index_bytes()),
+        (paths.TIME_INDEX, index.time_index_bytes()),
+    ):
+        target = segment.file(suffix)
+        handle = disk.open(target + ".tmp", create=True, writable=True)
+        try:
+            disk.truncate(handle, 0)
+            write_fully(disk, handle, data, 0)
+            disk.fdatasync(handle)
+        finally:
+            disk.close(handle)
+        disk.rename(target + ".tmp", target)
+
+
+def load_segment_index(segment: Segment) -> SegmentIndex:
+    """The saved indexes, or, where they are absent or doubtful, new ones from the batch headers."""
+    offsets = read_file(segment.disk, segment.file(paths.OFFSET_INDEX))
+    times = read_file(segment.disk, segment.file(paths.TIME_INDEX))
+    if offsets is not None and times is not None:
+        loaded = load_index(segment.base_offset, offsets, times, segment.size_bytes)
+        if loaded is not None:
+            return loaded
+    return index_from_headers(segment)
+
+
+def index_from_headers(segment: Segment) -> SegmentIndex:
+    """Walk the headers of a segment whose bytes are known to be whole batches."""
+    index = SegmentIndex(segment.base_offset)
+    position = 0
+    while position < segment.size_bytes:
+        header = read_header(segment.disk.pread(segment.handle, HEADER_BYTES, position))
+        index.add(header, position)
+        position += header.size_bytes
+    return index

@@ -1,0 +1,197 @@
+"""How a setting is declared, and the settings of a topic.
+
+A setting is a number, word or flag with a unit in its name, a default, bounds and the reason for them; components
+(disks, stores, clocks) are never settings. docs/settings.md is generated from these declarations and tested.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from engine.errors import InvalidConfig
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+
+class Rule(NamedTuple):
+    """What may be given for one setting, and why. `choices` bounds a word, minimum and maximum a number."""
+
+    name: str
+    default: Any
+    minimum: int | None
+    maximum: int | None
+    choices: tuple[str, ...]
+    optional: bool
+    why: str
+
+    def check(self, value: object) -> object:
+        """The value, if it is allowed. Raises InvalidConfig with what is allowed instead."""
+        if value is None and self.optional:
+            return None
+        if isinstance(self.default, bool):
+            return self._expect(isinstance(value, bool), value, "true or false")
+        if self.choices:
+            return self._expect(value in self.choices, value, " or ".join(self.choices))
+        if isinstance(self.default, str) or self.minimum is None:
+            return self._expect(isinstance(value, str), value, "a text")
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        bounds = f"a whole number from {self.minimum} to {self.maximum}" + (" or null" if self.optional else "")
+        assert self.maximum is not None
+        return self._expect(is_number and self.minimum <= value <= self.maximum, value, bounds)  # type: ignore[operator]
+
+    def _expect(self, ok: bool, value: object, wanted: str) -> object:
+        if not ok:
+            raise InvalidConfig(f"{self.name} is {value!r}", hint=f"give {wanted}", setting=self.name)
+        return value
+
+
+def setting(
+    default: Any,
+    *,
+    why: str,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    choices: tuple[str, ...] = (),
+    optional: bool = False,
+) -> Any:
+    """A dataclass field that carries its bounds and its reason."""
+    rule = {"minimum": minimum, "maximum": maximum, "choices": choices, "optional": optional, "why": why}
+    return dataclasses.field(default=default, metadata=rule)
+
+
+def rules(settings: type) -> Iterator[Rule]:
+    """The rule of each setting, in the order of declaration."""
+    for field in dataclasses.fields(settings):
+        if field.metadata:
+            yield Rule(field.name, field.default, **field.metadata)
+
+
+def checked(settings: type, given: Mapping[str, object]) -> dict[str, object]:
+    """What was given, each value checked against its rule. Raises InvalidConfig for an unknown name too."""
+    known = {rule.name: rule for rule in rules(settings)}
+    unknown = sorted(given.keys() - known.keys())
+    if unknown:
+        raise InvalidConfig(
+            f"no setting is called {unknown[0]}", hint="see /docs or docs/settings.md", setting=unknown[0]
+        )
+    return {name: known[name].check(value) for name, value in given.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a topic may choose. A topic stores only what differs from these defaults."""
+
+    retention_ms: int | None = setting(
+        7 * DAY_MS,
+        minimum=MINUTE_MS,
+        maximum=100 * 365 * DAY_MS,
+        optional=True,
+        why="Older records are deleted, here and in the store. A week outlives a long weekend; null keeps for ever.",
+    )
+    retention_bytes: int | None = setting(
+        None,
+        minimum=MIB,
+        maximum=2**60,
+        optional=True,
+        why="The oldest segments of a partition go once it is larger, here and in the store. Null: no bound by size.",
+    )
+    local_retention_ms: int | None = setting(
+        None,
+        minimum=SECOND_MS,
+        maximum=100 * 365 * DAY_MS,
+        optional=True,
+        why="Tiered segments older than this are deleted from the local disk only. Null: as long as `retention_ms`.",
+    )
+    local_retention_bytes: int | None = setting(
+        None,
+        minimum=0,
+        maximum=2**60,
+        optional=True,
+        why="Tiered segments beyond this size are deleted from the local disk only; 0 keeps just the active segment.",
+    )
+    segment_bytes: int = setting(
+        64 * MIB,
+        minimum=64 * KIB,
+        maximum=GIB,
+        why="Larger segments mean fewer objects in the store and a longer scan after a crash; positions fit 32 bits.",
+    )
+    segment_ms: int = setting(
+        HOUR_MS,
+        minimum=SECOND_MS,
+        maximum=30 * DAY_MS,
+        why="A segment is sealed at this age, so that slow topics reach the store too.",
+    )
+    record_bytes_max: int = setting(
+        MIB,
+        minimum=1,
+        maximum=64 * MIB,
+        why="The largest key, value and headers of one record. A log of huge records starves its readers' memory.",
+    )
+    batch_bytes_max: int = setting(
+        16 * MIB,
+        minimum=KIB,
+        maximum=64 * MIB,
+        why="The largest batch stored as one: a fetch returns whole batches, so a reader must be able to hold one.",
+    )
+    compression: str = setting(
+        "none",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        why="Applied to batches made from JSON, NDJSON and raw bodies. Stored batches keep what their producer chose.",
+    )
+    timestamp_type: str = setting(
+        "create",
+        choices=("create", "append"),
+        why="create: the producer's time, or arrival when it gives none. append: always the time of arrival.",
+    )
+    timestamp_ahead_ms_max: int = setting(
+        HOUR_MS,
+        minimum=0,
+        maximum=100 * 365 * DAY_MS,
+        why="A record far in the future would keep its segment from ever expiring (KAFKA-7910).",
+    )
+    durability: str = setting(
+        "group",
+        choices=("group", "os"),
+        why="group: acks=all waits for an fsync shared by all waiting requests. os: for the page cache, as Kafka does.",
+    )
+    flush_ms: int = setting(
+        20,
+        minimum=1,
+        maximum=HOUR_MS,
+        why="Bytes that nobody waits for are fsynced after this long at most: the loss window of acks=0 and acks=1.",
+    )
+
+
+TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}
+
+
+def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
+    """The effective settings of a topic. Raises InvalidConfig."""
+    settings = TopicSettings(**checked(TopicSettings, overrides))  # type: ignore[arg-type]
+    if settings.batch_bytes_max > settings.segment_bytes:
+        settings = dataclasses.replace(settings, batch_bytes_max=_batch_bytes_for(settings, overrides))
+    if settings.record_bytes_max > settings.batch_bytes_max:
+        settings = dataclasses.replace(settings, record_bytes_max=_record_bytes_for(settings, overrides))
+    return settings
+
+
+def _batch_bytes_for(settings: TopicSettings, overrides: Mapping[str, object]) -> int:
+    """A small segment lowers the default for batches; two contradicting wishes are an error."""
+    if "batch_bytes_max" in overrides:
+        raise InvalidConfig("batch_bytes_max is larger than segment_bytes", setting="batch_bytes_max")
+    return settings.segment_bytes
+
+
+def _record_bytes_for(settings: TopicSettings, overrides: Mapping[str, object]) -> int:
+    if "record_bytes_max" in overrides:
+        raise InvalidConfig("record_bytes_max is larger than batch_bytes_max", setting="record_bytes_max")
+    return settings.batch_bytes_max

@@ -1,0 +1,307 @@
+"""A shard: the partitions that this process owns, with the one writer, the one committer and the one reader they share.
+
+The engine's composition root. It opens everything at start, seals by age, checkpoints, deletes what has expired, and
+closes everything at a stop so that the next start need not scan. Topics are created and deleted here; who may is the
+gateway's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+from engine import paths
+from engine.clock import Clock
+from engine.committer import Committer
+from engine.data_directory import Checkpoint, DataDirectory
+from engine.disk import Disk
+from engine.errors import Corrupt, EngineError, InvalidConfig, TopicExists, UnknownPartition, UnknownTopic
+from engine.log import Log
+from engine.partition import Partition
+from engine.reader import Reader
+from engine.recovery import RecoveryReport, open_log
+from engine.retention import expired_below
+from engine.segment import Segment, save_index
+from engine.settings import topic_settings
+from engine.topics import (
+    PARTITIONS_MAX,
+    TopicRecord,
+    check_topic_name,
+    load_topics,
+    remove_tree,
+    save_topic,
+    unlist_topic,
+)
+from engine.writer import WriterThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TICK_S = 1.0
+CHECKPOINT_TICKS = 10
+
+log = logging.getLogger("penstock.engine")
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic as this process serves it."""
+
+    record: TopicRecord
+    partitions: list[Partition] = field(default_factory=list)
+
+
+class Shard:
+    """Opens, serves and closes the partitions of a data directory."""
+
+    def __init__(
+        self, disk: Disk, directory: DataDirectory, clock: Clock, executor: Executor, new_id: Callable[[], str]
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.clock = clock
+        self.topics: dict[str, Topic] = {}
+        self.writer = WriterThread(disk, "penstock-writer")
+        self.committer = Committer(self.writer, clock, self._sealed)
+        self.reader = Reader(disk, executor)
+        self.when_opened: Callable[[Topic, Partition], None] = _nothing
+        self.when_sealed: Callable[[Partition], None] = _nothing
+        self.tiered_end: Callable[[Partition], int | None] = _nothing
+        self.recovered = RecoveryReport()
+        self._executor = executor
+        self._new_id = new_id
+        self._changing = asyncio.Lock()
+        self._ticker: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"Shard({self.directory}, topics={len(self.topics)}, {self.committer})"
+
+    async def start(self) -> None:
+        """Open every topic; after an unclean stop this scans what may be torn. Raises Corrupt for a damaged topic."""
+        checkpoints = self.directory.load_checkpoints()
+        for record in await self._in_thread(load_topics, self.disk, self.directory.path):
+            self.topics[record.name] = await self._open_topic(record, checkpoints, was_clean=self.directory.was_clean)
+        self._ticker = asyncio.create_task(self._tick_for_ever())
+
+    async def stop(self) -> None:
+        """Make everything durable and leave the directory clean."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for partition in self.partitions():
+            if partition.unsynced_since is not None and partition.offline is None:
+                self.committer.look_at(partition, sync=True)
+        await self.committer.drained()
+        await asyncio.gather(*self._background)
+        self.writer.stop()
+        is_clean = all(partition.offline is None for partition in self.partitions())
+        await self._in_thread(self._close, is_clean)
+
+    def partitions(self) -> Iterator[Partition]:
+        for topic in self.topics.values():
+            yield from topic.partitions
+
+    def topic(self, name: str) -> Topic:
+        try:
+            return self.topics[name]
+        except KeyError:
+            raise UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}") from None
+
+    def partition(self, name: str, number: int) -> Partition:
+        topic = self.topic(name)
+        if not 0 <= number < len(topic.partitions):
+            count = len(topic.partitions)
+            raise UnknownPartition(f"topic {name!r} has no partition {number}", hint=f"it has 0 to {count - 1}")
+        return topic.partitions[number]
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+    ) -> tuple[Topic, bool]:
+        """Make a topic, or find the same one there. Returns it and whether it is new. Raises TopicExists, Invalid."""
+        check_topic_name(name)
+        topic_settings(overrides)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
+        if replication_factor != 1:
+            raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
+        async with self._changing:
+            existing = self.topics.get(name)
+            if existing is not None:
+                _check_same(existing.record, partitions, replication_factor, overrides)
+                return existing, False
+            record = TopicRecord(
+                name, self._new_id(), partitions, replication_factor, dict(overrides), self.clock.now_ms()
+            )
+            await self._in_thread(save_topic, self.disk, self.directory.path, record)
+            self.topics[name] = topic = await self._open_topic(record, {}, was_clean=True)
+            return topic, True
+
+    async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic:
+        """Change settings; those not named stay. Raises InvalidConfig."""
+        async with self._changing:
+            topic = self.topic(name)
+            old = topic.record
+            merged = {**old.overrides, **overrides}
+            settings = topic_settings(merged)
+            record = TopicRecord(name, old.topic_id, old.partitions, old.replication_factor, merged, old.created_ms)
+            await self._in_thread(save_topic, self.disk, self.directory.path, record)
+            topic.record = record
+            for partition in topic.partitions:
+                partition.settings = settings
+            return topic
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic. Those who wait on it are told; its bytes are never served again."""
+        async with self._changing:
+            topic = self.topic(name)
+            del self.topics[name]
+            for partition in topic.partitions:
+                partition.go_offline(UnknownTopic(f"topic {name!r} has been deleted"))
+                self.committer.forget(partition)
+            await self.committer.drained()
+            left = await self._in_thread(unlist_topic, self.disk, self.directory.path, topic.record)
+            for partition in topic.partitions:
+                for segment in partition.log.segments:
+                    segment.deleted()
+            self._in_background(self._in_thread(remove_tree, self.disk, left))
+
+    async def roll_topic(self, name: str) -> list[int]:
+        """Seal every partition's active segment; returns each sealed_end."""
+        return list(await asyncio.gather(*(self.committer.roll(p) for p in self.topic(name).partitions)))
+
+    async def _open_topic(
+        self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint], *, was_clean: bool
+    ) -> Topic:
+        topic = Topic(record)
+        for number in range(record.partitions):
+            checkpoint = checkpoints.get(f"{record.topic_id}/{number}", Checkpoint())
+            partition = await self._open_partition(record, number, checkpoint, was_clean)
+            topic.partitions.append(partition)
+            self.when_opened(topic, partition)
+        return topic
+
+    async def _open_partition(
+        self, record: TopicRecord, number: int, checkpoint: Checkpoint, was_clean: bool
+    ) -> Partition:
+        directory = paths.partition_dir(self.directory.path, record.name, record.topic_id, number)
+        try:
+            opened, report = await self._in_thread(self._open_log, directory, checkpoint, was_clean)
+        except (Corrupt, OSError) as error:
+            return self._closed_partition(record, number, directory, error)
+        if report.cut_bytes:
+            log.warning(
+                "torn tail cut", extra={"partition": f"{record.name}/{number}", "cut_bytes": report.cut_bytes,
+                                        "dropped_segments": report.dropped_segments, "log_end": opened.log_end}
+            )  # fmt: skip
+        self.recovered = RecoveryReport(
+            self.recovered.scanned_bytes + report.scanned_bytes, self.recovered.cut_bytes + report.cut_bytes,
+            self.recovered.dropped_segments + report.dropped_segments,
+        )  # fmt: skip
+        return Partition(record.name, number, opened, record.settings)
+
+    def _open_log(self, directory: str, checkpoint: Checkpoint, was_clean: bool) -> tuple[Log, RecoveryReport]:
+        return open_log(
+            self.disk,
+            directory,
+            recovery_point=checkpoint.recovery_point,
+            log_start=checkpoint.log_start,
+            was_clean=was_clean,
+            now_ms=self.clock.now_ms(),
+        )
+
+    def _closed_partition(self, record: TopicRecord, number: int, directory: str, error: Exception) -> Partition:
+        """A damaged partition is offline and says why; the others serve."""
+        log.error("partition is offline", extra={"partition": f"{record.name}/{number}", "reason": str(error)})
+        empty = Log(self.disk, directory, [Segment(self.disk, directory, 0)], log_start=0, leader_epoch=0)
+        partition = Partition(record.name, number, empty, record.settings)
+        partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{partition.name}: {error}")
+        return partition
+
+    def _sealed(self, partition: Partition, segments: list[Segment]) -> None:
+        self._in_background(self._save_indexes(partition, segments))
+
+    async def _save_indexes(self, partition: Partition, segments: list[Segment]) -> None:
+        for segment in segments:
+            try:
+                await self._in_thread(save_index, self.disk, segment)
+            except OSError as error:  # derived files: without them the next start is slower, nothing else
+                log.warning("index not saved", extra={"segment": segment.path, "reason": str(error)})
+        self.when_sealed(partition)
+
+    async def _tick_for_ever(self) -> None:
+        tick = 0
+        while True:
+            await asyncio.sleep(TICK_S)
+            tick += 1
+            for partition in list(self.partitions()):
+                if partition.offline is None:
+                    self._roll_if_due(partition)
+                    await self._expire(partition)
+            if tick % CHECKPOINT_TICKS == 0:
+                await self._in_thread(self.directory.save_checkpoints, self._checkpoints())
+
+    def _roll_if_due(self, partition: Partition) -> None:
+        if partition.log.is_due_to_roll(partition.settings, self.clock.now_ms()):
+            self.committer.roll(partition).add_done_callback(lambda future: future.exception())
+
+    async def _expire(self, partition: Partition) -> None:
+        """Raise log_start first and durably, delete afterwards: a crash between the two leaves only unread files."""
+        expired = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition))
+        if expired.log_start > partition.log.log_start:
+            partition.log.log_start = expired.log_start
+            await self._in_thread(self.directory.save_checkpoints, self._checkpoints())
+        dropped = partition.log.drop_oldest(expired.local)
+        if dropped:
+            await self._in_thread(self._unlink, dropped)
+
+    def _unlink(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX, paths.LOG):
+                if self.disk.stat(segment.file(suffix)) is not None:
+                    self.disk.unlink(segment.file(suffix))
+            segment.deleted()
+
+    def _checkpoints(self) -> dict[str, Checkpoint]:
+        return {
+            f"{topic.record.topic_id}/{partition.number}": Checkpoint(partition.durable_end, partition.log.log_start)
+            for topic in self.topics.values()
+            for partition in topic.partitions
+            if partition.offline is None
+        }
+
+    def _close(self, is_clean: bool) -> None:
+        for partition in self.partitions():
+            if partition.offline is None:
+                save_index(self.disk, partition.log.active)
+            for segment in partition.log.segments:
+                segment.close()
+        self.directory.save_checkpoints(self._checkpoints())
+        if is_clean:
+            self.directory.close_clean()
+        else:
+            self.directory.release()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+def _nothing(*_: object) -> None:
+    """Nobody is interested yet."""
+
+
+def _check_same(record: TopicRecord, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:
+    wanted = (partitions, replication_factor, topic_settings(overrides))
+    if wanted != (record.partitions, record.replication_factor, record.settings):
+        raise TopicExists(
+            f"topic {record.name!r} exists with other partitions or settings",
+            hint="describe it, alter it with PATCH, or choose another name",
+        )

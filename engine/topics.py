@@ -1,0 +1,127 @@
+"""Which topics a data directory holds: made, found again at start, deleted. No records here, only directories.
+
+Invariants: a topic exists once its `topic.json` does, which is written last and atomically; a directory without one is
+the rest of an interrupted creation and goes at the next start. A deleted topic's directory is renamed first, so that it
+is gone at once and for ever, and removed afterwards. Paths carry the topic id: a name can be used again at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from engine import paths
+from engine.disk import Disk, read_file, write_atomically
+from engine.errors import Corrupt, InvalidTopicName
+from engine.settings import TopicSettings, topic_settings
+
+FORMAT_VERSION = 1
+PARTITIONS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """What `topic.json` holds. `overrides` are the settings that differ from the defaults."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int = 1
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    created_ms: int = 0
+
+    @property
+    def settings(self) -> TopicSettings:
+        return topic_settings(self.overrides)
+
+
+def check_topic_name(name: str) -> None:
+    if not paths.is_topic_name(name):
+        raise InvalidTopicName(
+            f"{name!r} cannot name a topic",
+            hint="use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading '__'",
+        )
+
+
+def save_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
+    """Make a topic durable, or change its settings. The directory entries are durable when this returns."""
+    directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
+    for partition in range(topic.partitions):
+        disk.mkdir(f"{directory}/{partition}")
+    disk.fsync_dir(directory)
+    write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", _encoded(topic))
+    for parent in (os.path.dirname(directory), paths.topics_dir(data_dir), data_dir):
+        disk.fsync_dir(parent)
+
+
+def load_topics(disk: Disk, data_dir: str) -> list[TopicRecord]:
+    """All topics, sorted by name; removes what interrupted creations and deletions left."""
+    found = []
+    for name in disk.listdir(paths.topics_dir(data_dir)):
+        parent = f"{paths.topics_dir(data_dir)}/{name}"
+        for topic_id in disk.listdir(parent):
+            directory = f"{parent}/{topic_id}"
+            data = (
+                None if topic_id.endswith(paths.DELETED_SUFFIX) else read_file(disk, f"{directory}/{paths.TOPIC_FILE}")
+            )
+            if data is None:
+                remove_tree(disk, directory)
+            else:
+                found.append(_decoded(directory, data))
+        if not disk.listdir(parent):
+            disk.rmdir(parent)
+    return found
+
+
+def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
+    """Make a topic vanish durably; returns the directory that is left to remove."""
+    directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
+    renamed = directory + paths.DELETED_SUFFIX
+    disk.rename(directory, renamed)
+    disk.fsync_dir(os.path.dirname(directory))
+    return renamed
+
+
+def remove_tree(disk: Disk, path: str) -> None:
+    """Remove a directory with all that is in it. Nobody uses it any more."""
+    for name in disk.listdir(path):
+        child = f"{path}/{name}"
+        stat = disk.stat(child)
+        if stat is not None and stat.is_dir:
+            remove_tree(disk, child)
+        else:
+            disk.unlink(child)
+    disk.rmdir(path)
+
+
+def _encoded(topic: TopicRecord) -> bytes:
+    fields = {
+        "format": FORMAT_VERSION,
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "config": dict(topic.overrides),
+        "created_ms": topic.created_ms,
+    }
+    return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
+
+
+def _decoded(directory: str, data: bytes) -> TopicRecord:
+    try:
+        raw = orjson.loads(data)
+        if raw["format"] > FORMAT_VERSION:
+            raise Corrupt(f"{directory}: topic format {raw['format']} is newer than this version of penstock")
+        return TopicRecord(
+            raw["topic"],
+            raw["topic_id"],
+            raw["partitions"],
+            raw["replication_factor"],
+            raw["config"],
+            raw["created_ms"],
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise Corrupt(f"{directory}/{paths.TOPIC_FILE} is damaged: {error!r}") from error

@@ -1,0 +1,128 @@
+"""The one thread of a shard that writes: it carries out groups of planned writes, one group at a time.
+
+Decides nothing: what to write where, and what to sync, is in the group. `carry_out` is plain and synchronous, so the
+simulation runs it without the thread.
+Invariants: a failed write leaves the file as it was or takes the partition offline; a failed fsync is never repeated,
+because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018).
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from engine.disk import Disk
+from engine.errors import EngineError, StorageFailed, StorageFull
+from engine.log import Roll, Write
+from engine.segment import Segment
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(slots=True)
+class PartitionWork:
+    """What one partition wants of a group: steps in order, then perhaps a sync of the segments named."""
+
+    name: str
+    directory: str
+    steps: list[Write | Roll]
+    sync: list[Segment] = field(default_factory=list)
+    sync_directory: bool = False
+    write_error: EngineError | None = None
+    sync_error: EngineError | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """Everything that is written, and then synced, together."""
+
+    work: list[PartitionWork]
+    when_written: Callable[[Group], None] | None = None
+
+
+def carry_out(disk: Disk, group: Group) -> None:
+    """Do all writes, tell, then do all syncs. Errors are left in the work that they belong to."""
+    for work in group.work:
+        work.write_error = _write(disk, work)
+    if group.when_written is not None:
+        group.when_written(group)
+    for work in group.work:
+        if work.write_error is None:
+            work.sync_error = _sync(disk, work)
+
+
+def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
+    done: list[Write] = []
+    try:
+        for step in work.steps:
+            if isinstance(step, Roll):
+                handle = disk.open(step.segment.path, create=True, writable=True)
+                step.segment.opened_for_append(handle)
+                disk.truncate(handle, 0)
+                continue
+            done.append(step)
+            expected = sum(map(len, step.buffers))
+            written = disk.pwritev(step.segment.handle, step.buffers, step.position)
+            if written != expected:
+                raise OSError(errno.ENOSPC, f"short write: {written} of {expected} bytes")
+    except OSError as error:
+        return _undo(disk, work, done, error)
+    return None
+
+
+def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: OSError) -> EngineError:
+    """Cut off what the failed plan wrote, so that nothing of it can ever be read or recovered."""
+    try:
+        for write in reversed(done):
+            disk.truncate(write.segment.handle, write.position)
+        for step in work.steps:
+            if isinstance(step, Roll):
+                step.segment.close()
+                if disk.stat(step.segment.path) is not None:
+                    disk.unlink(step.segment.path)
+    except OSError as second:
+        return StorageFailed(f"{work.name}: a write failed ({error}) and could not be undone ({second})")
+    if error.errno in _NO_SPACE:
+        return StorageFull(f"{work.name}: no space left to append", hint="free space or shorten retention")
+    failure = StorageFailed(f"{work.name}: append failed: {error}")
+    failure.no_side_effects = True  # type: ignore[misc] # undone, so nothing was stored
+    return failure
+
+
+def _sync(disk: Disk, work: PartitionWork) -> EngineError | None:
+    try:
+        for segment in work.sync:
+            disk.fdatasync(segment.handle)
+        if work.sync_directory:
+            disk.fsync_dir(work.directory)
+    except OSError as error:
+        return StorageFailed(f"{work.name}: fsync failed: {error}", hint="the partition is offline until a restart")
+    return None
+
+
+class WriterThread:
+    """Carries out one group after another in a thread of its own."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        self._disk = disk
+        self._queue: SimpleQueue[tuple[Group, Callable[[Group], None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None:
+        """Carry the group out; `when_done` is called in the writer thread."""
+        self._queue.put((group, when_done))
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            group, when_done = item
+            carry_out(self._disk, group)
+            when_done(group)

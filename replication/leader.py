@@ -1,0 +1,76 @@
+"""The leader of one partition: takes records in and decides when they are committed.
+
+The high watermark is the minimum over the in-sync replicas of the end that the topic's durability names: durable_end
+for `group`, log_end for `os`. With one replica that replica is this node; followers join in replication's next step.
+Does not write: the committer does. Does not know HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.committer import Committer
+from engine.errors import AckTimeout
+from engine.partition import Partition
+from replication.acks import Acks
+
+
+def high_watermark(in_sync_ends: list[int]) -> int:
+    """Everything below it is on every in-sync replica. Kafka's maybeIncrementLeaderHW."""
+    return min(in_sync_ends)
+
+
+class Leader:
+    """Produces into a partition and moves its high watermark."""
+
+    def __init__(self, partition: Partition, committer: Committer, node_id: int) -> None:
+        self.partition = partition
+        self.in_sync = [node_id]
+        self._committer = committer
+        partition.when_positions_move = self._positions_moved
+        partition.when_waited_for = self._waited_for
+
+    def __repr__(self) -> str:
+        return f"Leader({self.partition!r}, in_sync={self.in_sync})"
+
+    def append_nowait(self, batch: bytearray) -> None:
+        """acks=0: queue the batch and never look back."""
+        self._committer.append(self.partition, batch, wants_sync=False).add_done_callback(_forget)
+
+    def append(self, batch: bytearray, acks: Acks) -> asyncio.Future[int]:
+        """Queue a batch now, so that calls keep their order; the future is the base offset once log_end passed it."""
+        wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
+        return self._committer.append(self.partition, batch, wants_sync=wants_sync)
+
+    async def acknowledged(self, appended: asyncio.Future[int], count: int, acks: Acks, timeout_ms: int) -> int:
+        """Wait for what `acks` asks; returns the base offset.
+
+        Raises what the append met (nothing stored), or AckTimeout (it may be). The append itself goes on whatever
+        happens to the caller: only the wait is given up.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                base_offset = await asyncio.shield(appended)
+                if acks is Acks.ALL and self.partition.high_watermark < base_offset + count:
+                    await self.partition.wait_for_high_watermark(base_offset + count)
+                return base_offset
+        except TimeoutError:
+            appended.add_done_callback(_forget)
+            text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
+            raise AckTimeout(text, hint="the records may be committed; retrying may store them twice") from None
+
+    def _positions_moved(self) -> None:
+        is_fsync_demanded = self.partition.settings.durability == "group"
+        own_end = self.partition.durable_end if is_fsync_demanded else self.partition.log_end
+        self.partition.advance_high_watermark(high_watermark([own_end]))
+
+    def _waited_for(self) -> None:
+        """A long poll or ack waits for bytes that are written but not fsynced: do not leave them to the flush timer."""
+        if self.partition.unsynced_since is not None:
+            self._committer.look_at(self.partition)
+
+
+def _forget(future: asyncio.Future[int]) -> None:
+    """Nobody waits any more: a failure is in the metrics and must not be reported as never retrieved."""
+    if not future.cancelled():
+        future.exception()

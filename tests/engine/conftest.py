@@ -1,0 +1,72 @@
+"""What engine tests share: a clock to turn by hand, a shard in a temporary directory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.data_directory import open_data_directory
+from engine.disk import Disk, RealDisk
+from engine.shard import Shard
+from replication.leader import Leader
+
+
+class HandClock:
+    """Time that moves only when a test says so."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def pass_ms(self, ms: int) -> None:
+        self.ms += ms
+        self.seconds += ms / 1000
+
+
+class Node:
+    """A shard with leaders, as the gateway composes them, without HTTP."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.leaders: dict[tuple[str, int], Leader] = {}
+        shard.when_opened = lambda topic, partition: self.leaders.__setitem__(
+            (partition.topic, partition.number), Leader(partition, shard.committer, 1)
+        )
+
+
+@asynccontextmanager
+async def running_node(path: Path, clock: HandClock, disk: Disk | None = None) -> AsyncIterator[Node]:
+    ids = (f"id{n}" for n in itertools.count())
+    disk = disk or RealDisk()
+    with ThreadPoolExecutor(2) as executor:
+        directory = open_data_directory(
+            disk, str(path), node_id=1, cluster_id=None, boot_id="boot", new_id=ids.__next__
+        )
+        shard = Shard(disk, directory, clock, executor, ids.__next__)
+        node = Node(shard)
+        await shard.start()
+        try:
+            yield node
+        finally:
+            await shard.stop()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def new_node(tmp_path: Path, clock: HandClock) -> Callable[..., object]:
+    return lambda: running_node(tmp_path / "data", clock)
