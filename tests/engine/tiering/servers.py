@@ -1,0 +1,97 @@
+"""S3 servers for the tests: ministack and moto as real processes on a free port of this machine.
+
+Started once per test process, at first use. Each answers over HTTP as any S3 would; the credentials are made up.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "penstock-test",
+    "AWS_SECRET_ACCESS_KEY": "penstock-test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+_START_SECONDS = 40
+
+
+@contextmanager
+def ministack(directory: Path) -> Iterator[str]:
+    """Its endpoint. Objects live in `directory` and outlive the process."""
+    port = _free_port()
+    settings = {
+        "GATEWAY_PORT": str(port),
+        "BIND_HOST": "127.0.0.1",
+        "SERVICES": "s3",
+        "S3_PERSIST": "1",
+        "PERSIST_STATE": "1",
+        "S3_DATA_DIR": str(directory / "s3"),
+        "STATE_DIR": str(directory / "state"),
+        "LOG_LEVEL": "WARNING",
+    }
+    with _running([sys.executable, "-m", "ministack.app"], port, directory, settings) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def moto(directory: Path) -> Iterator[str]:
+    """Its endpoint. Objects live in its memory."""
+    port = _free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _running(command, port, directory, {}) as endpoint:
+        yield endpoint
+
+
+def make_bucket(endpoint: str, bucket: str) -> None:
+    import boto3.session
+
+    session = boto3.session.Session(
+        CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1"
+    )
+    session.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket)
+
+
+@contextmanager
+def _running(command: list[str], port: int, directory: Path, settings: dict[str, str]) -> Iterator[str]:
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env={**os.environ, **CREDENTIALS, **settings}, stdout=output, stderr=output, cwd=directory
+        )
+    try:
+        _wait_until_it_answers(process, port, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError(f"no answer in {_START_SECONDS} s: {log.read_text(errors='replace')[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
