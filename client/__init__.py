@@ -1,0 +1,66 @@
+"""The Python client of Penstock: HTTP only, and no import of the server's packages.
+
+Names are loaded when first used, because aiohttp takes longer to import than a short command takes to run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from client.aio import Client
+    from client.consumer import Consumer
+    from client.delivery import Delivery, RecordPosition
+    from client.errors import (
+        BufferFull,
+        ClientClosed,
+        ClientError,
+        ConnectionFailed,
+        DeliveryTimedOut,
+        ProblemError,
+        UndecodableBatch,
+    )
+    from client.options import ClientOptions
+    from client.producer import Producer
+    from client.record import Record
+
+_HOMES = {
+    "Client": "client.aio",
+    "Consumer": "client.consumer",
+    "Producer": "client.producer",
+    "Delivery": "client.delivery",
+    "RecordPosition": "client.delivery",
+    "Record": "client.record",
+    "ClientOptions": "client.options",
+    "ClientError": "client.errors",
+    "BufferFull": "client.errors",
+    "ClientClosed": "client.errors",
+    "ConnectionFailed": "client.errors",
+    "DeliveryTimedOut": "client.errors",
+    "ProblemError": "client.errors",
+    "UndecodableBatch": "client.errors",
+}
+
+__all__ = [
+    "BufferFull",
+    "Client",
+    "ClientClosed",
+    "ClientError",
+    "ClientOptions",
+    "ConnectionFailed",
+    "Consumer",
+    "Delivery",
+    "DeliveryTimedOut",
+    "ProblemError",
+    "Producer",
+    "Record",
+    "RecordPosition",
+    "UndecodableBatch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'client' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,136 @@
+"""The async client of one node: topic management, producers, consumers, and posting whole bodies.
+
+Puts the parts together and holds no logic of its own. One client has one pool of connections; close it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from client import api
+from client.address import DEFAULT_URL
+from client.admin import Admin
+from client.attempts import Attempts
+from client.consumer import Consumer
+from client.exchange import Json, Request, problem_from
+from client.fetcher import Fetcher, FetchView
+from client.options import ClientOptions
+from client.producer import Producer
+from client.start import Start, StartPosition, start_positions
+from client.topics import TopicPartitions
+from client.transport import Transport
+
+
+class Client(Admin[Awaitable[Json]]):
+    """`async with Client(url) as client`. Topic methods make one attempt; producing and consuming retry."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        options: ClientOptions | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.options = options or ClientOptions()
+        self._transport = Transport(url, token, self.options)
+        self._attempts = Attempts(self._transport, self.options, jitter or random.Random())  # noqa: S311
+        self._topics = TopicPartitions(self._attempts, self.options.delivery_timeout_ms)
+
+    def __repr__(self) -> str:
+        return f"<Client {self._transport!r} {self._attempts!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Producers and consumers of this client should be closed before."""
+        await self._transport.close()
+
+    async def call(self, request: Request) -> Json:
+        """One attempt at a request of client/api.py; its JSON document."""
+        return (await self._transport.send(request)).json()
+
+    def producer(self, **changed: Any) -> Producer:
+        """A producer with the client's options, but for those named: `client.producer(linger_ms=0)`."""
+        options = replace(self.options, **changed)
+        return Producer(Attempts(self._transport, options, self._attempts.jitter), self._topics, options)
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        start: Start = "earliest",
+        follow: bool = True,
+        **changed: Any,
+    ) -> Consumer:
+        """Read a topic: `async for record in client.consume("flights")`.
+
+        `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition such as
+        positions() gave. Without `follow` it ends at what was there when it began. Further names change options:
+        `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
+        """
+        options = replace(self.options, **changed)
+        view = FetchView("application/json", {"value": "json"}, follow)
+
+        async def opener() -> tuple[Fetcher, list[StartPosition]]:
+            return await self.fetcher(topic, partitions, start, view, options)
+
+        return Consumer(topic, opener)
+
+    async def fetcher(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None,
+        start: Start,
+        view: FetchView,
+        options: ClientOptions,
+    ) -> tuple[Fetcher, list[StartPosition]]:
+        """What a consumer stands on: undecoded answers in the form of the view, and where they begin."""
+        give_up_ms = options.unreachable_timeout_ms
+        attempts = Attempts(self._transport, options, self._attempts.jitter)
+        if partitions is None:
+            partitions = range(await TopicPartitions(attempts, give_up_ms).learn(topic))
+        starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
+        return Fetcher(attempts, topic, starts, view, options), starts
+
+    async def post_records(
+        self,
+        topic: str,
+        body: bytes,
+        content_type: str = api.NDJSON_TYPE,
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        key_pointer: str | None = None,
+        ndjson: str | None = None,
+    ) -> Json:
+        """Post a body that is already in a form of the contract; the produce answer. Retries by the options.
+
+        For bulk data: nothing is parsed or batched here. Raises the first problem when some partitions failed.
+        """
+        wanted = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
+        query: dict[str, str | int] = {name: value for name, value in wanted.items() if value is not None}
+        query |= {"acks": self.options.acks, "timeout_ms": self.options.ack_timeout_ms}
+        request = api.produce(topic, body, content_type, partition=partition, query=query)
+        deadline = asyncio.get_running_loop().time() + self.options.delivery_timeout_ms / 1000
+        answer = await self._attempts.send(request, deadline)
+        document = answer.json()
+        for result in document.get("results", ()):
+            if "problem" in result:
+                raise problem_from(result["problem"], result.get("status", answer.status), answer.headers)
+        return document
+
+    def _call(self, request: Request) -> Awaitable[Json]:
+        return self.call(request)

@@ -1,0 +1,82 @@
+"""The routes of the contract that the client uses, as functions from arguments to Request values.
+
+Pure. Bodies of records are made in client/lines.py; this file only says where they go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from client.exchange import Request
+
+JSON_TYPE = "application/json"
+NDJSON_TYPE = "application/x-ndjson"
+
+
+def create_topic(
+    topic: str,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Request:
+    wanted = {"partitions": partitions, "replication_factor": replication_factor, "config": config}
+    return _with_json("PUT", _topic(topic), {name: value for name, value in wanted.items() if value is not None})
+
+
+def list_topics() -> Request:
+    return Request("GET", "/v1/topics")
+
+
+def describe_topic(topic: str) -> Request:
+    return Request("GET", _topic(topic))
+
+
+def alter_topic(topic: str, config: Mapping[str, Any]) -> Request:
+    return _with_json("PATCH", _topic(topic), {"config": config})
+
+
+def delete_topic(topic: str) -> Request:
+    return Request("DELETE", _topic(topic))
+
+
+def roll_topic(topic: str) -> Request:
+    return Request("POST", f"{_topic(topic)}/roll")
+
+
+def tier_status(topic: str) -> Request:
+    return Request("GET", f"{_topic(topic)}/tier")
+
+
+def cluster() -> Request:
+    return Request("GET", "/v1/cluster")
+
+
+def positions(topic: str, partition: int, timestamp: int | str | None = None) -> Request:
+    query: dict[str, str | int] = {} if timestamp is None else {"timestamp": timestamp}
+    return Request("GET", f"{_topic(topic)}/partitions/{partition}/offsets", query)
+
+
+def produce(
+    topic: str, body: bytes, content_type: str, *, partition: int | None, query: Mapping[str, str | int]
+) -> Request:
+    return Request("POST", _records(topic, partition), query, body, {"Content-Type": content_type})
+
+
+def fetch(topic: str, partition: int, accept: str, query: Mapping[str, str | int]) -> Request:
+    return Request("GET", _records(topic, partition), query, None, {"Accept": accept})
+
+
+def _topic(topic: str) -> str:
+    return f"/v1/topics/{quote(topic, safe='')}"
+
+
+def _records(topic: str, partition: int | None) -> str:
+    return f"{_topic(topic)}/records" if partition is None else f"{_topic(topic)}/partitions/{partition}/records"
+
+
+def _with_json(method: str, path: str, document: Mapping[str, Any]) -> Request:
+    return Request(method, path, {}, orjson.dumps(document), {"Content-Type": JSON_TYPE})

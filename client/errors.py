@@ -1,0 +1,97 @@
+"""What can go wrong for a caller of the client, and what to do about it.
+
+Every error carries a stable `code`, whether trying again can help (`retryable`), and whether it is certain that
+nothing was stored (`no_side_effects`). The first two come from the node's problem document where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ClientError(Exception):
+    """Root of all failures of the client."""
+
+    code = "client_error"
+    retryable = False
+    no_side_effects = True
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class ProblemError(ClientError):
+    """The node refused, or failed, and said so. Obey `retryable`; `members` holds what else the problem tells."""
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        status: int,
+        code: str,
+        retryable: bool,
+        no_side_effects: bool,
+        title: str = "",
+        retry_after_ms: int | None = None,
+        request_id: str = "",
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+        self.no_side_effects = no_side_effects
+        self.title = title
+        self.retry_after_ms = retry_after_ms
+        self.request_id = request_id
+        self.members = dict(members or {})
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}"
+
+
+class ConnectionFailed(ClientError):
+    """No answer came: refused, reset, or too late. Retry; unless `no_side_effects`, it may have been carried out."""
+
+    code = "connection_failed"
+    retryable = True
+
+    def __init__(self, detail: str, *, no_side_effects: bool) -> None:
+        super().__init__(detail)
+        self.no_side_effects = no_side_effects
+
+
+class BufferFull(ClientError):
+    """Too many records wait for their acknowledgement. Wait and send again, or raise buffer_bytes_max."""
+
+    code = "buffer_full"
+    retryable = True
+
+
+class DeliveryTimedOut(ClientError):
+    """delivery_timeout_ms passed before an attempt succeeded. `last` is why the last one failed."""
+
+    code = "delivery_timed_out"
+
+    def __init__(self, detail: str, *, last: ClientError | None, no_side_effects: bool) -> None:
+        super().__init__(detail)
+        self.last = last
+        self.no_side_effects = no_side_effects
+
+
+class ClientClosed(ClientError):
+    """The client, producer or consumer was closed. Records that it still held were not acknowledged."""
+
+    code = "client_closed"
+
+    def __init__(self, detail: str, *, no_side_effects: bool = True) -> None:
+        super().__init__(detail)
+        self.no_side_effects = no_side_effects
+
+
+class UndecodableBatch(ClientError):
+    """The node holds bytes at this place that cannot be decoded; its value was asked for. Skip the record."""
+
+    code = "undecodable"

@@ -1,0 +1,52 @@
+"""One request, one connection, standard library only: for commands that must start quickly.
+
+Not for producing or consuming: it blocks, keeps no connection and never retries.
+"""
+
+from __future__ import annotations
+
+import http.client
+
+from client.address import Address, parse_address
+from client.admin import Admin
+from client.errors import ConnectionFailed
+from client.exchange import Answer, Json, Request
+
+
+class OnceClient(Admin[Json]):
+    """The topic management of a node. Raises ProblemError and ConnectionFailed like the other clients."""
+
+    def __init__(self, url: str, *, token: str | None = None, timeout_ms: int = 30_000) -> None:
+        self._address = parse_address(url)
+        self._headers = {"Accept": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._timeout_s = timeout_ms / 1000
+
+    def _call(self, request: Request) -> Json:
+        address = self._address
+        kind = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
+        connection = kind(address.host, address.port, timeout=self._timeout_s)
+        try:
+            return self._exchange(connection, request).json()
+        finally:
+            connection.close()
+
+    def _exchange(self, connection: http.client.HTTPConnection, request: Request) -> Answer:
+        try:
+            connection.connect()
+        except OSError as error:
+            raise _failed(self._address, error, no_side_effects=True) from error
+        try:
+            target = self._address.base_path + request.target
+            connection.request(request.method, target, request.body, {**self._headers, **request.headers})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())  # type: ignore[arg-type]
+        except (OSError, http.client.HTTPException) as error:
+            raise _failed(self._address, error, no_side_effects=False) from error
+
+
+def _failed(address: Address, error: Exception, *, no_side_effects: bool) -> ConnectionFailed:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    text = "no answer in time" if isinstance(error, TimeoutError) else reason[:1].lower() + reason[1:]
+    return ConnectionFailed(f"{address}: {text}", no_side_effects=no_side_effects)

@@ -1,0 +1,123 @@
+"""Every number a caller may turn, with its default and the reason for it.
+
+Not the address or the token: those say which node, these say how. Checked once, when made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def option(
+    default: Any, why: str, *, minimum: int | None = None, maximum: int | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    return field(default=default, metadata={"why": why, "minimum": minimum, "maximum": maximum, "choices": choices})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """How a client behaves. Make a changed copy with `dataclasses.replace`."""
+
+    client_id: str = option(
+        "penstock-python", "Names the application in the node's quotas, metrics and logs (Penstock-Client-Id)."
+    )
+    connections_max: int = option(
+        256,
+        "Each long poll holds one connection, so this must exceed the partitions consumed at once.",
+        minimum=1,
+    )
+    connect_timeout_ms: int = option(
+        5_000, "A node that does not accept within this time is taken to be gone.", minimum=1
+    )
+    request_timeout_ms: int = option(
+        30_000,
+        "The longest a request may take; a long poll gets its wait on top. Over ack_timeout_ms, so that the "
+        "node's own answer comes first.",
+        minimum=1,
+    )
+    ack_timeout_ms: int = option(
+        20_000,
+        "How long the node may wait for the position that the acks ask for (timeout_ms); a node allows 60 s.",
+        minimum=1,
+        maximum=60_000,
+    )
+
+    acks: str = option(
+        "all",
+        "The safe choice: the answer means that the records survive a crash.",
+        choices=("0", "1", "all"),
+    )
+    batch_bytes: int = option(
+        256 * KIB,
+        "A batch is sent when it holds this much. Beyond a few hundred KiB throughput hardly grows, and the "
+        "node's batch_bytes_max is near.",
+        minimum=1,
+    )
+    linger_ms: int = option(
+        5, "A batch that is not full is sent after this time: the latency paid for larger batches.", minimum=0
+    )
+    buffer_bytes_max: int = option(32 * MIB, "Bounds the memory of records that are not yet acknowledged.", minimum=1)
+    buffer_full: str = option(
+        "block",
+        "`block` slows the caller down to what the node takes; `raise` suits callers that must not wait.",
+        choices=("block", "raise"),
+    )
+    in_flight_max: int = option(
+        1,
+        "Requests at once per partition. With 1 a retry cannot overtake a later batch, so order holds.",
+        minimum=1,
+    )
+    delivery_timeout_ms: int = option(
+        120_000, "From send() to the end of the last retry; then the record's result is an error.", minimum=1
+    )
+    retry_ambiguous: bool = option(
+        True,
+        "Whether to repeat a request of which nobody knows if it was stored. True may duplicate records, "
+        "False may report records as failed that are stored.",
+    )
+
+    backoff_ms: int = option(50, "The pause before the first retry; it doubles, with jitter.", minimum=1)
+    backoff_ms_max: int = option(2_000, "The longest pause, unless the node asks for more with Retry-After.", minimum=1)
+
+    fetch_bytes_max: int = option(
+        1 * MIB,
+        "The most one fetch answers. Memory of a consumer is about this, times prefetch_batches, times partitions.",
+        minimum=1,
+        maximum=16 * MIB,
+    )
+    fetch_wait_ms: int = option(
+        20_000,
+        "How long an empty long poll lasts; under the 30 s after which many proxies cut. A node allows 60 s.",
+        minimum=0,
+        maximum=60_000,
+    )
+    prefetch_batches: int = option(
+        2, "Batches held per partition: one being read by the caller's side while the next is fetched.", minimum=1
+    )
+    out_of_range: str = option(
+        "fail",
+        "Skipping or re-reading records is the caller's choice, so the default says so and stops.",
+        choices=("fail", "earliest", "latest"),
+    )
+    unreachable_timeout_ms: int = option(
+        60_000, "A consumer gives up after this long without one good answer from a partition.", minimum=0
+    )
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            _check(item.name, getattr(self, item.name), **item.metadata)
+
+
+def _check(
+    name: str, value: Any, *, why: str, minimum: int | None, maximum: int | None, choices: tuple[str, ...]
+) -> None:
+    if choices and value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    if minimum is not None and value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    if maximum is not None and value > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {value}")

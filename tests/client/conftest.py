@@ -1,0 +1,36 @@
+"""A fake node over real sockets, and clients of it with short times."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from client.aio import Client
+from client.options import ClientOptions
+from tests.client.fake_node import FakeNode
+
+QUICK = ClientOptions(
+    linger_ms=2, backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300, delivery_timeout_ms=5_000,
+    unreachable_timeout_ms=1_000,
+)  # fmt: skip
+
+
+@pytest.fixture
+def fake() -> FakeNode:
+    return FakeNode()
+
+
+@pytest.fixture
+async def fake_url(fake: FakeNode) -> AsyncIterator[str]:
+    server = TestServer(fake.application())
+    await server.start_server()
+    yield str(server.make_url("/")).rstrip("/")
+    await server.close()
+
+
+@pytest.fixture
+async def client(fake_url: str) -> AsyncIterator[Client]:
+    async with Client(fake_url, options=QUICK) as client:
+        yield client
