@@ -1,0 +1,67 @@
+"""What every part of the documentation page looks things up in: the contract, its examples, and the page's anchors.
+
+It makes no markup. Invariant: an anchor named here is one that the page has.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openapi import Example, Operation, operations, resolve
+
+Contract = dict[str, Any]
+
+# Headers that every request under /v1 may carry are told once, at the top of the page.
+_EVERY_REQUEST = ("ClientId", "RequestId")
+
+
+@dataclass(frozen=True)
+class Guide:
+    contract: Contract
+    examples: Sequence[Example]
+    links: dict[str, str]  # problem code -> its anchor
+
+    @property
+    def base_url(self) -> str:
+        return str(self.contract["servers"][0]["url"])
+
+    @property
+    def problems(self) -> dict[str, Contract]:
+        return dict(self.contract["x-penstock-problems"])
+
+    def resolve(self, value: Contract) -> Contract:
+        return resolve(self.contract, value)
+
+    def component(self, kind: str, name: str) -> Contract:
+        return dict(self.contract["components"][kind][name])
+
+    def tagged(self, tag: str) -> list[Operation]:
+        return [one for one in operations(self.contract) if one.spec["tags"][0] == tag]
+
+    def examples_of(self, operation_id: str) -> list[Example]:
+        return [example for example in self.examples if example.operation == operation_id]
+
+    def shared_parameters(self) -> list[Contract]:
+        return [self.component("parameters", name) for name in _EVERY_REQUEST]
+
+    def own_parameters(self, operation: Operation) -> list[Contract]:
+        shared = {parameter["name"] for parameter in self.shared_parameters()}
+        return [one for one in map(self.resolve, operation.spec["parameters"]) if one["name"] not in shared]
+
+
+def guide_to(contract: Contract, examples: Sequence[Example]) -> Guide:
+    return Guide(contract, examples, {code: problem_anchor(code) for code in contract["x-penstock-problems"]})
+
+
+def problem_anchor(code: str) -> str:
+    """What the `type` of a problem document points at, so it never changes."""
+    return f"#problem-{code}"
+
+
+def tag_anchor(tag: str) -> str:
+    """Apart from operation ids: there is an operation `produce` and a tag Produce."""
+    return "#tag-" + tag.lower().replace(" ", "-")
+
+
+def is_planned(value: Contract) -> bool:
+    return value.get("x-penstock-status") == "planned"
