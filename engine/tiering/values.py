@@ -9,25 +9,27 @@ from dataclasses import dataclass
 class SealedSegment:
     """A segment file that no longer grows. `end_offset` is the offset after its last record.
 
-    `record_count` and `leader_epochs` (epoch, first offset of that epoch in here) are what the log believes; the
-    shipper reads the truth from the batches.
+    Times, counts and leader epochs are not in here: the shipper reads the truth from the batches.
     """
 
     base_offset: int
     end_offset: int
     path: str
     size_bytes: int
-    min_timestamp_ms: int
-    max_timestamp_ms: int
-    leader_epochs: tuple[tuple[int, int], ...] = ()
-    record_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalLog:
-    """One partition as it is on this disk now: its positions and its sealed segments, ascending."""
+    """One partition as it is on this disk now: its positions and its sealed segments, ascending.
+
+    Raising `log_start` gives up what lies below it in the store as well; `local_log_start` is only where this disk
+    begins. What is shipped lies below both `high_watermark` and `durable_end`: were a power loss to take back bytes
+    that are in the store already, the log would give their offsets to other records.
+    """
 
     log_start: int
+    local_log_start: int
     log_end: int
     high_watermark: int
+    durable_end: int
     sealed: tuple[SealedSegment, ...]

@@ -1,0 +1,75 @@
+"""Reading the members of our JSON objects strictly: each says which object and which member is wrong. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from engine.errors import Corrupt, EngineError
+
+Members = dict[str, Any]
+
+
+class UnsupportedFormat(EngineError):
+    """Written by a newer version of Penstock. Neither read nor extend it: run that version or a newer one."""
+
+    code = "start_refused"
+
+
+def read_object(data: bytes, key: str, format_max: int) -> Members:
+    """A JSON object whose member `format` is one that we know. Raises Corrupt or UnsupportedFormat."""
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Corrupt(f"{key} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Corrupt(f"{key} is not a JSON object")
+    version = integer(found, "format", key)
+    if version > format_max:
+        raise UnsupportedFormat(
+            f"{key} has format {version}, this version knows up to {format_max}", hint="run a newer Penstock"
+        )
+    return found
+
+
+def integer(found: Members, name: str, key: str) -> int:
+    value = found.get(name)
+    if type(value) is not int:
+        raise Corrupt(f"{key}: {name} is not an integer")
+    return value
+
+
+def text(found: Members, name: str, key: str) -> str:
+    value = found.get(name)
+    if not isinstance(value, str) or not value:
+        raise Corrupt(f"{key}: {name} is not a text")
+    return value
+
+
+def array(found: Members, name: str, key: str) -> list[Any]:
+    value = found.get(name)
+    if not isinstance(value, list):
+        raise Corrupt(f"{key}: {name} is not an array")
+    return value
+
+
+def objects(found: Members, name: str, key: str) -> list[Members]:
+    values = array(found, name, key)
+    if not all(isinstance(value, dict) for value in values):
+        raise Corrupt(f"{key}: {name} holds something else than objects")
+    return values
+
+
+def array_of_integers(found: Members, name: str, key: str) -> tuple[int, ...]:
+    values = array(found, name, key)
+    if {*map(type, values)} - {int}:
+        raise Corrupt(f"{key}: {name} holds something else than integers")
+    return tuple(values)
+
+
+def pairs(found: Members, name: str, key: str) -> tuple[tuple[int, int], ...]:
+    values = array(found, name, key)
+    if not all(isinstance(value, list) and [*map(type, value)] == [int, int] for value in values):
+        raise Corrupt(f"{key}: {name} holds something else than pairs of integers")
+    return tuple((first, second) for first, second in values)

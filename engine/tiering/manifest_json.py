@@ -1,0 +1,92 @@
+"""Manifests and sub-manifests as JSON, strictly: what is decoded obeys every rule of engine/tiering/manifest.py.
+
+A format of a higher number is refused. Members that format 1 does not know are ignored by readers, and lost when the
+root is written again; so what a writer must carry along needs format 2. Worked example: engine/tiering/FORMAT.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import orjson
+
+from engine.errors import Corrupt
+from engine.tiering.json_reading import Members, integer, objects, pairs, read_object, text
+from engine.tiering.manifest import Manifest, ManifestEntry, SubManifest, SubManifestRef, problem_of, problem_of_runs
+
+FORMAT = 1
+_KEYS = {"key": "object", "aux_key": "aux"}  # stored without the prefix that all share
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a root. Equal manifests give equal bytes: that is how a lost answer is recognised."""
+    assert (problem := problem_of(manifest)) is None, problem
+    return orjson.dumps(
+        {
+            "format": FORMAT,
+            "prefix": manifest.prefix,
+            "generation": manifest.generation,
+            "leader_epoch": manifest.leader_epoch,
+            "writer": manifest.writer,
+            "log_start": manifest.log_start,
+            "end_offset": manifest.end_offset,
+            "folded": [_to_json(ref, manifest.prefix) for ref in manifest.folded],
+            "entries": [_to_json(entry, manifest.prefix) for entry in manifest.entries],
+        }
+    )
+
+
+def decode_manifest(data: bytes, key: str) -> Manifest:
+    """The manifest in an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
+    found = read_object(data, key, FORMAT)
+    prefix, writer = text(found, "prefix", key), text(found, "writer", key)
+    manifest = Manifest(
+        prefix=prefix,
+        generation=integer(found, "generation", key),
+        leader_epoch=integer(found, "leader_epoch", key),
+        writer=writer,
+        log_start=integer(found, "log_start", key),
+        folded=tuple(_from_json(SubManifestRef, one, prefix, key) for one in objects(found, "folded", key)),
+        entries=tuple(_from_json(ManifestEntry, one, prefix, key) for one in objects(found, "entries", key)),
+    )
+    if problem := problem_of(manifest):
+        raise Corrupt(f"manifest {key}: {problem}")
+    if integer(found, "end_offset", key) != manifest.end_offset:
+        raise Corrupt(f"manifest {key}: its end_offset is not where its last run ends, {manifest.end_offset}")
+    return manifest
+
+
+def encode_sub_manifest(sub: SubManifest) -> bytes:
+    entries = [_to_json(entry, sub.prefix) for entry in sub.entries]
+    return orjson.dumps({"format": FORMAT, "prefix": sub.prefix, "entries": entries})
+
+
+def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
+    """The entries in an object. Raises Corrupt or UnsupportedFormat."""
+    found = read_object(data, key, FORMAT)
+    prefix = text(found, "prefix", key)
+    entries = tuple(_from_json(ManifestEntry, one, prefix, key) for one in objects(found, "entries", key))
+    if problem := problem_of_runs(prefix, entries):
+        raise Corrupt(f"sub-manifest {key}: {problem}")
+    return SubManifest(prefix, entries)
+
+
+def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, object]:
+    members = {field.name: getattr(run, field.name) for field in fields(run)}
+    for ours, theirs in _KEYS.items():
+        if ours in members:
+            members[theirs] = members.pop(ours).removeprefix(prefix)
+    return members
+
+
+def _from_json(kind: type[Any], found: Members, prefix: str, key: str) -> Any:
+    members: dict[str, object] = {}
+    for field in fields(kind):
+        if field.name in _KEYS:
+            members[field.name] = prefix + text(found, _KEYS[field.name], key)
+        elif field.name == "leader_epochs":
+            members[field.name] = pairs(found, field.name, key)
+        else:
+            members[field.name] = integer(found, field.name, key)
+    return kind(**members)
