@@ -54,10 +54,10 @@ def _method(example: Example) -> list[str]:
     return [] if example.method == implied else [f"-X {example.method}"]
 
 
-def pretty(value: Any, *, colon: str = ": ", comma: str = ", ", indent: str = "") -> str:
-    """JSON with line breaks only where a line would be too long."""
+def pretty(value: Any, *, colon: str = ": ", comma: str = ", ", indent: str = "", before: str = "") -> str:
+    """JSON with line breaks only where a line would be too long. `before` is what stands on its first line."""
     flat = _flat(value, colon, comma)
-    if len(indent) + len(flat) <= _WIDTH or not isinstance(value, dict | list) or not value:
+    if len(indent) + len(before) + len(flat) <= _WIDTH or not isinstance(value, dict | list) or not value:
         return flat
     deeper = indent + " " * len(colon)
     if isinstance(value, dict):
@@ -66,8 +66,9 @@ def pretty(value: Any, *, colon: str = ": ", comma: str = ", ", indent: str = ""
     else:
         names = [""] * len(value)
         first, last, inner = "[", "]", value
-    shown = [pretty(item, colon=colon, comma=comma, indent=deeper) for item in inner]
-    lines = ",\n".join(f"{deeper}{name}{item}" for name, item in zip(names, shown, strict=True))
+    members = zip(names, inner, strict=True)
+    shown = [name + pretty(item, colon=colon, comma=comma, indent=deeper, before=name) for name, item in members]
+    lines = ",\n".join(deeper + item for item in shown)
     return f"{first}\n{lines}\n{indent}{last}"
 
 

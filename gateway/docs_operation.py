@@ -80,9 +80,9 @@ def _codes_row(guide: Guide, status: int, codes: list[str]) -> Html:
 
 def _answer(guide: Guide, status: str, answer: Contract) -> Html:
     said = inline(" ".join(answer["description"].split()), guide.links)
-    line = element("p", element("span", status, class_="status good"), " ", said)
+    line = element("p", element("span", status, class_="status good"), element("span", said), class_="outcome")
     headers = {name: one for name, one in answer.get("headers", {}).items() if name not in _HEADERS_OF_EVERY_ANSWER}
-    folded = _folded(f"{len(headers)} headers", header_rows(guide, headers)) if headers else None
+    folded = _folded(_counted(len(headers), "header"), header_rows(guide, headers)) if headers else None
     return element("div", line, *_media_types(guide, answer, is_request=False), folded, class_="answer")
 
 
@@ -98,12 +98,16 @@ def _media_type(guide: Guide, name: str, media: Contract, *, is_request: bool) -
     about = prose(schema["description"], guide.links) if "description" in schema else None
     count = sum(1 for _ in members_of(guide, schema))
     rows = member_rows(guide, schema, is_request=is_request)
-    fields = _folded(f"{count} fields" if count > 1 else "1 field", rows, is_open=is_request) if count else None
+    fields = _folded(_counted(count, "field"), rows, is_open=is_request) if count else None
     return element("div", label, about, fields, class_="media")
 
 
 def _folded(title: str, content: Html, *, is_open: bool = False) -> Html:
     return element("details", element("summary", title), content, class_="folded", open=is_open)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _titled(title: str, *content: Html | None) -> Html:
