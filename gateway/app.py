@@ -1,0 +1,138 @@
+"""The application: every route of the contract as one table, and what surrounds each of them.
+
+Runs unchanged on aiohttp's own server (tests) and on Granian (gateway/rsgi.py). A test holds this table and
+openapi/gateway.yaml together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from engine.errors import EngineError
+from gateway import fetch, operations, produce, topics
+from gateway.node import NODE, Node
+from gateway.problems import Problem, from_engine
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger("penstock.gateway")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+async def not_built_yet(request: web.Request) -> web.Response:
+    """What stands in the contract for a later release: 501, never silence."""
+    raise Problem("not_implemented", f"{request.method} {request.path} is planned and not built yet")
+
+
+PARTITION = "/v1/topics/{topic}/partitions/{partition}"
+
+# Hot routes first: aiohttp tries those with a common beginning in order.
+ROUTES: list[tuple[str, str, Handler]] = [
+    ("POST", "/v1/topics/{topic}/records", produce.produce),
+    ("POST", PARTITION + "/records", produce.produce_to_partition),
+    ("GET", PARTITION + "/records", fetch.fetch),
+    ("GET", PARTITION + "/offsets", fetch.find_offsets),
+    ("GET", "/v1/topics", topics.list_topics),
+    ("GET", "/v1/topics/{topic}", topics.describe_topic),
+    ("PUT", "/v1/topics/{topic}", topics.create_topic),
+    ("PATCH", "/v1/topics/{topic}", topics.alter_topic),
+    ("DELETE", "/v1/topics/{topic}", topics.delete_topic),
+    ("POST", "/v1/topics/{topic}/roll", topics.roll_topic),
+    ("GET", "/v1/topics/{topic}/tier", topics.tier_status),
+    ("GET", "/v1/cluster", operations.describe_cluster),
+    ("GET", "/healthz", operations.healthz),
+    ("GET", "/readyz", operations.readyz),
+    ("GET", "/metrics", operations.metrics),
+    ("GET", "/openapi.json", operations.openapi_json),
+    ("GET", "/docs", operations.docs),
+    ("POST", "/v1/records", not_built_yet),
+    ("POST", "/v1/fetch", not_built_yet),
+    ("POST", "/v1/producers", not_built_yet),
+    ("GET", "/v1/groups", not_built_yet),
+    ("GET", "/v1/groups/{group}", not_built_yet),
+    ("DELETE", "/v1/groups/{group}", not_built_yet),
+    ("POST", "/v1/groups/{group}/heartbeat", not_built_yet),
+    ("DELETE", "/v1/groups/{group}/members/{member}", not_built_yet),
+    ("GET", "/v1/groups/{group}/members/{member}/records", not_built_yet),
+    ("GET", "/v1/groups/{group}/offsets", not_built_yet),
+    ("PUT", "/v1/groups/{group}/offsets", not_built_yet),
+    ("POST", "/v1/groups/{group}/reset", not_built_yet),
+    ("GET", "/v1/topics/{topic}/table", not_built_yet),
+    ("GET", "/v1/topics/{topic}/table/{key}", not_built_yet),
+]
+
+
+def make_app(node: Node) -> web.Application:
+    """The application of one node."""
+    app = web.Application(middlewares=[_Surroundings(node).around], client_max_size=2**40)  # read_body has the limits
+    app[NODE] = node
+    for method, path, handler in ROUTES:
+        app.router.add_route(method, path, handler)
+    return app
+
+
+class _Surroundings:
+    """Around every handler: a request id, the problem document for any failure, and the counters."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._ids = itertools.count(1)
+        self._id_prefix = f"{node.settings.node_id}-{node.clock.now_ms():x}"
+
+    @web.middleware
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        started = time.perf_counter()
+        request_id = self._request_id(request)
+        try:
+            _check_common_headers(request)
+            response = await handler(request)
+        except Problem as problem:
+            response = problem.response(request_id)
+        except EngineError as error:
+            response = from_engine(error).response(request_id)
+        except web.HTTPException as error:
+            response = _routing_problem(request, error).response(request_id)
+        except Exception:
+            log.exception("a handler failed", extra={"request_id": request_id, "operation": _operation(handler)})
+            text = "an error in the server; it has been logged under this request_id"
+            response = Problem("internal", text).response(request_id)
+        response.headers["Penstock-Request-Id"] = request_id
+        operation = _operation(handler)
+        self._node.metrics.requests.labels(operation, response.status).inc()
+        self._node.metrics.seconds.labels(operation).observe(time.perf_counter() - started)
+        return response
+
+    def _request_id(self, request: web.Request) -> str:
+        given = request.headers.get("X-Request-Id")
+        if given is not None and REQUEST_ID.fullmatch(given):
+            return given
+        return f"{self._id_prefix}-{next(self._ids):x}"
+
+
+def _check_common_headers(request: web.Request) -> None:
+    """The application's name goes into logs and, later, quotas: it must be a plain word."""
+    if "Penstock-Forward" in request.headers:
+        raise Problem("not_implemented", "the header Penstock-Forward is not built yet")
+    client_id = request.headers.get("Penstock-Client-Id")
+    if client_id is not None and not CLIENT_ID.fullmatch(client_id):
+        raise Problem("invalid_header", "Penstock-Client-Id takes 1 to 128 of A-Z a-z 0-9 . _ -")
+
+
+def _operation(handler: Handler) -> str:
+    """A bounded name for metrics: the handler's, whatever path was sent."""
+    return getattr(handler, "__name__", "unknown")
+
+
+def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return Problem("method_not_allowed", f"{request.path} takes {allowed}", headers={"Allow": allowed})
+    return Problem("not_found", f"there is nothing at {request.path}; see /docs")

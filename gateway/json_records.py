@@ -1,0 +1,251 @@
+"""JSON record objects: the envelope of `application/json` and the lines of NDJSON with `ndjson=records`.
+
+A value is never parsed into objects: msgspec hands out the bytes that the client sent, and these are stored. What
+msgspec does not check is checked here in bulk: that the body is UTF-8 and that no field is given twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.incoming import Headers, IncomingRow
+from gateway.problems import Problem
+
+_NULL = b"null"
+
+
+class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One record object as it stands in a body."""
+
+    key: Raw | UnsetType = UNSET
+    value: Raw | UnsetType = UNSET
+    headers: dict[str, Raw] | UnsetType = UNSET
+    timestamp: int | str | UnsetType | None = UNSET
+    partition: int | UnsetType | None = UNSET
+    key_base64: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+
+
+class _Envelope(Struct, forbid_unknown_fields=True):
+    records: list[RecordObject]
+
+
+class FetchedObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True):
+    """A line as fetch writes it, so that one can be piped into a produce: the offset it had is dropped."""
+
+    offset: int | UnsetType = UNSET
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_LINE = msgspec.json.Decoder(FetchedObject)
+_ENCODER = msgspec.json.Encoder()
+
+
+def decode_envelope(body: bytes) -> list[RecordObject]:
+    """The records of `{"records":[…]}`. Raises Problem: invalid_utf8, malformed_json, unknown_field, invalid_body."""
+    check_utf8(body)
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except msgspec.ValidationError as error:
+        raise _wrong_shape(error) from None
+    except msgspec.DecodeError:
+        raise malformed_json(body) from None
+    _check_no_duplicates(body, _ENCODER.encode(envelope))
+    return envelope.records
+
+
+def decode_record_lines(body: bytes) -> Sequence[RecordObject]:
+    """The records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line."""
+    check_utf8(body)
+    trimmed = body[:-1] if body.endswith(b"\n") else body
+    try:
+        records: list[FetchedObject] = _LINE.decode_lines(body)
+    except msgspec.DecodeError:
+        records = []
+    is_exact = len(records) == trimmed.count(b"\n") + 1 and len(_ENCODER.encode_lines(records)) == len(trimmed) + 1
+    return records if is_exact else [_decode_line(number, line) for number, line in numbered_lines(body)]
+
+
+def _decode_line(number: int, line: bytes) -> RecordObject:
+    try:
+        record: RecordObject = _LINE.decode(line)
+    except msgspec.ValidationError as error:
+        problem = _wrong_shape(error)
+        raise Problem(problem.code, f"line {number}: {problem.detail}", line=number) from None
+    except msgspec.DecodeError as error:
+        raise Problem("malformed_ndjson", f"line {number}: {error}", line=number) from None
+    _check_no_duplicates(line, _ENCODER.encode(record), line=number)
+    return record
+
+
+def numbered_lines(body: bytes) -> Iterable[tuple[int, bytes]]:
+    """The lines that are not blank, counted from 1, without the white space around them."""
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if stripped := line.strip(b" \t\r"):
+            yield number, stripped
+
+
+def to_row(record: RecordObject, position: int) -> IncomingRow:
+    """A record object's fields as bytes. `position` names the record in a problem."""
+    return IncomingRow(
+        key=_key(record, position),
+        value=_value(record, position),
+        headers=[] if record.headers is UNSET else _headers(record.headers, position),
+        timestamp=_timestamp(record.timestamp, position),
+        partition=_partition(record.partition, position),
+    )
+
+
+def check_utf8(body: bytes) -> None:
+    """msgspec takes over the bytes of a raw value unseen, so the whole body is checked."""
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("invalid_utf8", f"byte {error.start} of the body is not UTF-8", byte=error.start) from None
+
+
+def malformed_json(body: bytes) -> Problem:
+    """Where a body stops being JSON, by line and column."""
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as error:
+        text = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        return Problem("malformed_json", text, line=error.lineno, column=error.colno)
+    except RecursionError:
+        return Problem("malformed_json", "the body is nested too deeply")
+    return Problem("malformed_json", "the body is not JSON as RFC 8259 has it")
+
+
+def _wrong_shape(error: msgspec.ValidationError) -> Problem:
+    code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
+    return Problem(code, str(error).replace("Object contains", "there is an"))
+
+
+def _check_no_duplicates(body: bytes, encoded: bytes, **members: Any) -> None:
+    """A field given twice would be dropped silently: the last one wins in every JSON parser.
+
+    (1) The decoded records encoded again are as long as a body without white space and without duplicates. (2) A body
+    with white space is compared with all of it taken out. (3) Only then, as escapes may differ too, each object is
+    looked at.
+    """
+    if len(encoded) == len(body):
+        return
+    if len(msgspec.json.format(encoded, indent=-1)) == len(msgspec.json.format(body, indent=-1)):
+        return
+    twice = _find_duplicate(body)
+    if twice is not None:
+        raise Problem("invalid_body", f"the field {twice!r} is given twice", **members)
+
+
+def _find_duplicate(body: bytes) -> str | None:
+    """The first field that a record object, its headers or the envelope has twice. Values may hold what they like."""
+    document: _Pairs = json.loads(body, object_pairs_hook=_Pairs)
+    records = next((value for name, value in document if name == "records"), [document])
+    for fields in [document, *records]:
+        headers = [value for name, value in fields if name == "headers" and isinstance(value, _Pairs)]
+        for pairs in [fields, *headers]:
+            names: list[str] = [name for name, _ in pairs]
+            if len(names) != len(set(names)):
+                return max(names, key=names.count)
+    return None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with its fields in order, duplicates and all."""
+
+
+def _key(record: RecordObject, position: int) -> bytes | None:
+    if record.key_base64 is not UNSET:
+        _refuse_both(record.key, "key", position)
+        return _base64(record.key_base64, "key_base64", position)
+    if record.key is UNSET:
+        return None
+    return key_bytes(bytes(record.key))
+
+
+def key_bytes(raw: bytes) -> bytes | None:
+    """A string key is stored as its text, any other JSON as it stands; null is no key."""
+    if raw[:1] == b'"':
+        return msgspec.json.decode(raw, type=str).encode()
+    return None if raw == _NULL else raw
+
+
+def _value(record: RecordObject, position: int) -> bytes | None:
+    if record.value_base64 is not UNSET:
+        _refuse_both(record.value, "value", position)
+        return _base64(record.value_base64, "value_base64", position)
+    if record.value is UNSET:
+        raise Problem("invalid_body", f"record {position} has no value; a tombstone says null", record=position)
+    raw = bytes(record.value)
+    return None if raw == _NULL else raw
+
+
+def _headers(headers: dict[str, Raw], position: int) -> Headers:
+    """`{"name": "text" | {"base64": "…"} | null | [several]}` as pairs, in order."""
+    pairs: Headers = []
+    for name, raw in headers.items():
+        value = msgspec.json.decode(raw)
+        for one in value if isinstance(value, list) else [value]:
+            pairs.append((name, _header_value(name, one, position)))
+    return pairs
+
+
+def _header_value(name: str, value: object, position: int) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case {"base64": str() as text, **rest} if not rest:
+            return _base64(text, f"header {name}", position)
+    text = f'record {position}: header {name!r} is neither a text nor {{"base64": "…"}}'
+    raise Problem("invalid_body", text, record=position)
+
+
+def _base64(text: str, name: str, position: int) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise Problem("invalid_body", f"record {position}: {name} is not base64", record=position) from None
+
+
+def _refuse_both(given: Raw | UnsetType, name: str, position: int) -> None:
+    if given is not UNSET:
+        raise Problem("invalid_body", f"record {position} has both {name} and {name}_base64", record=position)
+
+
+def _timestamp(given: int | str | UnsetType | None, position: int) -> int | None:
+    if given is None or isinstance(given, UnsetType):
+        return None
+    moment = given if isinstance(given, int) else rfc3339_ms(given)
+    if moment is None or not 0 <= moment < 2**53:
+        text = f"record {position}: timestamp {given!r} is neither milliseconds nor RFC 3339"
+        raise Problem("invalid_body", text, record=position)
+    return moment
+
+
+def rfc3339_ms(text: str) -> int | None:
+    """Milliseconds since 1970 for a time with an offset, as RFC 3339 demands; None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else round(moment.timestamp() * 1000)
+
+
+def _partition(given: int | UnsetType | None, position: int) -> int | None:
+    if given is None or isinstance(given, UnsetType):
+        return None
+    if given < 0:
+        raise Problem("invalid_body", f"record {position}: partition {given} is negative", record=position)
+    return given

@@ -1,0 +1,79 @@
+"""NDJSON of bare values: a line is a record's value, exactly one JSON value a line.
+
+Checked in bulk. msgspec's line decoder takes `1 2` on a line for two values and a value that runs over two lines for
+one, so its result is compared with the body: as many values as lines, and the same bytes when joined again. Only a body
+that differs is looked at line by line, to strip white space or to name the bad line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Raw
+
+from gateway.incoming import Incoming, IncomingRow, IncomingValues
+from gateway.json_records import check_utf8, key_bytes, numbered_lines
+from gateway.problems import Problem
+
+_VALUES = msgspec.json.Decoder(Raw)
+_NULL = b"null"
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+
+
+def decode_values(body: bytes) -> Incoming:
+    """A record per line. Raises Problem: invalid_utf8, malformed_ndjson with the line's number."""
+    check_utf8(body)
+    values = _split_exactly(body)
+    if _NULL in body and any(value == _NULL for value in values):
+        return [IncomingRow(None, None if value == _NULL else value, [], None, None) for value in values]
+    return IncomingValues(values)
+
+
+def decode_keyed_values(body: bytes, pointer: list[str]) -> list[IncomingRow]:
+    """A record per line, its key taken from the line by a JSON pointer (RFC 6901)."""
+    check_utf8(body)
+    rows = []
+    for position, value in enumerate(_split_exactly(body)):
+        key = _key_at(orjson.loads(value), pointer, position)
+        rows.append(IncomingRow(key, None if value == _NULL else value, [], None, None))
+    return rows
+
+
+def parse_pointer(text: str) -> list[str]:
+    """The steps of a JSON pointer. Raises Problem invalid_query."""
+    if not text.startswith("/") or _BAD_ESCAPE.search(text):
+        hint = "it begins with '/', and '~' is written ~0, '/' in a name ~1 (RFC 6901)"
+        raise Problem("invalid_query", f"key_pointer {text!r} is no JSON pointer: {hint}", parameter="key_pointer")
+    return [step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/")]
+
+
+def _split_exactly(body: bytes) -> list[bytes]:
+    trimmed = body[:-1] if body.endswith(b"\n") else body
+    try:
+        raws: list[Any] = _VALUES.decode_lines(body)
+    except msgspec.DecodeError:
+        raws = []
+    if raws and len(raws) == trimmed.count(b"\n") + 1 and b"\n".join(raws) == trimmed:
+        return trimmed.split(b"\n")
+    return [_checked_line(number, line) for number, line in numbered_lines(body)]
+
+
+def _checked_line(number: int, line: bytes) -> bytes:
+    try:
+        msgspec.json.decode(line, type=Raw)
+    except msgspec.DecodeError as error:
+        raise Problem("malformed_ndjson", f"line {number} is not one JSON value: {error}", line=number) from None
+    return line
+
+
+def _key_at(document: Any, pointer: list[str], position: int) -> bytes | None:
+    for step in pointer:
+        try:
+            document = document[int(step)] if isinstance(document, list) else document[step]
+        except (KeyError, IndexError, ValueError, TypeError):
+            text = f"record {position} has nothing at key_pointer /{'/'.join(pointer)}"
+            raise Problem("invalid_body", text, record=position) from None
+    return key_bytes(orjson.dumps(document))

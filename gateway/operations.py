@@ -1,0 +1,77 @@
+"""What a node says of itself: cluster, health, readiness, metrics, the contract and its page."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from aiohttp import web
+
+from gateway.docs_page import content_security_policy, render_docs
+from gateway.node import NODE
+from gateway.problems import Problem
+from gateway.query import read_query
+from gateway.topics import answer
+from openapi import contract_json, load_contract
+
+DOCS_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+)
+
+
+async def describe_cluster(request: web.Request) -> web.Response:
+    """GET /v1/cluster"""
+    node = request.app[NODE]
+    read_query(request, {})
+    settings = node.settings
+    this = {"node_id": settings.node_id, "url": node.url, "rack": settings.rack or None, "version": version("penstock")}
+    return answer(
+        {
+            "cluster_id": node.shard.directory.identity.cluster_id,
+            "nodes": [this],
+            "controller": settings.node_id,
+            "shards": 1,
+        }
+    )
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """GET /healthz: the process answers."""
+    read_query(request, {})
+    return answer({"status": "ok"})
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """GET /readyz: requests should be sent here."""
+    read_query(request, {})
+    if request.app[NODE].is_draining:
+        raise Problem("draining", "the node is stopping")
+    return answer({"status": "ready"})
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """GET /metrics"""
+    read_query(request, {})
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    return web.Response(body=request.app[NODE].metrics.render(), headers=headers)
+
+
+async def openapi_json(request: web.Request) -> web.Response:
+    """GET /openapi.json"""
+    read_query(request, {})
+    return web.Response(body=contract_json(), headers={"Content-Type": "application/json"})
+
+
+async def docs(request: web.Request) -> web.Response:
+    """GET /docs: the contract as one page that needs no network."""
+    read_query(request, {})
+    headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
+    return web.Response(body=_page(), headers=headers)
+
+
+def _page() -> bytes:
+    if not _rendered:
+        _rendered.append(render_docs(load_contract()).encode())
+    return _rendered[0]
+
+
+_rendered: list[bytes] = []

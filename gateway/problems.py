@@ -1,0 +1,116 @@
+"""The one door from failures to HTTP: problem documents (RFC 9457) with a stable code.
+
+The table is tested against `x-penstock-problems` of openapi/gateway.yaml. Nothing else in the gateway names a status
+of 400 or above.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+from aiohttp import web
+
+from engine.errors import EngineError
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+
+
+class Kind(NamedTuple):
+    """What a code always means. `no_side_effects`: certainly nothing was stored."""
+
+    status: int
+    title: str
+    retryable: bool = False
+    no_side_effects: bool = True
+
+
+KINDS: dict[str, Kind] = {
+    "malformed_json": Kind(400, "The body is not valid JSON"),
+    "malformed_ndjson": Kind(400, "A line is not one JSON value"),
+    "invalid_body": Kind(400, "The body does not say what it must"),
+    "unknown_field": Kind(400, "The body has a field that is not known"),
+    "no_records": Kind(400, "There is no record in the body"),
+    "unknown_query": Kind(400, "The query has a name that is not known"),
+    "invalid_query": Kind(400, "A query value is not allowed"),
+    "invalid_header": Kind(400, "A header value is not allowed"),
+    "invalid_utf8": Kind(400, "The body is not UTF-8"),
+    "invalid_batch": Kind(400, "The record batch breaks the format"),
+    "corrupt_batch": Kind(400, "The record batch fails its checksum"),
+    "invalid_topic_name": Kind(400, "The name cannot name a topic"),
+    "invalid_config": Kind(400, "A setting is not known or out of bounds"),
+    "unauthorized": Kind(401, "A token is needed"),
+    "forbidden": Kind(403, "The token does not allow this"),
+    "unknown_topic": Kind(404, "There is no such topic"),
+    "unknown_partition": Kind(404, "There is no such partition"),
+    "not_found": Kind(404, "There is nothing at this path"),
+    "method_not_allowed": Kind(405, "The path does not take this method"),
+    "not_acceptable": Kind(406, "None of the accepted media types can be given"),
+    "topic_exists": Kind(409, "The topic exists and is different"),
+    "topic_being_deleted": Kind(409, "The topic is being deleted", retryable=True),
+    "offset_below_log_start": Kind(410, "The records have been deleted"),
+    "log_end_mismatch": Kind(412, "The log does not end where expected"),
+    "body_too_large": Kind(413, "The body is too large"),
+    "record_too_large": Kind(413, "A record is too large"),
+    "batch_too_large": Kind(413, "A batch is too large"),
+    "unsupported_media_type": Kind(415, "The media type cannot be taken here"),
+    "unsupported_encoding": Kind(415, "The content encoding is not known"),
+    "offset_above_high_watermark": Kind(416, "The offset lies beyond what is committed"),
+    "too_many_requests": Kind(429, "Too many requests", retryable=True),
+    "too_many_long_polls": Kind(429, "Too many long polls are open", retryable=True),
+    "internal": Kind(500, "Something failed that should not", retryable=True, no_side_effects=False),
+    "not_implemented": Kind(501, "In the contract, but not built yet"),
+    "overloaded": Kind(503, "The node has too much to do", retryable=True),
+    "draining": Kind(503, "The node is stopping", retryable=True),
+    "storage_failed": Kind(503, "The disk failed; the partition is offline", retryable=True, no_side_effects=False),
+    "store_unavailable": Kind(503, "The object store cannot be reached", retryable=True),
+    "ack_timeout": Kind(504, "Not acknowledged in time", retryable=True, no_side_effects=False),
+    "storage_full": Kind(507, "No space is left", retryable=True),
+}
+
+
+class Problem(Exception):
+    """A failure on its way to the client. `members` are extra fields, `headers` extra headers of the answer."""
+
+    def __init__(self, code: str, detail: str, *, headers: dict[str, str] | None = None, **members: object) -> None:
+        super().__init__(f"{code}: {detail}")
+        assert code in KINDS, code
+        self.code = code
+        self.detail = detail
+        self.headers = headers or {}
+        self.members = members
+
+    @property
+    def status(self) -> int:
+        return KINDS[self.code].status
+
+    def document(self, request_id: str | None = None) -> dict[str, object]:
+        kind = KINDS[self.code]
+        document: dict[str, object] = {
+            "type": f"/docs#problem-{self.code}",
+            "title": kind.title,
+            "status": kind.status,
+            "code": self.code,
+            "detail": self.detail,
+            "retryable": kind.retryable,
+            "no_side_effects": kind.no_side_effects,
+        }
+        if request_id is not None:
+            document["request_id"] = request_id
+        return document | self.members
+
+    def response(self, request_id: str) -> web.Response:
+        headers = {"Content-Type": MEDIA_TYPE, **self.headers}
+        if self.status in (429, 503):
+            headers.setdefault("Retry-After", str(RETRY_AFTER_S))
+        return web.Response(status=self.status, body=orjson.dumps(self.document(request_id)), headers=headers)
+
+
+def from_engine(error: EngineError) -> Problem:
+    """What the engine reports, in HTTP's words. A code that HTTP does not know is a bug and says so."""
+    code = error.code if error.code in KINDS else "internal"
+    members: dict[str, Any] = dict(error.members)
+    if error.no_side_effects != KINDS[code].no_side_effects:
+        members["no_side_effects"] = error.no_side_effects
+    return Problem(code, str(error), **members)

@@ -1,0 +1,78 @@
+"""Query strings, strictly: an unknown name or a value out of bounds is a 400, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from gateway.problems import Problem
+
+
+class Number(NamedTuple):
+    """A whole number within bounds."""
+
+    default: int | None
+    minimum: int
+    maximum: int
+
+    def parse(self, name: str, text: str) -> int:
+        is_number = text.lstrip("-").isdecimal() and len(text) <= 20 and text.isascii()
+        if not is_number or not self.minimum <= int(text) <= self.maximum:
+            wanted = f"a whole number from {self.minimum} to {self.maximum}"
+            raise Problem("invalid_query", f"{name} is {text!r}; give {wanted}", parameter=name)
+        return int(text)
+
+
+class Word(NamedTuple):
+    """One of a few words."""
+
+    default: str | None
+    choices: tuple[str, ...]
+
+    def parse(self, name: str, text: str) -> str:
+        if text not in self.choices:
+            raise Problem("invalid_query", f"{name} is {text!r}; give {' or '.join(self.choices)}", parameter=name)
+        return text
+
+
+class Text(NamedTuple):
+    """Any text up to a length."""
+
+    default: str | None
+    length_max: int = 4096
+
+    def parse(self, name: str, text: str) -> str:
+        if len(text) > self.length_max:
+            raise Problem("invalid_query", f"{name} has more than {self.length_max} characters", parameter=name)
+        return text
+
+
+Rules = Mapping[str, Number | Word | Text]
+
+
+def read_query(request: web.BaseRequest, rules: Rules) -> dict[str, Any]:
+    """Every name of the rules with its value or default. Raises Problem unknown_query or invalid_query."""
+    values: dict[str, Any] = {name: rule.default for name, rule in rules.items()}
+    if not request.query_string:
+        return values
+    seen = set()
+    for name, text in request.query.items():
+        rule = rules.get(name)
+        if rule is None:
+            known = ", ".join(sorted(rules)) or "none"
+            raise Problem("unknown_query", f"{name!r} is not a query name here; known: {known}", parameter=name)
+        if name in seen:
+            raise Problem("invalid_query", f"{name} is given twice", parameter=name)
+        seen.add(name)
+        values[name] = rule.parse(name, text)
+    return values
+
+
+def path_partition(request: web.Request) -> int:
+    """The partition number in the path. Raises Problem unknown_partition for what is no number."""
+    text = request.match_info["partition"]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+        raise Problem("unknown_partition", f"{text!r} is no partition number")
+    return int(text)

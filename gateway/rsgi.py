@@ -1,0 +1,229 @@
+"""Runs the aiohttp application on Granian, which speaks HTTP/1.1, h2c and, with TLS, HTTP/2 by ALPN.
+
+The only file that touches Granian or an aiohttp internal; both are pinned. Per request it builds a `web.Request`, runs
+the application on it and hands the answer to Granian.
+What must hold: (1) an answer sent before the body was read is lost by HTTP/2 clients, so what is left of a body is read
+and thrown away first, within bounds; (2) a client that leaves ends its handler's wait; (3) nothing here outlives
+its request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from aiohttp import HttpVersion, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.server.embed import Server
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from gateway.settings import NodeSettings
+
+log = logging.getLogger("penstock.gateway")
+
+WHOLE_BODY_BYTES = 1024 * 1024  # bodies up to here are taken in one piece; larger ones in chunks, against a limit
+DRAIN_S = 2.0
+WATCH_DISCONNECT_AFTER_S = 0.05  # most requests are over by then and need no watcher
+BACKLOG = 4096
+METHODS_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class RsgiApp:
+    """Granian's callback around one aiohttp application."""
+
+    def __init__(self, app: web.Application, drain_bytes_max: int) -> None:
+        self._app = app
+        self._drain_bytes_max = drain_bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._protocol: Any = SimpleNamespace(ssl_context=None, peername=None, sockname=None)
+        self.under_way = 0
+        self.idle = asyncio.Event()
+        app.freeze()
+
+    async def __call__(self, scope: Any, proto: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.under_way += 1
+        watch = self._loop.call_later(WATCH_DISCONNECT_AFTER_S, self._watch, proto, task)
+        try:
+            await self._answer(scope, proto, task)
+        except asyncio.CancelledError:
+            pass  # the client has left, or the server stops: nobody is there to be answered
+        except Exception:  # a bug here, not in a handler: those have their problem document already
+            log.exception("the adapter failed")
+            raise
+        finally:
+            watch.cancel()
+            self.under_way -= 1
+            if self.under_way == 0:
+                self.idle.set()
+
+    async def _answer(self, scope: Any, proto: Any, task: asyncio.Task[Any]) -> None:
+        headers = CIMultiDict(scope.headers.items())
+        body = _Body(proto, scope.method, headers)
+        writer = _StreamWriter(proto)
+        message = RawRequestMessage(
+            method=scope.method,
+            path=scope.path,
+            version=_VERSIONS.get(scope.http_version, HttpVersion(2, 0)),
+            headers=CIMultiDictProxy(headers),
+            raw_headers=(),
+            should_close=False,
+            compression=None,
+            upgrade=False,
+            chunked=False,
+            url=URL.build(path=scope.path, query_string=scope.query_string, encoded=True),
+        )
+        request = web.Request(message, body, self._protocol, writer, task, self._loop)  # type: ignore[arg-type]
+        try:
+            response = await self._app._handle(request)
+        except ConnectionResetError:
+            return
+        if not body.is_done:
+            await body.discard(self._drain_bytes_max)
+        await self._send(request, response, proto, writer)
+
+    async def _send(
+        self, request: web.Request, response: web.StreamResponse, proto: Any, writer: _StreamWriter
+    ) -> None:
+        if writer.has_begun:
+            await response.write_eof()
+            return
+        headers = [*response.headers.items(), _SERVER]
+        content = response.body if isinstance(response, web.Response) else None
+        if isinstance(content, (bytes, bytearray)) and request.method != "HEAD":
+            proto.response_bytes(response.status, headers, bytes(content))
+        else:
+            proto.response_empty(response.status, headers)
+
+    def _watch(self, proto: Any, task: asyncio.Task[Any]) -> None:
+        watcher = self._loop.create_task(_cancel_on_disconnect(proto, task))
+        task.add_done_callback(lambda _: watcher.cancel())
+
+
+async def _cancel_on_disconnect(proto: Any, task: asyncio.Task[Any]) -> None:
+    await proto.client_disconnect()
+    task.cancel()
+
+
+class _Body:
+    """What aiohttp calls `request.content`: the body in pieces, as far as handlers here use it."""
+
+    def __init__(self, proto: Any, method: str, headers: CIMultiDict[str]) -> None:
+        length = headers.get("Content-Length", "")
+        self._announced = int(length) if length.isdecimal() else None
+        self._proto = proto
+        self._chunks: Any = None
+        self.is_done = self._announced == 0 or (self._announced is None and method not in METHODS_WITH_BODY)
+
+    async def readany(self) -> bytes:
+        """The next piece; empty at the end. Raises ConnectionResetError when the client stops before it."""
+        if self.is_done:
+            return b""
+        try:
+            if self._chunks is None and self._announced is not None and self._announced <= WHOLE_BODY_BYTES:
+                self.is_done = True
+                whole: bytes = await self._proto()
+                if len(whole) != self._announced:
+                    raise ConnectionResetError("the body was cut off")
+                return whole
+            return await self._next_chunk()
+        except (RuntimeError, OSError) as error:
+            self.is_done = True
+            raise ConnectionResetError("the body was cut off") from error
+
+    async def _next_chunk(self) -> bytes:
+        if self._chunks is None:
+            self._chunks = aiter(self._proto)
+        async for chunk in self._chunks:
+            if chunk:
+                return bytes(chunk)
+        self.is_done = True
+        return b""
+
+    async def discard(self, bytes_max: int) -> None:
+        """Read what is left of a body that nobody wants, within bounds of size and time."""
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                while bytes_max > 0 and (chunk := await self.readany()):
+                    bytes_max -= len(chunk)
+        except (TimeoutError, ConnectionResetError):
+            return
+
+
+class _StreamWriter(AbstractStreamWriter):
+    """Lets an aiohttp StreamResponse write into Granian's streaming answer."""
+
+    buffer_size = 0
+    output_size = 0
+    length: int | None = None
+
+    def __init__(self, proto: Any) -> None:
+        self._proto = proto
+        self._transport: Any = None
+        self.has_begun = False
+
+    async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
+        status = int(status_line.split(" ", 2)[1])
+        kept = [(name, value) for name, value in headers.items() if name.lower() not in _HOP_BY_HOP]
+        kept.append(_SERVER)
+        self._transport = self._proto.response_stream(status, kept)
+        self.has_begun = True
+
+    async def write(self, chunk: bytes | bytearray | memoryview) -> None:
+        if chunk:
+            await self._transport.send_bytes(bytes(chunk))
+
+    async def write_eof(self, chunk: bytes = b"") -> None:
+        await self.write(chunk)
+
+    async def drain(self) -> None:
+        """Granian's send waits for room itself."""
+
+    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
+        raise NotImplementedError("the gateway compresses whole bodies, never a stream")
+
+    def enable_chunking(self) -> None:
+        """Granian chooses the transfer coding."""
+
+    def send_headers(self) -> None:
+        """They are sent by write_headers."""
+
+
+_SERVER = ("Server", "penstock")
+_HOP_BY_HOP = ("transfer-encoding", "connection", "keep-alive")
+_VERSIONS = {"1": HttpVersion(1, 1), "1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1)}
+
+
+def make_server(target: RsgiApp, settings: NodeSettings, port: int) -> Server:
+    """Granian, embedded in this process's loop."""
+    logging.getLogger("_granian").setLevel(logging.ERROR)
+    logging.getLogger("granian").setLevel(logging.ERROR)
+    return Server(
+        target,
+        address=settings.host,
+        port=port,
+        interface=Interfaces.RSGI,
+        http=HTTPModes.auto,
+        websockets=False,
+        backlog=BACKLOG,
+        backpressure=settings.connections_max,
+        http1_settings=HTTP1Settings(max_buffer_size=max(settings.header_bytes_max, 8192)),
+        http2_settings=HTTP2Settings(
+            max_concurrent_streams=settings.http2_streams_max,
+            max_headers_size=settings.header_bytes_max,
+            initial_connection_window_size=16 * 1024 * 1024,
+            initial_stream_window_size=4 * 1024 * 1024,
+            max_frame_size=256 * 1024,
+        ),
+        log_enabled=False,
+        ssl_cert=Path(settings.tls_cert) if settings.is_tls else None,
+        ssl_key=Path(settings.tls_key) if settings.is_tls else None,
+    )

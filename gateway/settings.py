@@ -1,0 +1,172 @@
+"""The settings of a node, and where they come from: flag, then environment, then TOML file, then default.
+
+Numbers and words only; components are made in gateway/server.py. docs/settings.md is generated from this file and
+engine/settings.py (`make docs`), and a test holds them together.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from engine.errors import InvalidConfig, StartRefused
+from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, Rule, checked, rules, setting
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """How one node runs."""
+
+    host: str = setting("127.0.0.1", why="Loopback: safe until tokens and TLS are set up. Others need --insecure.")
+    port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
+    data_dir: str = setting("penstock-data", why="Where the log lives; one node at a time may use it.")
+    store: str = setting(
+        "",
+        why="Where sealed segments go: file:///path or s3://bucket/prefix. Empty: file:// inside the data directory.",
+    )
+    node_id: int = setting(1, minimum=1, maximum=2**31 - 1, why="This node's number in its cluster.")
+    cluster_id: str = setting("", why="Refuse a data directory of another cluster. Empty: whatever the directory says.")
+    rack: str = setting("", why="Where the node stands, for spreading replicas. Shown in /v1/cluster.")
+    advertised_url: str = setting("", why="What clients are told to call, behind a proxy or NAT. Empty: host and port.")
+    insecure: bool = setting(False, why="Allow an address other than loopback though there are no tokens.")
+    tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
+    tls_key: str = setting("", why="PEM private key of tls_cert.")
+    default_partitions: int = setting(
+        1, minimum=1, maximum=10_000, why="Partitions of a topic made without saying how many: one keeps total order."
+    )
+    auto_create_topics: bool = setting(False, why="Make unknown topics on produce. Off: a typing error is a 404.")
+    request_body_bytes_max: int = setting(
+        8 * MIB, minimum=KIB, maximum=64 * MIB, why="The largest request body, as sent and after decompression."
+    )
+    drain_bytes_max: int = setting(
+        8 * MIB,
+        minimum=0,
+        maximum=64 * MIB,
+        why="How much of a refused body is read and thrown away, so that the client sees the answer and no reset.",
+    )
+    records_per_request_max: int = setting(
+        200_000, minimum=1, maximum=10_000_000, why="Bounds the time and memory that decoding one request may take."
+    )
+    fetch_bytes_max: int = setting(
+        32 * MIB,
+        minimum=KIB,
+        maximum=256 * MIB,
+        why="The largest max_bytes of a fetch; one batch is given in any case.",
+    )
+    fetch_bytes_default: int = setting(
+        MIB, minimum=KIB, maximum=256 * MIB, why="max_bytes when a fetch does not say: a good size over any link."
+    )
+    long_polls_max: int = setting(
+        10_000, minimum=1, maximum=1_000_000, why="Open long polls at once; each holds about 20 kB. Beyond: 429."
+    )
+    produce_timeout_ms: int = setting(
+        30 * SECOND_MS,
+        minimum=1,
+        maximum=10 * MINUTE_MS,
+        why="How long a produce waits for its acks when it does not say; then 504.",
+    )
+    append_queue_bytes_max: int = setting(
+        256 * MIB, minimum=MIB, maximum=16 * GIB, why="Bytes waiting for the disk; beyond it produces get 503."
+    )
+    connections_max: int = setting(
+        16_384, minimum=16, maximum=1_000_000, why="Open connections; half-open ones cost about 20 kB each."
+    )
+    http2_streams_max: int = setting(
+        1024, minimum=1, maximum=100_000, why="Requests at once on one HTTP/2 connection; long polls count."
+    )
+    header_bytes_max: int = setting(
+        64 * KIB, minimum=8 * KIB, maximum=16 * MIB, why="All headers of a request; nobody honest needs more."
+    )
+    shutdown_deadline_ms: int = setting(
+        10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
+    )
+    tier_check_ms: int = setting(
+        SECOND_MS, minimum=10, maximum=DAY_MS, why="How often sealed segments are looked for, besides at each roll."
+    )
+    tier_cache_bytes_max: int = setting(
+        GIB, minimum=64 * MIB, maximum=2**50, why="Disk kept for copies of tiered segments that somebody reads."
+    )
+    log_level: str = setting(
+        "warning", choices=("debug", "info", "warning", "error"), why="Quiet by default: only what needs a person."
+    )
+
+    @property
+    def is_tls(self) -> bool:
+        return bool(self.tls_cert)
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in ("127.0.0.1", "::1", "localhost") or self.host.startswith("127.")
+
+
+NODE_RULES: dict[str, Rule] = {rule.name: rule for rule in rules(NodeSettings)}
+
+
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: str | None = None
+) -> NodeSettings:
+    """The settings that a start asks for. Raises StartRefused, naming what is wrong and where it was given."""
+    given: dict[str, object] = {}
+    if config_file is not None:
+        given |= _checked_from(config_file, _read_toml(config_file))
+    words = {
+        name: environment[ENVIRONMENT_PREFIX + name.upper()]
+        for name in NODE_RULES
+        if ENVIRONMENT_PREFIX + name.upper() in environment
+    }
+    given |= _checked_from("the environment", {name: _from_word(name, word) for name, word in words.items()})
+    given |= _checked_from("the flags", {name: value for name, value in flags.items() if value is not None})
+    settings = NodeSettings(**given)  # type: ignore[arg-type]
+    _check_relations(settings)
+    return settings
+
+
+def _read_toml(path: str) -> dict[str, object]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise StartRefused(f"cannot read {path}: {error.strerror}", hint="check --config") from None
+    except tomllib.TOMLDecodeError as error:
+        raise StartRefused(f"{path} is not valid TOML: {error}") from None
+
+
+def _checked_from(source: str, given: Mapping[str, object]) -> dict[str, object]:
+    try:
+        return checked(NodeSettings, given)
+    except InvalidConfig as error:
+        raise StartRefused(f"{source}: {error.detail}", hint=error.hint) from None
+
+
+def _from_word(name: str, word: str) -> object:
+    """An environment variable is text; the default says what it stands for."""
+    default = NODE_RULES[name].default
+    if isinstance(default, bool):
+        return {"true": True, "1": True, "false": False, "0": False}.get(word.lower(), word)
+    if isinstance(default, int):
+        return int(word) if word.lstrip("-").isdigit() else word
+    return word
+
+
+def _check_relations(settings: NodeSettings) -> None:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise StartRefused("tls_cert and tls_key go together", hint="give both or neither")
+    for path in filter(None, (settings.tls_cert, settings.tls_key)):
+        if not os.access(path, os.R_OK):
+            raise StartRefused(f"cannot read {path}", hint="check --tls-cert and --tls-key")
+    if not settings.is_loopback and not settings.insecure:
+        raise StartRefused(
+            f"{settings.host} can be reached from outside and there are no tokens yet",
+            hint="bind 127.0.0.1, or give --insecure if the network is trusted",
+        )
+    if settings.fetch_bytes_default > settings.fetch_bytes_max:
+        raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
+
+
+def setting_names() -> list[str]:
+    return [field.name for field in fields(NodeSettings)]

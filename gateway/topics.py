@@ -1,0 +1,182 @@
+"""Topics over HTTP: create, list, describe, alter, delete, roll, and how far the store has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+from aiohttp import web
+from msgspec import Struct
+
+from engine.partition import Partition
+from engine.settings import TopicSettings, rules
+from engine.shard import Topic
+from gateway.json_records import check_utf8, malformed_json
+from gateway.node import NODE, Node
+from gateway.problems import Problem
+from gateway.query import read_query
+from gateway.request_body import read_body
+
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+class _Create(Struct, forbid_unknown_fields=True):
+    partitions: int | None = None
+    replication_factor: int = 1
+    config: dict[str, Any] = {}
+
+
+class _Alter(Struct, forbid_unknown_fields=True):
+    config: dict[str, Any]
+
+
+async def create_topic(request: web.Request) -> web.Response:
+    """PUT /v1/topics/{topic}"""
+    node = request.app[NODE]
+    read_query(request, {})
+    node.check_accepting()
+    wish = await _read_json(request, _Create, _Create())
+    partitions = node.settings.default_partitions if wish.partitions is None else wish.partitions
+    topic, is_new = await node.create_topic(
+        request.match_info["topic"], partitions, wish.replication_factor, wish.config
+    )
+    return _described(node, topic, 201 if is_new else 200)
+
+
+async def list_topics(request: web.Request) -> web.Response:
+    """GET /v1/topics"""
+    node = request.app[NODE]
+    read_query(request, {})
+    topics = [
+        {
+            "topic": name,
+            "topic_id": topic.record.topic_id,
+            "partitions": topic.record.partitions,
+            "replication_factor": topic.record.replication_factor,
+        }
+        for name, topic in sorted(node.shard.topics.items())
+    ]
+    return answer({"topics": topics})
+
+
+async def describe_topic(request: web.Request) -> web.Response:
+    """GET /v1/topics/{topic}"""
+    node = request.app[NODE]
+    read_query(request, {})
+    return _described(node, node.shard.topic(request.match_info["topic"]), 200)
+
+
+async def alter_topic(request: web.Request) -> web.Response:
+    """PATCH /v1/topics/{topic}"""
+    node = request.app[NODE]
+    read_query(request, {})
+    node.check_accepting()
+    wish = await _read_json(request, _Alter, None)
+    return _described(node, await node.shard.alter_topic(request.match_info["topic"], wish.config), 200)
+
+
+async def delete_topic(request: web.Request) -> web.Response:
+    """DELETE /v1/topics/{topic}"""
+    node = request.app[NODE]
+    read_query(request, {})
+    node.check_accepting()
+    await node.delete_topic(request.match_info["topic"])
+    return web.Response(status=204)
+
+
+async def roll_topic(request: web.Request) -> web.Response:
+    """POST /v1/topics/{topic}/roll"""
+    node = request.app[NODE]
+    read_query(request, {})
+    node.check_accepting()
+    name = request.match_info["topic"]
+    ends = await node.shard.roll_topic(name)
+    return answer({"topic": name, "partitions": [{"partition": n, "sealed_end": end} for n, end in enumerate(ends)]})
+
+
+async def tier_status(request: web.Request) -> web.Response:
+    """GET /v1/topics/{topic}/tier"""
+    node = request.app[NODE]
+    read_query(request, {})
+    topic = node.shard.topic(request.match_info["topic"])
+    partitions = []
+    for partition in topic.partitions:
+        positions, tiered = partition.statistics(), node.tier.statistics(partition)
+        partitions.append(
+            {
+                "partition": partition.number,
+                "log_start": positions.log_start,
+                "local_log_start": positions.local_log_start,
+                "sealed_end": positions.sealed_end,
+                "tiered_end": tiered.tiered_end,
+                "high_watermark": positions.high_watermark,
+                "objects": tiered.objects,
+                "tiered_bytes": tiered.tiered_bytes,
+                "pending_segments": tiered.pending_segments,
+                "pending_bytes": tiered.pending_bytes,
+                "last_error": tiered.last_error,
+            }
+        )
+    return answer({"topic": topic.record.name, "store": node.tier.store_url, "partitions": partitions})
+
+
+def answer(document: dict[str, Any], status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
+
+
+async def _read_json(request: web.Request, shape: type[Any], default: Any) -> Any:
+    """A small body of a known shape. Raises Problem malformed_json, unknown_field, invalid_body."""
+    body = await read_body(request, request.app[NODE].settings.request_body_bytes_max)
+    if not body.strip():
+        if default is None:
+            raise Problem("invalid_body", "a JSON body is needed")
+        return default
+    if request.content_type not in (
+        "application/json",
+        "application/octet-stream",
+        "application/x-www-form-urlencoded",
+    ):
+        raise Problem("unsupported_media_type", f"Content-Type is {request.content_type}; give application/json")
+    check_utf8(body)
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except msgspec.ValidationError as error:
+        code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
+        raise Problem(code, str(error)) from None
+    except msgspec.DecodeError:
+        raise malformed_json(body) from None
+
+
+def _described(node: Node, topic: Topic, status: int) -> web.Response:
+    settings = topic.record.settings
+    document = {
+        "topic": topic.record.name,
+        "topic_id": topic.record.topic_id,
+        "replication_factor": topic.record.replication_factor,
+        "config": {rule.name: getattr(settings, rule.name) for rule in rules(TopicSettings)},
+        "partitions": [_partition(node, partition) for partition in topic.partitions],
+    }
+    return answer(document, status)
+
+
+def _partition(node: Node, partition: Partition) -> dict[str, Any]:
+    positions, leader = partition.statistics(), node.leader(partition.topic, partition.number)
+    described = {
+        "partition": partition.number,
+        "leader": node.settings.node_id,
+        "replicas": [node.settings.node_id],
+        "in_sync": leader.in_sync,
+        "leader_epoch": positions.leader_epoch,
+        "log_start": positions.log_start,
+        "local_log_start": positions.local_log_start,
+        "log_end": positions.log_end,
+        "durable_end": positions.durable_end,
+        "high_watermark": positions.high_watermark,
+        "size_bytes": positions.size_bytes,
+        "segments": positions.segments,
+        "leader_url": node.url,
+    }
+    if partition.offline is not None:
+        described["offline"] = str(partition.offline)
+    return described

@@ -1,0 +1,61 @@
+"""The gateway's tables say the same as the contract: routes, query parameters, problems."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway import app, fetch, produce
+from gateway.problems import KINDS
+from gateway.query import Number, Rules, Text, Word
+from openapi import load_contract, operations, resolve
+
+CONTRACT = load_contract()
+OPERATIONS = {operation.operation_id: operation for operation in operations(CONTRACT)}
+QUERIES: Mapping[str, Rules] = {
+    "produce": produce.QUERY_WITH_PARTITION,
+    "produce_to_partition": produce.QUERY,
+    "fetch": fetch.QUERY,
+}
+
+
+def test_routes_are_the_operations_of_the_contract() -> None:
+    routes = [(method, path) for method, path, _ in app.ROUTES]
+    assert sorted(routes) == sorted((one.method, one.path) for one in OPERATIONS.values())
+
+
+def test_handlers_of_built_operations_have_the_names_of_the_contract() -> None:
+    """So that metrics, logs and the contract call an operation the same."""
+    names = {(one.method, one.path): one.operation_id for one in OPERATIONS.values() if not one.is_planned}
+    for method, path, handler in app.ROUTES:
+        expected = names.get((method, path), "not_built_yet")
+        assert handler.__name__ == expected
+
+
+@pytest.mark.parametrize("operation_id", QUERIES)
+def test_query_parameters_are_those_of_the_contract(operation_id: str) -> None:
+    parameters = [resolve(CONTRACT, parameter) for parameter in OPERATIONS[operation_id].spec["parameters"]]
+    declared = {parameter["name"]: parameter["schema"] for parameter in parameters if parameter["in"] == "query"}
+    rules = QUERIES[operation_id]
+    assert set(rules) == set(declared)
+    for name, rule in rules.items():
+        _assert_same(name, rule, declared[name])
+
+
+def _assert_same(name: str, rule: Number | Word | Text, schema: dict[str, Any]) -> None:
+    assert rule.default == schema.get("default"), name
+    match rule:
+        case Number():
+            assert (rule.minimum, rule.maximum) == (schema["minimum"], schema["maximum"]), name
+        case Word():
+            assert set(rule.choices) == set(schema["enum"]), name
+        case Text():
+            assert rule.length_max == schema.get("maxLength", rule.length_max), name
+
+
+def test_problems_are_those_of_the_contract() -> None:
+    declared = CONTRACT["x-penstock-problems"]
+    assert set(KINDS) == set(declared)
+    for code, kind in KINDS.items():
+        expected = {name: declared[code][name] for name in ("status", "title", "retryable", "no_side_effects")}
+        assert kind._asdict() == expected, code
