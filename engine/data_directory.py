@@ -95,7 +95,7 @@ def open_data_directory(
     the format is in it.
     """
     try:
-        disk.mkdir(path)
+        _make_durably(disk, path)
         lock_handle = disk.lock(os.path.join(path, paths.LOCK))
     except BlockingIOError:
         raise StartRefused(
@@ -116,11 +116,27 @@ def open_data_directory(
     return DataDirectory(disk, path, lock_handle, identity, was_clean=was_clean)
 
 
+def _make_durably(disk: Disk, path: str) -> None:
+    """Make the directory so that a power loss cannot take it away: each parent has to be told of its new child.
+
+    Its own parent is told even when the directory is there, since an earlier first start may have been cut short.
+    """
+    if disk.stat(os.path.join(path, paths.META)) is not None:
+        return
+    parents = [os.path.dirname(path)]
+    while disk.stat(parents[-1]) is None:
+        parents.append(os.path.dirname(parents[-1]))
+    disk.mkdir(path)
+    for parent in parents:
+        disk.fsync_dir(parent)
+
+
 def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_id: Callable[[], str]) -> Identity:
     file = os.path.join(path, paths.META)
     data = read_file(disk, file)
     if data is None:
-        strangers = [name for name in disk.listdir(path) if name != paths.LOCK]
+        own = (paths.LOCK, paths.META + ".tmp")  # what a first start that was cut short may leave
+        strangers = [name for name in disk.listdir(path) if name not in own]
         if strangers:
             raise StartRefused(
                 f"{path} holds other files ({strangers[0]}) and no penstock data", hint="give --data-dir an empty path"

@@ -60,7 +60,8 @@ class Partition:
         self.unsynced_since: float | None = None
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
-        self._roll_waiters: list[asyncio.Future[int]] = []
+        self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
+        self._rolling: list[asyncio.Future[int]] = []  # for the group under way
         self._high_watermark = PositionWaiters(log.log_end)
         self._high_watermark_at = log.end_position
         self._boundaries: deque[tuple[int, BytePosition]] = deque()
@@ -153,6 +154,7 @@ class Partition:
         """Plan what is queued, or a roll alone when one is asked for. `sync` asks that all be durable afterwards."""
         taken: list[Append] = []
         if self._roll_waiters:
+            self._rolling, self._roll_waiters = self._roll_waiters, []
             steps = self.log.plan_roll(now_ms)
         else:
             taken, self.queue = self.queue, []
@@ -181,7 +183,6 @@ class Partition:
             self.unsynced_since = now
         self._boundaries.append((self.log_end, self.log.end_position))
         _tell_base_offsets(work.steps, taken)
-        self._tell_rolled(taken)
         self.when_positions_move()
         return sealed
 
@@ -196,34 +197,29 @@ class Partition:
             self._directory_unsynced = False
             self.unsynced_since = None
             self.when_positions_move()
+        self._tell_rolled()
 
     def go_offline(self, error: EngineError) -> None:
         """The disk cannot be trusted for this partition any more: end everything that waits, refuse what comes."""
         self.offline = error
         self._fail_appends(self.queue, error)
         self.queue = []
-        self._fail_rolls(error)
+        self._rolling = _failed(self._rolling, error)
+        self._roll_waiters = _failed(self._roll_waiters, error)
         self._high_watermark.fail(error)
 
-    def _tell_rolled(self, taken: list[Append]) -> None:
-        if not taken:
-            waiters, self._roll_waiters = self._roll_waiters, []
-            for future in waiters:
-                if not future.done():
-                    future.set_result(self.log.sealed_end)
+    def _tell_rolled(self) -> None:
+        """Only now: a roll promises that what it sealed is durable."""
+        waiters, self._rolling = self._rolling, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(self.log.sealed_end)
 
     def _failed_write(self, error: EngineError, taken: list[Append]) -> None:
         self._fail_appends(taken, error)
-        if not taken:
-            self._fail_rolls(error)
+        self._rolling = _failed(self._rolling, error)
         if not error.retryable:
             self.go_offline(error)
-
-    def _fail_rolls(self, error: EngineError) -> None:
-        waiters, self._roll_waiters = self._roll_waiters, []
-        for future in waiters:
-            if not future.done():
-                future.set_exception(error)
 
     def _fail_appends(self, appends: list[Append], error: EngineError) -> None:
         for append in appends:
@@ -233,6 +229,14 @@ class Partition:
 
 def _nothing() -> None:
     """Nobody is interested yet."""
+
+
+def _failed(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyncio.Future[int]]:
+    """End these waits with an error; returns the list of those that still wait."""
+    for future in waiters:
+        if not future.done():
+            future.set_exception(error)
+    return []
 
 
 def _rolls(steps: list[Write | Roll]) -> bool:

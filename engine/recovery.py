@@ -181,9 +181,7 @@ def _window(segment: Segment, position: int, length: int) -> bytes:
 
 def _cut(disk: Disk, segment: Segment, scan: _Scan) -> None:
     """Make the segment what the scan found, durably, and let its indexes be made anew."""
-    for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX):
-        if disk.stat(segment.file(suffix)) is not None:
-            disk.unlink(segment.file(suffix))
+    _unlink_indexes(disk, segment)
     segment.close()
     handle = disk.open(segment.path, writable=True)
     try:
@@ -215,6 +213,17 @@ def _first_segment(disk: Disk, directory: str, base_offset: int) -> Segment:
 
 
 def _open_for_append(disk: Disk, segment: Segment) -> None:
+    """The saved indexes go, durably: a power loss must not find them beside a segment that has grown since."""
     _ = segment.index  # loaded while the file is still as the indexes describe it
+    if _unlink_indexes(disk, segment):
+        disk.fsync_dir(segment.directory)
     segment.close()
     segment.opened_for_append(disk.open(segment.path, writable=True))
+
+
+def _unlink_indexes(disk: Disk, segment: Segment) -> bool:
+    """Returns whether there were any."""
+    found = [file for file in map(segment.file, (paths.OFFSET_INDEX, paths.TIME_INDEX)) if disk.stat(file) is not None]
+    for file in found:
+        disk.unlink(file)
+    return bool(found)

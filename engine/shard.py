@@ -259,10 +259,12 @@ class Shard:
             await self._in_thread(self._unlink, dropped)
 
     def _unlink(self, segments: list[Segment]) -> None:
+        """Oldest first, each durably: were a younger one to go before an older one, recovery would find a hole."""
         for segment in segments:
             for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX, paths.LOG):
                 if self.disk.stat(segment.file(suffix)) is not None:
                     self.disk.unlink(segment.file(suffix))
+            self.disk.fsync_dir(segment.directory)
             segment.deleted()
 
     def _checkpoints(self) -> dict[str, Checkpoint]:

@@ -17,6 +17,7 @@ class PositionWaiters:
         self.position = position
         self._waiting: list[tuple[int, int, asyncio.Future[int]]] = []
         self._sequence = 0
+        self._failure: Exception | None = None
 
     def __repr__(self) -> str:
         return f"PositionWaiters(position={self.position}, waiting={len(self._waiting)})"
@@ -29,6 +30,9 @@ class PositionWaiters:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if end <= self.position:
             future.set_result(self.position)
+            return future
+        if self._failure is not None:
+            future.set_exception(self._failure)
             return future
         self._sequence += 1
         insort(self._waiting, (end, self._sequence, future))
@@ -49,7 +53,8 @@ class PositionWaiters:
         del self._waiting[:reached]
 
     def fail(self, error: Exception) -> None:
-        """End every wait with an error: what is waited for will not come."""
+        """End every wait with an error, later ones too: what is waited for will not come."""
+        self._failure = error
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():

@@ -1,0 +1,106 @@
+"""A shard without threads, so that a run over a RecordingDisk does the same operations in the same order each time.
+
+The real shard, committer, recovery and data directory; only the writer thread and the executor are replaced by ones
+that work in the caller's turn. Not a test of threads: tests/engine/test_shard.py runs the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager
+from unittest import mock
+
+from engine.data_directory import open_data_directory
+from engine.disk import Disk
+from engine.partition import Partition
+from engine.shard import Shard
+from engine.writer import Group, carry_out
+from replication.acks import Acks
+from replication.leader import Leader
+from tests.engine.conftest import HandClock
+
+DATA_DIR = "/srv/penstock"
+
+
+class InlineWriter:
+    """WriterThread's interface; the group is carried out before `submit` returns."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        self._disk = disk
+
+    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None:
+        carry_out(self._disk, group)
+        when_done(group)
+
+    def stop(self) -> None:
+        """Nothing is ever left to do."""
+
+
+class InlineExecutor(Executor):
+    """Runs everything at once in the calling thread."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future: Future = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class InlineNode:
+    """A shard with leaders, and the things that its ticker would do in time."""
+
+    def __init__(self, shard: Shard, clock: HandClock) -> None:
+        self.shard = shard
+        self.clock = clock
+        self.is_killed = False
+        self.leaders: dict[tuple[str, int], Leader] = {}
+        shard.when_opened = lambda topic, partition: self.leaders.__setitem__(
+            (partition.topic, partition.number), Leader(partition, shard.committer, 1)
+        )
+
+    def kill(self) -> None:
+        """End this life without a stop, as kill -9 does."""
+        self.is_killed = True
+
+    def append(self, partition: Partition, batch: bytearray, acks: Acks) -> asyncio.Future[int]:
+        return self.leaders[partition.topic, partition.number].append(batch, acks)
+
+    async def acknowledged(self, partition: Partition, appended: asyncio.Future[int], count: int, acks: Acks) -> int:
+        leader = self.leaders[partition.topic, partition.number]
+        return await leader.acknowledged(appended, count, acks, 5000)
+
+    def checkpoint(self) -> None:
+        self.shard.directory.save_checkpoints(self.shard._checkpoints())
+
+    async def expire(self, partition: Partition, tiered_end: int | None = None) -> None:
+        self.shard.tiered_end = lambda _: tiered_end
+        await self.shard._expire(partition)
+
+    async def idle(self) -> None:
+        """Everything queued is written and every background save has ended."""
+        await self.shard.committer.drained()
+        while self.shard._background:
+            await asyncio.gather(*self.shard._background)
+
+
+@asynccontextmanager
+async def inline_node(disk: Disk, clock: HandClock) -> AsyncIterator[InlineNode]:
+    """One life of a node: a clean stop at the end, unless it was killed or an error, like a power loss, ended it."""
+    clock.pass_ms(1)  # so that ids differ from life to life
+    ids = (f"id{clock.ms}-{n}" for n in itertools.count())
+    with mock.patch("engine.shard.WriterThread", InlineWriter), mock.patch("engine.shard.TICK_S", 1e6):
+        directory = open_data_directory(disk, DATA_DIR, node_id=1, cluster_id=None, boot_id="boot", new_id=ids.__next__)
+        shard = Shard(disk, directory, clock, InlineExecutor(), ids.__next__)
+        node = InlineNode(shard, clock)
+        await shard.start()
+        try:
+            yield node
+            if not node.is_killed:
+                await shard.stop()
+        finally:
+            shard._ticker.cancel()

@@ -1,0 +1,64 @@
+"""Runs a story until the power goes, at each of its operations in turn, and gives out what may be left.
+
+Everything is a function of story, seed, operation and state number, so running one test again replays a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import contextmanager
+from random import Random
+
+from engine.errors import EngineError
+from engine.recording_disk import RecordingDisk
+from tests.engine.crash.stories import Teller
+
+Steps = Callable[[Teller], Awaitable[None]]
+
+
+async def told(lives: tuple[Steps, ...], seed: int = 0, power_lost_after: int = 0) -> tuple[RecordingDisk, Teller]:
+    """The disk and the teller after a whole story, or after as much of it as the power allowed."""
+    teller = Teller(seed)
+    disk = RecordingDisk(teller.clock)
+    if power_lost_after:
+        disk.lose_power_after(power_lost_after)
+    with until_power_is_lost(disk):
+        for steps in lives:
+            await teller.life(disk, steps)
+    return disk, teller
+
+
+@contextmanager
+def until_power_is_lost(disk: RecordingDisk):
+    """Ends quietly with the power; any other failure of the engine is a failure of the test."""
+    try:
+        yield
+    except (EngineError, OSError):
+        if not disk.has_lost_power:
+            raise
+
+
+async def crash_points(
+    lives: tuple[Steps, ...], seed: int = 0, every: int = 1
+) -> AsyncIterator[tuple[int, RecordingDisk, Teller]]:
+    """The disk without power and what was promised, for each operation, or for each so many of them."""
+    counted, _ = await told(lives, seed)
+    for n in range(1 + seed % every, counted.operations + 1, every):
+        disk, teller = await told(lives, seed, n)
+        yield n, disk, teller
+
+
+async def check_states(disk: RecordingDisk, teller: Teller, where: str, limit: int) -> None:
+    """Judge the states that a power loss may leave of this disk."""
+    for number, state in enumerate(disk.crash_states(limit, Random(limit))):
+        with telling(f"{where}, state {number}: {state!r}"):
+            await teller.check(state)
+
+
+@contextmanager
+def telling(where: str):
+    """Put where it happened in front of what happened."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"{where}\n{type(error).__name__}: {error}") from error

@@ -1,0 +1,97 @@
+"""Cut the power at the operations of a story: on every state that may be left, recovery must keep the engine's word."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.engine.crash import stories
+from tests.engine.crash.power_loss import check_states, crash_points, telling, until_power_is_lost
+
+STORIES = {
+    "appends": (stories.appends,),
+    "rolls": (stories.rolls,),
+    "expiry": (stories.expiry,),
+    "two_lives": (stories.two_lives, stories.two_lives),
+}
+every_story = pytest.mark.parametrize("lives", STORIES.values(), ids=STORIES)
+
+
+@every_story
+async def test_what_was_promised_is_there_and_only_what_was_sent(lives):
+    async for n, disk, teller in crash_points(lives, seed=3, every=9):
+        await check_states(disk, teller, f"operation {n}", limit=4)
+
+
+@pytest.mark.slow
+@every_story
+async def test_the_same_at_every_single_operation(lives):
+    async for n, disk, teller in crash_points(lives):
+        await check_states(disk, teller, f"operation {n}", limit=6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_random_stories(seed):
+    async for n, disk, teller in crash_points((stories.random_steps,) * 2, seed, every=23):
+        await check_states(disk, teller, f"operation {n}", limit=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+async def test_more_random_stories(seed):
+    async for n, disk, teller in crash_points((stories.random_steps,) * 2, seed, every=17):
+        await check_states(disk, teller, f"operation {n}", limit=5)
+
+
+@every_story
+async def test_what_recovery_found_is_durable_and_found_again(lives):
+    """Recovery serves what it finds at once, so a second power loss must not take any of it."""
+    async for n, disk, teller in crash_points(lives, seed=5, every=13):
+        for state in disk.crash_states(3, Random(n)):
+            survivor = teller.fork()
+            with telling(f"operation {n}: {state!r}"):
+                found = await survivor.check(state, go_on=True)
+                assert await survivor.check(state.snapshot()) == found
+                for again in state.crash_states(3, Random(n)):
+                    assert await survivor.check(again) == found
+
+
+@every_story
+async def test_the_power_may_go_again_during_recovery(lives):
+    async for n, disk, teller in crash_points(lives, seed=7, every=31):
+        for state in disk.crash_states(2, Random(n)):
+            counted = state.snapshot()
+            await teller.open(counted)
+            for k in range(1, counted.operations + 1, 3):
+                recovering = state.snapshot()
+                recovering.lose_power_after(k)
+                with until_power_is_lost(recovering):
+                    await teller.open(recovering)
+                await check_states(recovering, teller, f"operation {n}, then {k} of recovery", limit=3)
+
+
+@every_story
+async def test_what_is_appended_after_recovery_survives_the_next_power_loss(lives):
+    async for n, disk, teller in crash_points(lives, seed=11, every=37):
+        for state in disk.crash_states(2, Random(n)):
+            survivor = teller.fork()
+            await survivor.check(state, go_on=True)
+            counted = state.snapshot()
+            await survivor.fork().life(counted, stories.more)
+            for k in range(1, counted.operations + 1, 7):
+                again, going_on = state.snapshot(), survivor.fork()
+                again.lose_power_after(k)
+                with until_power_is_lost(again):
+                    await going_on.life(again, stories.more)
+                await check_states(again, going_on, f"operation {n}, then {k} of the next life", limit=3)
+
+
+@every_story
+async def test_a_killed_process_loses_nothing_that_was_written(lives):
+    """kill -9 leaves the page cache: acks=1 is enough there."""
+    async for n, disk, teller in crash_points(lives, seed=2, every=5):
+        for ledger in teller.ledgers.values():
+            ledger.promise(ledger.written_end)
+        with telling(f"operation {n}"):
+            await teller.check(disk.snapshot())
