@@ -81,7 +81,7 @@ class Node:
         self._partitioners.pop(name, None)
         for partition in topic.partitions:
             self._leaders.pop((name, partition.number), None)
-            self.tier.forget(partition)
+        self.tier.remove_topic(topic.record, topic.partitions)
 
     def check_accepting(self) -> None:
         if self.is_draining:

@@ -36,7 +36,8 @@ from gateway.settings import NodeSettings
 
 log = logging.getLogger("penstock.server")
 
-THREADS = 8  # disk reads that miss the page cache, large bodies, the store; the writer has a thread of its own
+DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
+STORE_THREADS = 4  # uploads and reads of the store: apart, so that a store that hangs stops nothing else
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 LISTEN_ATTEMPTS = 200
 GRANIAN_STOP_S = 2.0
@@ -72,21 +73,30 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
     """A node without a listener: what tests put behind aiohttp's own server."""
     disk, clock = RealDisk(), SystemClock()
     directory = _open_directory(disk, settings)
-    with ThreadPoolExecutor(THREADS, "penstock-io") as executor:
+    with (
+        ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
+        ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
+    ):
         store_url = settings.store or Path(directory.path, paths.EMBEDDED_STORE).as_uri()
         try:
-            store = await asyncio.get_running_loop().run_in_executor(executor, open_store, store_url)
-            await asyncio.get_running_loop().run_in_executor(executor, store.probe)
+            store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, store_url)
+            await asyncio.get_running_loop().run_in_executor(store_executor, store.probe)
         except BaseException:
             directory.release()
             raise
         shard = Shard(disk, directory, clock, executor, new_id)
         tier = Tier(
-            store, shard, executor, settings.tier_check_ms, settings.tier_cache_bytes_max, random.Random(), new_id
+            store,
+            shard,
+            store_executor,
+            check_ms=settings.tier_check_ms,
+            cache_bytes_max=settings.tier_cache_bytes_max,
+            random=random.Random(),
+            new_id=new_id,
         )
         node = Node(settings, shard, tier, clock, executor, random.Random())
         await shard.start()
-        tier.start()
+        await tier.start()
         try:
             yield node
         finally:

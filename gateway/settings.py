@@ -86,7 +86,7 @@ class NodeSettings:
         10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
     )
     tier_check_ms: int = setting(
-        SECOND_MS, minimum=10, maximum=DAY_MS, why="How often sealed segments are looked for, besides at each roll."
+        5 * SECOND_MS, minimum=10, maximum=DAY_MS, why="How often sealed segments are looked for, besides at each roll."
     )
     tier_cache_bytes_max: int = setting(
         GIB, minimum=64 * MIB, maximum=2**50, why="Disk kept for copies of tiered segments that somebody reads."
