@@ -1,0 +1,137 @@
+"""When an event happened: from a member of its value to microseconds since 1970, UTC. Pure.
+
+Two forms of one rule: `parse` for one value, `parse_column` for an Arrow array; tests hold them to each other.
+Text is ISO 8601 / RFC 3339 (without a zone: UTC) or the digits of a number; numbers are an epoch in s, ms, us or ns,
+told apart by magnitude. Fractions beyond microseconds are cut off.
+
+Never invents a time: what cannot be read is None, and the caller's policy decides (never now, never 1970).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HOUR_US = 3_600_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+LATEST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+# An epoch in seconds lies between 1973 and 5138; below that a number cannot be told from a counter. Each finer unit
+# begins where the coarser one ends, so a magnitude has one meaning.
+_SECONDS_MIN = 10**8
+_SCALES = ((10**11, 1_000_000, 1), (10**14, 1_000, 1), (10**17, 1, 1), (2**63, 1, 1_000))
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?\s*(Z|z|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+_NUMBER = re.compile(r"\d{9,19}(\.\d+)?", re.ASCII)
+
+
+def path_of(field: str) -> tuple[str, ...]:
+    """The member names of a JSON pointer (`/meta/ts`) or a dotted name (`meta.ts`)."""
+    if field.startswith("/"):
+        return tuple(part.replace("~1", "/").replace("~0", "~") for part in field[1:].split("/"))
+    return tuple(field.split("."))
+
+
+def parse(value: object) -> int | None:
+    """Microseconds since 1970 of one value; None when it is no time."""
+    if isinstance(value, str):
+        text = value.strip()
+        if _NUMBER.fullmatch(text):
+            return _from_number(float(text) if "." in text else int(text))
+        return _from_text(text)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _from_number(value)
+    return None
+
+
+def _from_number(number: float) -> int | None:
+    if not _SECONDS_MIN <= number < _SCALES[-1][0]:
+        return None
+    for below, times, divided_by in _SCALES:
+        if number < below:
+            found = int(number) // divided_by if isinstance(number, int) else int(number / divided_by)
+            found = int(number * times) if times > 1 else found
+            return found if found <= LATEST_US else None
+    return None
+
+
+def _from_text(text: str) -> int | None:
+    match = _ISO.fullmatch(text)
+    if not match:
+        return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.group(1, 2, 3, 4, 5, 6))
+    leap, second = (1, 59) if second == 60 else (0, second)
+    try:
+        zone = _zone_of(match.group(8))
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=zone)
+    except ValueError:
+        return None
+    fraction = int((match.group(7) or "0")[:6].ljust(6, "0"))
+    found = (moment - _EPOCH) // _MICROSECOND + leap * 1_000_000 + fraction
+    return found if EARLIEST_US <= found <= LATEST_US else None
+
+
+def _zone_of(text: str | None) -> timezone:
+    """Raises ValueError for a zone of a day and more."""
+    if text in (None, "Z", "z"):
+        return UTC
+    assert text is not None
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if minutes > 59:
+        raise ValueError(text)
+    shift = timedelta(hours=hours, minutes=minutes)
+    return timezone(-shift if text[0] == "-" else shift)
+
+
+def parse_column(values: pa.Array) -> pa.Array:
+    """int64 microseconds for a column of strings or whole numbers; null where there is no time."""
+    bulk = _strings_in_bulk(values) if pa.types.is_string(values.type) else _numbers_in_bulk(values)
+    return bulk if bulk is not None else _one_by_one(values)
+
+
+def _one_by_one(values: pa.Array) -> pa.Array:
+    encoded = values.dictionary_encode()  # times repeat; each form is read once
+    found = pa.array([parse(value) for value in encoded.dictionary.to_pylist()], pa.int64())
+    return found.take(encoded.indices)
+
+
+def _strings_in_bulk(values: pa.Array) -> pa.Array | None:
+    """Arrow's own parser, which takes a column of one form: all with a zone or all without, at most microseconds."""
+    for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
+        try:
+            found = values.cast(kind).cast(pa.int64())
+        except pa.ArrowInvalid:
+            continue
+        return found if _is_within_calendar(found) else None
+    return None
+
+
+def _is_within_calendar(found: pa.Array) -> bool:
+    bounds = pc.min_max(found).as_py()
+    return bounds["min"] is None or (bounds["min"] >= EARLIEST_US and bounds["max"] <= LATEST_US)
+
+
+def _numbers_in_bulk(values: pa.Array) -> pa.Array | None:
+    """All of one unit, as a column nearly always is."""
+    if not pa.types.is_integer(values.type):
+        return None
+    bounds = pc.min_max(values).as_py()
+    low, high = bounds["min"], bounds["max"]
+    if low is None:
+        return pa.nulls(len(values), pa.int64())
+    for above, (below, times, divided_by) in zip((_SECONDS_MIN, 10**11, 10**14, 10**17), _SCALES, strict=True):
+        if above <= low and high < below:
+            numbers = np.asarray(values.fill_null(above)) * times // divided_by
+            found = pa.array(numbers, pa.int64(), mask=np.asarray(values.is_null()))
+            return found if _is_within_calendar(found) else None
+    return None

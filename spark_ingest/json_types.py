@@ -1,0 +1,164 @@
+"""The types of JSON members: inferred from values, merged, settled into table columns. Pure; no Arrow, no I/O.
+
+A type is a JSON value itself, because plans and commits carry it:
+
+    "null" "boolean" "bigint" "double" "string" "json" ["array", type] ["struct", [[name, type], ...]]
+
+`json` holds a value's JSON text; it is what conflicting types become. Members are pairs in order of first sight.
+
+Invariants: merging is commutative but for the order of members, and never narrows. A published type other than null
+only gains struct members, because written files stay as they are and Spark cannot read a bigint as a double.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Type = Any  # the grammar above; mypy knows no recursive alias that msgspec would take
+Members = list[list[Any]]  # [[name, type], ...]
+
+DEPTH_MAX = 6  # deeper values become JSON text: engines plan badly over very nested types
+NESTED_MEMBERS_MAX = 200  # an object with more is a map in disguise, keyed by data
+COLUMNS_MAX = 1000  # what does not fit goes to _extra
+_INT64 = range(-(2**63), 2**63)
+STANDARD_COLUMNS = (
+    *("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_event_time"),
+    *("_ingest_commit", "_schema_id", "_extra", "_value"),
+)
+_RESERVED = frozenset((*STANDARD_COLUMNS, "dt", "hr"))
+
+
+def infer(value: object, depth: int = 0) -> Type:
+    """The type of one decoded JSON value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "bigint" if value in _INT64 else "json"
+        case float():
+            return "double"
+        case str():
+            return "string"
+        case list() if depth < DEPTH_MAX:
+            return ["array", merge_all(infer(one, depth + 1) for one in value)]
+        case dict() if depth < DEPTH_MAX:
+            return ["struct", [[name, infer(one, depth + 1)] for name, one in value.items()]]
+    return "json"
+
+
+def merge_all(types: Iterable[Type]) -> Type:
+    merged: Type = "null"
+    for one in types:
+        merged = merge(merged, one)
+    return merged
+
+
+def merge(left: Type, right: Type) -> Type:
+    """The narrowest type that holds both: null gives way, bigint widens to double, what conflicts becomes json."""
+    if left == right or right == "null":
+        return left
+    if left == "null":
+        return right
+    if {str(left), str(right)} == {"bigint", "double"}:
+        return "double"
+    if isinstance(left, list) and isinstance(right, list) and left[0] == right[0]:
+        inner = merge(left[1], right[1]) if left[0] == "array" else merge_members(left[1], right[1])
+        return [left[0], inner]
+    return "json"
+
+
+def merge_members(left: Members, right: Members) -> Members:
+    merged: dict[str, Type] = dict(left)
+    for name, kind in right:
+        merged[name] = merge(merged[name], kind) if name in merged else kind
+    return [[name, kind] for name, kind in merged.items()]
+
+
+def evolve(published: Members, seen: Members) -> Members:
+    """The table's next members: the published ones, which only grow inwards, then what was seen since.
+
+    A member of type null has a name and no column: decoding lets it be null, and it may become a column later. A
+    member stays so, and its values go to `_extra`, while it holds nothing but null, {} and [], when its name is a
+    standard column's, and when it differs from another column's only by case, which Spark would not tell apart.
+    """
+    taken = {name.lower() for name, kind in published if kind != "null"} | _RESERVED
+    before = dict(published)
+    members: Members = []
+    for name, kind in merge_names(published, seen):
+        now = grow(before.get(name, "null"), kind)
+        if before.get(name, "null") == "null" and now != "null":
+            is_free = name and name.lower() not in taken and len(taken) < COLUMNS_MAX
+            now = now if is_free else "null"
+            taken.add(name.lower())
+        members.append([name, now])
+    return members
+
+
+def merge_names(published: Members, seen: Members) -> Members:
+    """Every name once, published ones first, with the type seen for it."""
+    known = dict(seen)
+    return [[name, known.pop(name, "null")] for name, _ in published] + [[name, kind] for name, kind in known.items()]
+
+
+def grow(published: Type, seen: Type) -> Type:
+    """A published type with what was seen since: a null gets its type, a struct new members; otherwise unchanged."""
+    if published == "null":
+        return settle(seen)
+    if not (isinstance(published, list) and isinstance(seen, list) and published[0] == seen[0]):
+        return published
+    if published[0] == "array":
+        return ["array", grow(published[1], seen[1])]
+    before = dict(published[1])
+    members = [
+        [name, _settle_within(kind) if before.get(name, "null") == "null" else grow(before[name], kind)]
+        for name, kind in merge_names(published[1], seen[1])
+    ]
+    return ["struct", members] if _is_storable(members) else published
+
+
+def settle(kind: Type) -> Type:
+    """The type that a column is published with; null while nothing is known but null, {} or []."""
+    if isinstance(kind, str):
+        return kind
+    if kind[0] == "array":
+        return "null" if kind[1] == "null" else ["array", _settle_within(kind[1])]
+    members = [[name, _settle_within(one)] for name, one in kind[1]]
+    if not columns(members):
+        return "null"
+    return ["struct", members] if _is_storable(members) else "json"
+
+
+def _settle_within(kind: Type) -> Type:
+    """Inside another type, {} and [] become JSON text: a column of their own can hardly come later."""
+    settled = settle(kind)
+    return "json" if settled == "null" and kind != "null" else settled
+
+
+def columns(members: Members) -> Members:
+    """The members that have a column."""
+    return [[name, kind] for name, kind in members if kind != "null"]
+
+
+def _is_storable(members: Members) -> bool:
+    names = [name.lower() for name, _ in columns(members)]
+    return len(members) <= NESTED_MEMBERS_MAX and len(set(names)) == len(names) and all(names)
+
+
+def spark_ddl(members: Members) -> str:
+    """The columns as Spark's DDL text, to be given to `spark.read.schema`."""
+    return ", ".join(f"{_quoted(name)} {_ddl_of(kind)}" for name, kind in columns(members))
+
+
+def _ddl_of(kind: Type) -> str:
+    if isinstance(kind, str):
+        return {"json": "STRING"}.get(kind, kind.upper())
+    if kind[0] == "array":
+        return f"ARRAY<{_ddl_of(kind[1])}>"
+    return "STRUCT<" + ", ".join(f"{_quoted(name)}: {_ddl_of(one)}" for name, one in columns(kind[1])) + ">"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
