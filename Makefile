@@ -1,0 +1,87 @@
+# Penstock's tasks. `make` lists them. Nothing but Python 3.11, git and make is needed; Spark's targets need Java 17.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+URL ?= http://127.0.0.1:8080
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long lock clean docs-write
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.all ## Make .venv with everything locked: server, client, Spark, tests
+	@echo "ready: try  make run  or  $(BIN)/penstock --help"
+
+run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
+	@exec $(BIN)/penstock serve $(ARGS)
+
+test: $(VENV)/.all ## Run all tests
+	$(BIN)/pytest $(ARGS)
+
+test-quick: $(VENV)/.all ## Run the tests that take no processes and no Java
+	$(BIN)/pytest -m "not slow and not spark and not e2e" $(ARGS)
+
+check: lint types architecture docs ## Lint, types, architecture and documents
+
+lint: $(VENV)/.all ## Lint and format check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.all ## Type check, strictly
+	$(BIN)/mypy
+
+architecture: $(VENV)/.all ## Directions of imports
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/architecture $(ARGS)
+
+docs: $(VENV)/.all ## Check the documents against the code
+	$(BIN)/pytest tests/docs $(ARGS)
+
+docs-write: $(VENV)/.all ## Write the generated pages again
+	$(BIN)/python -m docs.generate
+
+format: $(VENV)/.all ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(VENV)/.all ## Play the whole job on 336,776 real flights: produce, long-poll, tier, ingest with Spark
+	@$(BIN)/python -m loadtests.demo $(ARGS)
+
+bench: $(VENV)/.all ## Measure against a bare server in the same run
+	@$(BIN)/python -m loadtests.bench $(ARGS)
+
+bench-quick: $(VENV)/.all ## The same in a minute
+	@$(BIN)/python -m loadtests.bench --quick $(ARGS)
+
+load: $(VENV)/.all ## Locust with producers and checking consumers against URL
+	$(BIN)/locust -f loadtests/locustfile.py --host $(URL) $(ARGS)
+
+crash-long: $(VENV)/.all ## kill -9 under load, 100 times
+	PENSTOCK_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
+
+lock: ## Resolve the locked requirements again (needs uv)
+	uv pip compile -q --generate-hashes --no-emit-index-url --python-version 3.11 --custom-compile-command "make lock" \
+		--extra build --extra spark --extra load --extra dev pyproject.toml -o requirements/all.lock
+	uv pip compile -q --generate-hashes --no-emit-index-url --python-version 3.11 --custom-compile-command "make lock" \
+		--extra build pyproject.toml -c requirements/all.lock -o requirements/serve.lock
+
+clean: ## Remove .venv and what tests and runs leave; not penstock-data
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output spark-warehouse
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
+
+$(VENV)/.serve: requirements/serve.lock | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/serve.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.all: requirements/all.lock $(VENV)/.serve
+	@echo "installing the locked requirements, Spark among them: a few minutes the first time"
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/all.lock
+	@touch $@
