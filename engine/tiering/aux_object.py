@@ -35,10 +35,10 @@ class SparseIndex:
         found = bisect_right(self.offsets, offset)
         return self.positions[found - 1] if found else 0
 
-    def positions_to_search(self, timestamp: int) -> tuple[int, ...]:
-        """Where the blocks begin that may hold a record of `timestamp` or later, in order."""
+    def position_to_search_time_from(self, timestamp: int) -> int:
+        """A byte position such that no record before it has `timestamp` or a later one."""
         columns = zip(self.positions, self.max_timestamps_ms, strict=True)
-        return tuple(position for position, latest in columns if latest >= timestamp)
+        return next((position for position, latest in columns if latest >= timestamp), self.positions[-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """What may be removed from the store: manifests long superseded, and objects that no manifest names.
 
-Age is the store's own clock (`modified_ms` of objects), compared with another object's of the same store, or with a
-time that the caller takes from a Clock; a day's grace covers any skew between the two.
+The promise to readers: what a manifest names stays for a day after that manifest was superseded. So a root goes a day
+after its successor came, and an object only when neither the newest root nor the oldest one kept names it; what came
+and went between those two is younger than a day, and objects that young are never touched.
 
-Only the leader that holds the manifest (`take_over`, then `commit`) may remove what `find_orphans` gives: an older
-leader that was about to name such an object is fenced by then, and its commit fails.
+Age is the store's own clock (`modified_ms`) against a time that the caller takes from a Clock; a day is far more than
+their skew, and than any upload takes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from engine.paths import store_manifest_prefix
 from engine.tiering.keys import generation_of
 from engine.tiering.manifest import Manifest
-from engine.tiering.manifest_chain import iter_entries
+from engine.tiering.manifest_chain import iter_entries, load_generation, load_newest
 from engine.tiering.store import ObjectInfo, ObjectStore
 
 GRACE_MS = 24 * 3600 * 1000  # longer than any reader keeps a manifest, and than any upload takes
@@ -47,20 +48,37 @@ def remove_expired_roots(store: ObjectStore, prefix: str, now_ms: int, limit: in
     return len(expired)
 
 
-def find_orphans(store: ObjectStore, manifest: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[ObjectInfo]:
-    """Objects of a partition that its newest manifest does not name, and older than `grace_ms`.
+def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[ObjectInfo]:
+    """Objects of a partition that no kept manifest names, and older than `grace_ms`.
 
-    Left by crashes between upload and commit, by lost races, and by a raised log_start. Manifest roots and the hint
-    are no orphans.
+    Left by crashes between upload and commit, by lost races, and by a raised log_start. Roots and the hint are no
+    orphans.
     """
-    named = {ref.key for ref in manifest.folded}
-    for entry in iter_entries(store, manifest):
-        named |= {entry.key, entry.aux_key}
-    manifests = store_manifest_prefix(manifest.prefix)
-    for found in store.list(manifest.prefix):
+    manifests = store_manifest_prefix(newest.prefix)
+    named = _named(store, newest)
+    oldest = next((found for found in store.list(manifests) if generation_of(newest.prefix, found.key)), None)
+    if oldest is not None and (generation := generation_of(newest.prefix, oldest.key)) != newest.generation:
+        assert generation is not None
+        named |= _named(store, load_generation(store, newest.prefix, generation))
+    for found in store.list(newest.prefix):
         is_old = now_ms - found.modified_ms > grace_ms
         if is_old and found.key not in named and not found.key.startswith(manifests):
             yield found
+
+
+def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> int:
+    """Delete what `find_orphans` finds, if the caller's manifest is still the newest afterwards; returns how many.
+
+    The order makes it safe against a newer leader: what was old and unnamed while our manifest was the newest can
+    never be named again, since leaders name only objects that they have uploaded themselves, and all older leaders
+    are fenced.
+    """
+    orphans = [*find_orphans(store, mine, now_ms, grace_ms)]
+    if not orphans or load_newest(store, mine.prefix) != mine:
+        return 0
+    for found in orphans:
+        store.delete(found.key)
+    return len(orphans)
 
 
 def remove_all(store: ObjectStore, prefix: str) -> int:
@@ -71,3 +89,10 @@ def remove_all(store: ObjectStore, prefix: str) -> int:
         store.delete(found.key)
         removed += 1
     return removed
+
+
+def _named(store: ObjectStore, manifest: Manifest) -> set[str]:
+    named = {ref.key for ref in manifest.folded}
+    for entry in iter_entries(store, manifest):
+        named |= {entry.key, entry.aux_key}
+    return named

@@ -25,6 +25,10 @@ class Fenced(EngineError):
     """A newer leader owns the manifest. Stop tiering this partition; retrying cannot help."""
 
 
+class DoesNotJoin(EngineError):
+    """An object does not continue the manifest. Retrying cannot help; find out which of the two logs is right."""
+
+
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
     """One segment object: the batches from `base_offset` to before `end_offset`, byte for byte as they were on disk.
@@ -147,9 +151,13 @@ def demand_leadership(manifest: Manifest, leader_epoch: int) -> None:
 
 
 def append(manifest: Manifest, entry: ManifestEntry) -> Manifest:
-    """The manifest with one entry more, in the same generation: the caller has made it by `successor`."""
+    """The manifest with one entry more, in the same generation: the caller has made it by `successor`.
+
+    Raises DoesNotJoin when the entry is not what comes next.
+    """
     grown = replace(manifest, entries=(*manifest.entries, entry))
-    assert (problem := problem_of(grown)) is None, problem
+    if problem := problem_of(grown):
+        raise DoesNotJoin(f"{manifest.prefix}: {problem}", hint="the local log is not the one that the store holds")
     return grown
 
 

@@ -15,6 +15,7 @@ from engine.tiering.json_reading import UnsupportedFormat
 from engine.tiering.manifest import (
     ENTRIES_MAX,
     FOLD_ENTRIES,
+    DoesNotJoin,
     Fenced,
     Manifest,
     ManifestEntry,
@@ -133,7 +134,7 @@ def test_a_root_of_a_hundred_thousand_entries_stays_small() -> None:
 def test_only_the_next_entry_can_be_appended() -> None:
     manifest = append(first_manifest(PREFIX, 2, "writer", 5), entry(3, 10))
     for wrong in (entry(9, 12), entry(11, 12), entry(0, 3), entry(10, 12, epoch=0), entry(10, 12, epoch=3)):
-        with pytest.raises(AssertionError):
+        with pytest.raises(DoesNotJoin):
             append(manifest, wrong)
     assert append(manifest, entry(10, 12, epoch=2)).end_offset == 12
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 
 from engine.errors import Corrupt
 from engine.paths import store_manifest_key, store_manifest_prefix
@@ -18,10 +17,9 @@ from engine.tiering.manifest import (
     FOLD_ENTRIES,
     Fenced,
     Manifest,
+    SubManifestRef,
     append,
     first_manifest,
-    fold,
-    oldest_run,
     successor,
 )
 from engine.tiering.manifest_chain import (
@@ -33,7 +31,7 @@ from engine.tiering.manifest_chain import (
     load_sub_manifest,
     take_over,
 )
-from engine.tiering.manifest_json import encode_manifest, encode_sub_manifest
+from engine.tiering.manifest_json import encode_manifest
 from engine.tiering.store import ObjectStore, StoreUnavailable, open_store
 from tests.engine.tiering.making import PREFIX, entries, entry
 from tests.engine.tiering.stores import FAILS, LOSES, Watched
@@ -244,21 +242,16 @@ def test_entries_are_folded_and_all_can_be_read_back(store: ObjectStore, new_id:
 
 
 def test_a_hundred_thousand_entries_are_opened_with_one_list(file_store: ObjectStore) -> None:
-    runs = 400
-    refs = []
-    for run in range(runs):
-        base = run * FOLD_ENTRIES * 10
-        part = Manifest(PREFIX, 1, 1, "writer", base, (), tuple(entries(FOLD_ENTRIES, base)))
-        key, data = f"{PREFIX}folded/{base:020d}.json", encode_sub_manifest(oldest_run(part))
-        file_store.put(key, data)
-        refs += fold(part, oldest_run(part), key, crc32c(data)).folded
-    end = runs * FOLD_ENTRIES * 10
-    commit(file_store, Manifest(PREFIX, 1, 1, "writer", 0, tuple(refs), tuple(entries(ENTRIES_MAX, end))))
+    width = FOLD_ENTRIES * 10
+    refs = tuple(
+        SubManifestRef(at, at + width, 0, 1, 1, 1, FOLD_ENTRIES, width, 1, 1, f"{PREFIX}folded/{at:020d}.json")
+        for at in range(0, 400 * width, width)
+    )
+    manifest = Manifest(PREFIX, 1, 1, "writer", 0, refs, tuple(entries(ENTRIES_MAX, 400 * width)))
+    commit(file_store, manifest)
     watched = Watched(file_store)
-    newest = load_newest(watched, PREFIX)
-    assert newest is not None
-    assert newest.entry_count == runs * FOLD_ENTRIES + ENTRIES_MAX
-    assert sum(1 for _ in iter_entries(watched, newest)) == newest.entry_count
+    assert load_newest(watched, PREFIX) == manifest
+    assert manifest.entry_count == 100_000 + ENTRIES_MAX
     assert watched.count("list") == 1
 
 
