@@ -1,7 +1,8 @@
 """Sparse indexes of one segment: offset -> byte position, and time -> offset.
 
 Never trusted: on any doubt recovery rebuilds them from the batch headers. Written once, when the segment is sealed or
-the node stops; while a segment is active they live in memory only. File layout: engine/FORMAT.md.
+the node stops; while a segment is active they live in memory only. File layout: engine/FORMAT.md. Each file ends in a
+checksum that covers the segment's size too, so that an index made of a shorter life of the segment is not taken.
 Invariant: in each, both columns strictly increase; every position is the start of a batch.
 """
 
@@ -12,12 +13,15 @@ from array import array
 from bisect import bisect_right
 from itertools import pairwise
 
+from crc32c import crc32c
+
 from engine.batch import Header
 
 INDEX_INTERVAL_BYTES = 4096  # Kafka's: a lookup then scans at most a page or one batch
 
 _OFFSET_ENTRY_BYTES = 8
 _TIME_ENTRY_BYTES = 12
+_CHECKSUM_BYTES = 4
 
 
 class SegmentIndex:
@@ -95,18 +99,22 @@ class SegmentIndex:
         del self.time_offsets[keep_times:]
         self._indexed_to = self.positions[-1] if keep else -INDEX_INTERVAL_BYTES
 
-    def offset_index_bytes(self) -> bytes:
-        """The `.index` file: pairs of u32, relative offset and position, big-endian."""
-        return _big_endian(_interleave(self.relative_offsets, self.positions)).tobytes()
+    def offset_index_bytes(self, size_bytes: int) -> bytes:
+        """The `.index` file: pairs of u32, relative offset and position, big-endian; last the checksum."""
+        return _sealed(_big_endian(_interleave(self.relative_offsets, self.positions)).tobytes(), size_bytes)
 
-    def time_index_bytes(self) -> bytes:
-        """The `.timeindex` file: i64 time, u32 relative offset; last an entry with the segment's maximum timestamp."""
+    def time_index_bytes(self, size_bytes: int) -> bytes:
+        """The `.timeindex` file: i64 time, u32 relative offset; then the segment's maximum timestamp; the checksum."""
         entries = [*zip(self.times, self.time_offsets, strict=True), (self.max_timestamp, 0xFFFF_FFFF)]
-        return b"".join(time.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big") for time, offset in entries)
+        columns = (time.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big") for time, offset in entries)
+        return _sealed(b"".join(columns), size_bytes)
 
 
 def load_index(base_offset: int, offsets: bytes, times: bytes, size_bytes: int) -> SegmentIndex | None:
     """The indexes that these files hold, or None when anything about them is doubtful."""
+    if not (_is_sealed(offsets, size_bytes) and _is_sealed(times, size_bytes)):
+        return None
+    offsets, times = offsets[:-_CHECKSUM_BYTES], times[:-_CHECKSUM_BYTES]
     if len(offsets) % _OFFSET_ENTRY_BYTES or len(times) % _TIME_ENTRY_BYTES or not times:
         return None
     index = SegmentIndex(base_offset)
@@ -125,6 +133,16 @@ def load_index(base_offset: int, offsets: bytes, times: bytes, size_bytes: int) 
         and (not index.times or index.times[-1] <= index.max_timestamp)
     )
     return index if is_sound else None
+
+
+def _sealed(entries: bytes, size_bytes: int) -> bytes:
+    """With a CRC-32C over the entries and the size of the segment that they describe."""
+    checksum: int = crc32c(entries + size_bytes.to_bytes(8, "big"))
+    return entries + checksum.to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def _is_sealed(data: bytes, size_bytes: int) -> bool:
+    return _sealed(data[:-_CHECKSUM_BYTES], size_bytes) == data
 
 
 def _strictly_increases(column: array[int]) -> bool:

@@ -1,11 +1,11 @@
 """Opens a partition's log after any kind of stop: decides what of the files is the log.
 
 The rules (engine.md 1.7, Kafka's LogLoader), in order:
-(1) leftovers of interrupted work (.tmp, .deleted) go; (2) after a clean stop sizes are believed; (3) otherwise every
-segment that reaches beyond the recovery point is scanned batch by batch, checksum included, and what follows the first
-byte that is no valid batch is cut off, later segments with it; (4) but bytes below the recovery point were fsynced: if
-they are bad that is corruption, not a torn tail, and nothing is cut: the partition stays closed until it is repaired.
-Derived files are never evidence: indexes of what was scanned are made anew.
+(1) leftovers of interrupted work (.tmp, .deleted, an index without its segment) go; (2) after a clean stop sizes are
+believed; (3) otherwise every segment that reaches beyond the recovery point is scanned batch by batch, checksum
+included, and what follows the first byte that is no valid batch is cut off, later segments with it; (4) but bytes below
+the recovery point were fsynced: if they are bad or missing that is corruption, not a torn tail, and nothing is cut: the
+partition stays closed until it is repaired. Derived files are never evidence: what was scanned gets new indexes.
 Invariant: when this returns, what remains is durable before anybody appends to it or reads it.
 """
 
@@ -17,12 +17,12 @@ from itertools import pairwise
 
 from engine import batch as record_batch
 from engine import paths
-from engine.batch import HEADER_BYTES, Header
+from engine.batch import HEADER_BYTES
 from engine.disk import Disk
 from engine.errors import Corrupt
 from engine.index import SegmentIndex
 from engine.log import Log
-from engine.segment import Segment
+from engine.segment import Segment, can_follow, headers_after_index
 
 SCAN_BYTES = 8 * 1024 * 1024
 
@@ -66,6 +66,11 @@ def open_log(
             raise Corrupt(f"{directory}: no segment is left, but everything below {recovery_point} was fsynced")
         segments = [_first_segment(disk, directory, log_start)]
     active = segments[-1]
+    if active.next_offset < recovery_point:
+        raise Corrupt(
+            f"{directory}: the log ends at {active.next_offset}, below the recovery point {recovery_point}",
+            hint="restore the partition; nothing was cut",
+        )
     _open_for_append(disk, active)
     active.created_ms = now_ms if active.size_bytes == 0 else active.last_append_ms
     log = Log(disk, directory, segments, log_start=max(log_start, 0), leader_epoch=leader_epoch)
@@ -73,8 +78,13 @@ def open_log(
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:
-    for name in disk.listdir(directory):
-        if name.endswith((".tmp", paths.DELETED_SUFFIX)):
+    """Also an index without its segment, which would pass for that of the next segment to begin there."""
+    names = disk.listdir(directory)
+    logs = {name.removesuffix(paths.LOG) for name in names if name.endswith(paths.LOG)}
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        is_orphan = suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX) and stem not in logs
+        if is_orphan or suffix in (".tmp", paths.DELETED_SUFFIX):
             disk.unlink(os.path.join(directory, name))
 
 
@@ -96,13 +106,8 @@ def _believe(segments: list[Segment]) -> int:
     """After a clean stop only the end of the last segment has to be looked up. Returns its leader epoch."""
     active = segments[-1]
     epoch = 0
-    position = active.index.boundary_at_or_before(active.size_bytes)
-    while position + HEADER_BYTES <= active.size_bytes:
-        header = record_batch.read_header(active.disk.pread(active.handle, HEADER_BYTES, position))
-        position += header.size_bytes
+    for _, header in headers_after_index(active, active.index):
         active.next_offset, epoch = header.next_offset, header.leader_epoch
-    if position != active.size_bytes:
-        raise Corrupt(f"{active.path}: the last batch is cut off, though the node stopped cleanly")
     return epoch
 
 
@@ -154,7 +159,7 @@ def scan_segment(segment: Segment) -> _Scan:
         if position + HEADER_BYTES > window_at + len(window):
             window, window_at = _window(segment, position, SCAN_BYTES), position
         header = record_batch.read_header(window, position - window_at)
-        if not _can_follow(header, expected, segment.size_bytes - position):
+        if not can_follow(header, expected, segment.size_bytes - position):
             break
         if position + header.size_bytes > window_at + len(window):
             window, window_at = _window(segment, position, max(SCAN_BYTES, header.size_bytes)), position
@@ -164,15 +169,6 @@ def scan_segment(segment: Segment) -> _Scan:
         position += header.size_bytes
         expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
     return _Scan(index, position, expected, epoch)
-
-
-def _can_follow(header: Header, expected_offset: int, bytes_left: int) -> bool:
-    return (
-        header.magic == record_batch.MAGIC
-        and header.base_offset == expected_offset
-        and header.last_offset_delta >= 0
-        and HEADER_BYTES <= header.size_bytes <= bytes_left
-    )
 
 
 def _window(segment: Segment, position: int, length: int) -> bytes:

@@ -7,11 +7,12 @@ Invariant: `size_bytes` and `next_offset` count only whole batches that a finish
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from engine import paths
-from engine.batch import HEADER_BYTES, Header, read_header
+from engine.batch import HEADER_BYTES, MAGIC, Header, read_header
 from engine.disk import Disk, read_file, write_fully
+from engine.errors import Corrupt
 from engine.index import SegmentIndex, load_index
 
 
@@ -117,8 +118,8 @@ def save_index(disk: Disk, segment: Segment) -> None:
     """
     index = segment.index
     for suffix, data in (
-        (paths.OFFSET_INDEX, index.offset_index_bytes()),
-        (paths.TIME_INDEX, index.time_index_bytes()),
+        (paths.OFFSET_INDEX, index.offset_index_bytes(segment.size_bytes)),
+        (paths.TIME_INDEX, index.time_index_bytes(segment.size_bytes)),
     ):
         target = segment.file(suffix)
         handle = disk.open(target + ".tmp", create=True, writable=True)
@@ -132,22 +133,58 @@ def save_index(disk: Disk, segment: Segment) -> None:
 
 
 def load_segment_index(segment: Segment) -> SegmentIndex:
-    """The saved indexes, or, where they are absent or doubtful, new ones from the batch headers."""
+    """The saved indexes, or, where they are absent or doubtful, new ones from the batch headers.
+
+    Raises Corrupt when the segment does not end where the next one begins: a hole, which must not be read across.
+    """
     offsets = read_file(segment.disk, segment.file(paths.OFFSET_INDEX))
     times = read_file(segment.disk, segment.file(paths.TIME_INDEX))
+    index = None
     if offsets is not None and times is not None:
-        loaded = load_index(segment.base_offset, offsets, times, segment.size_bytes)
-        if loaded is not None:
-            return loaded
-    return index_from_headers(segment)
+        index = load_index(segment.base_offset, offsets, times, segment.size_bytes)
+    if index is None:
+        index = index_from_headers(segment)
+    end = segment.base_offset
+    for _, header in headers_after_index(segment, index):
+        end = header.next_offset
+    if segment.next_offset not in (segment.base_offset, end):  # the former as long as nobody knows its end
+        raise Corrupt(f"{segment.path} ends at offset {end}, the next segment begins at {segment.next_offset}")
+    return index
 
 
 def index_from_headers(segment: Segment) -> SegmentIndex:
-    """Walk the headers of a segment whose bytes are known to be whole batches."""
+    """Walk the headers of a whole segment. Raises Corrupt where they do not join."""
     index = SegmentIndex(segment.base_offset)
-    position = 0
-    while position < segment.size_bytes:
-        header = read_header(segment.disk.pread(segment.handle, HEADER_BYTES, position))
+    for position, header in headers(segment, 0, segment.base_offset):
         index.add(header, position)
-        position += header.size_bytes
     return index
+
+
+def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple[int, Header]]:
+    """The batches from the last one in the index on, to learn where a segment ends."""
+    position = index.boundary_at_or_before(segment.size_bytes)
+    return headers(segment, position, index.offset_at(position) if index.positions else segment.base_offset)
+
+
+def headers(segment: Segment, position: int, expected_offset: int) -> Iterator[tuple[int, Header]]:
+    """Every batch's position and header, from a batch start to the end of the file. Raises Corrupt where none is."""
+    while position < segment.size_bytes:
+        data = segment.disk.pread(segment.handle, HEADER_BYTES, position)
+        if len(data) < HEADER_BYTES:
+            raise Corrupt(f"{segment.path}: no whole batch header at byte {position}")
+        header = read_header(data)
+        if not can_follow(header, expected_offset, segment.size_bytes - position):
+            raise Corrupt(f"{segment.path}: no batch of offset {expected_offset} at byte {position}")
+        yield position, header
+        position += header.size_bytes
+        expected_offset = header.next_offset
+
+
+def can_follow(header: Header, expected_offset: int, bytes_left: int) -> bool:
+    """Whether this is the header of the batch that must come next. False for zeros and for bytes of an earlier life."""
+    return (
+        header.magic == MAGIC
+        and header.base_offset == expected_offset
+        and header.last_offset_delta >= 0
+        and HEADER_BYTES <= header.size_bytes <= bytes_left
+    )

@@ -26,6 +26,7 @@ class Ledger:
     log_start: int = 0
     log_start_tried: int = 0
     tiered_end: int = 0
+    found_end: int = 0
 
     def promise(self, end: int) -> None:
         """Everything below was acknowledged as fsynced."""
@@ -54,7 +55,7 @@ class Ledger:
         """Judge the partition of a reopened node; returns all the bytes found, so that two openings can be compared."""
         partition = node.shard.partition(self.topic, self.number)
         assert partition.offline is None, partition.offline
-        log = partition.log
+        log, self.found_end = partition.log, partition.log_end
         assert self.promised_end <= partition.log_end, f"lost: {partition.log_end} is below {self.promised_end}"
         assert partition.log_end == partition.durable_end == partition.high_watermark
         assert self.log_start <= log.log_start <= self.log_start_tried

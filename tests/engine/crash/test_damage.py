@@ -1,0 +1,198 @@
+"""Torn bytes are cut, damaged bytes are told: no edit of the files makes the node serve what was not sent.
+
+Torn is what a power loss leaves above the recovery point. Damage below it was fsynced once, so nothing may be cut: the
+partition stays closed. Derived files may be edited at will; the answers stay the same.
+"""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from engine.batch import read_header
+from engine.disk import read_file
+from engine.errors import Corrupt
+from engine.recording_disk import RecordingDisk
+from tests.engine.crash.inline_node import DATA_DIR, inline_node
+from tests.engine.crash.power_loss import telling
+from tests.engine.crash.stories import ALL, LEADER, Teller
+
+POINTS = f"{DATA_DIR}/recovery-points"
+
+
+class Scene:
+    """Three segments, the recovery point at the end of the second, and some way of having stopped."""
+
+    def __init__(self) -> None:
+        self.teller = Teller(seed=1)
+        self.disk = RecordingDisk(self.teller.clock)
+
+    async def play(self, *, cleanly: bool) -> Scene:
+        async def steps(teller: Teller) -> None:
+            await teller.create("t", 1)
+            for _ in range(2):
+                await teller.append("t", (0, 50, ALL), (0, 5000, LEADER), (0, 60, ALL), (0, 6000, LEADER))
+                await teller.roll("t")
+            teller.checkpoint()
+            await teller.append("t", (0, 50, ALL), (0, 5000, ALL), (0, 60, ALL))
+            if not cleanly:
+                teller.node.kill()
+
+        await self.teller.life(self.disk, steps)
+        self.ledger.promised_end = self.ledger.sent_end
+        return self
+
+    @property
+    def ledger(self):
+        return self.teller.ledgers["t", 0]
+
+    def files(self, suffix: str) -> list[str]:
+        return [path for path, _ in self.disk._tree.files() if path.endswith(suffix)]
+
+    def edited(self, path: str, at: int, data: bytes) -> RecordingDisk:
+        disk = self.disk.snapshot()
+        disk.pwritev(disk.open(path, writable=True), [data], at)
+        return disk
+
+    def cut(self, path: str, size_bytes: int) -> RecordingDisk:
+        disk = self.disk.snapshot()
+        disk.truncate(disk.open(path, writable=True), size_bytes)
+        return disk
+
+    def flipped(self, path: str, every: int = 1):
+        """Disks on each of which one bit of a file is wrong."""
+        data = read_file(self.disk, path)
+        for at in range(0, len(data), every):
+            yield at, self.edited(path, at, bytes([data[at] ^ (1 << at % 8)]))
+
+
+async def reason_for_closing(teller: Teller, disk: RecordingDisk) -> str:
+    """Why the partition was not opened; empty when it was."""
+    async with inline_node(disk, teller.clock) as node:
+        node.kill()
+        offline = node.shard.partition("t", 0).offline
+        return str(offline) if offline else ""
+
+
+async def log_end(teller: Teller, disk: RecordingDisk) -> int:
+    teller.ledgers["t", 0].promised_end = 0
+    await teller.check(disk)
+    return teller.ledgers["t", 0].found_end
+
+
+@pytest.fixture
+async def killed() -> Scene:
+    return await Scene().play(cleanly=False)
+
+
+@pytest.fixture(params=["killed", "stopped"])
+async def scene(request) -> Scene:
+    return await Scene().play(cleanly=request.param == "stopped")
+
+
+async def test_a_tail_torn_at_any_byte_loses_the_torn_batch_only(killed):
+    path, (base, _, data) = killed.files(".log")[-1], killed.ledger.batches()[-1]
+    size = len(read_file(killed.disk, path))
+    for torn in range(1, len(data) + 1, 7):
+        with telling(f"{torn} bytes less"):
+            assert await log_end(killed.teller, killed.cut(path, size - torn)) == base
+
+
+async def test_a_zero_tail_of_any_length_is_no_batch(killed):
+    path, (base, end, data) = killed.files(".log")[-1], killed.ledger.batches()[-1]
+    size = len(read_file(killed.disk, path))
+    for zeros in (1, 12, 60, 61, 62, 5000):
+        assert await log_end(killed.teller, killed.edited(path, size, bytes(zeros))) == end
+    for zeros in range(8, len(data) + 1, 7):
+        assert await log_end(killed.teller, killed.edited(path, size - zeros, bytes(zeros))) == base
+
+
+async def test_a_wrong_bit_above_the_recovery_point_ends_the_log_there(killed):
+    path = killed.files(".log")[-1]
+    bounds = [(base, end) for base, end, _ in killed.ledger.batches()]
+    for at, disk in killed.flipped(path, every=97):
+        with telling(f"byte {at}"):
+            assert await log_end(killed.teller, disk) in [base for base, _ in bounds]
+
+
+async def test_a_wrong_bit_below_the_recovery_point_is_never_served_or_cut(killed):
+    """Such segments are not scanned at the start, so the reader is the one who finds out."""
+    path = killed.files(".log")[0]
+    for at, disk in killed.flipped(path, every=97):
+        before = read_file(disk, path)
+        with telling(f"byte {at}"):
+            async with inline_node(disk, killed.teller.clock) as node:
+                node.kill()
+                partition = node.shard.partition("t", 0)
+                assert partition.log_end == killed.ledger.sent_end
+                assert read_file(disk, path) == before
+
+
+async def test_bytes_missing_below_the_recovery_point_close_the_partition(killed):
+    disk = killed.disk.snapshot()
+    logs = killed.files(".log")
+    disk.unlink(logs[-1])
+    disk.truncate(disk.open(logs[1], writable=True), read_header(read_file(disk, logs[1])).size_bytes)
+    assert "recovery point" in await reason_for_closing(killed.teller, disk)
+
+
+@pytest.mark.parametrize("missing", [[1, 2], [0, 1, 2]])
+async def test_segments_missing_below_the_recovery_point_close_the_partition(killed, missing):
+    disk = killed.disk.snapshot()
+    for number in missing:
+        disk.unlink(killed.files(".log")[number])
+    assert await reason_for_closing(killed.teller, disk)
+
+
+async def test_a_hole_below_the_recovery_point_is_not_read_across(killed):
+    """Nothing there is scanned at the start; the reader is the one who finds out, before it skips records."""
+    disk = killed.disk.snapshot()
+    disk.unlink(killed.files(".log")[1])
+    with pytest.raises(Corrupt, match="the next segment begins at"):
+        await killed.teller.check(disk)
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+async def test_a_wrong_bit_in_an_index_changes_no_answer(scene, kind):
+    for path in scene.files(kind):
+        for at, disk in scene.flipped(path):
+            with telling(f"byte {at} of {path}"):
+                await scene.teller.check(disk)
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+async def test_an_index_that_is_short_or_absent_changes_no_answer(scene, kind):
+    for path in scene.files(kind):
+        for size_bytes in range(len(read_file(scene.disk, path))):
+            with telling(f"{size_bytes} bytes of {path}"):
+                await scene.teller.check(scene.cut(path, size_bytes))
+        disk = scene.disk.snapshot()
+        disk.unlink(path)
+        await scene.teller.check(disk)
+
+
+async def test_an_index_of_another_life_is_not_taken(scene):
+    """An index file without its segment, as an interrupted deletion leaves it, must not meet the next segment there."""
+    end = scene.ledger.sent_end
+    disk = scene.disk.snapshot()
+    for suffix in (".index", ".timeindex"):
+        donor = scene.files(suffix)[0]
+        handle = disk.open(f"{donor.rpartition('/')[0]}/{end:020d}{suffix}", create=True, writable=True)
+        disk.pwritev(handle, [read_file(disk, donor)], 0)
+    async with inline_node(disk, scene.teller.clock) as scene.teller.node:
+        await scene.teller.roll("t")
+        await scene.teller.append("t", (0, 300, ALL), (0, 5000, ALL), (0, 9000, ALL), (0, 9000, ALL))
+        with mock.patch("engine.shard.save_index", side_effect=OSError("not now")):
+            await scene.teller.roll("t")
+        await scene.teller.append("t", (0, 300, ALL))
+        scene.teller.checkpoint()
+        scene.teller.node.kill()
+    await scene.teller.check(disk.snapshot())
+
+
+async def test_a_wrong_bit_in_the_recovery_points_loses_nothing_silently(scene):
+    for at, disk in scene.flipped(POINTS):
+        with telling(f"byte {at}"):
+            if not await reason_for_closing(scene.teller, disk.snapshot()):
+                await scene.teller.check(disk)
