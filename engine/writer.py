@@ -74,15 +74,17 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
 
 
 def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: OSError) -> EngineError:
-    """Cut off what the failed plan wrote, so that nothing of it can ever be read or recovered."""
+    """Cut off what the failed plan wrote, durably, so that nothing of it can ever be read or recovered."""
     try:
         for write in reversed(done):
             disk.truncate(write.segment.handle, write.position)
+            disk.fdatasync(write.segment.handle)
         for step in work.steps:
             if isinstance(step, Roll):
                 step.segment.close()
                 if disk.stat(step.segment.path) is not None:
                     disk.unlink(step.segment.path)
+                    disk.fsync_dir(work.directory)
     except OSError as second:
         return StorageFailed(f"{work.name}: a write failed ({error}) and could not be undone ({second})")
     if error.errno in _NO_SPACE:

@@ -6,12 +6,14 @@ The teller keeps the ledgers, so that at any moment the test knows what was sent
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from random import Random
 
 from engine import batch
 from engine.batch import Row
+from engine.partition import Partition
 from engine.recording_disk import RecordingDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock
@@ -19,6 +21,7 @@ from tests.engine.crash.inline_node import InlineNode, inline_node
 from tests.engine.crash.ledger import Ledger
 
 HOUR_MS = 3_600_000
+ALL, LEADER = Acks.ALL, Acks.LEADER
 NEVER_FLUSHED = {"flush_ms": HOUR_MS, "segment_bytes": 65536}
 TIMES = (0, 5, 3, 9, 7)  # out of order, so that a lookup by time has something to do
 
@@ -36,8 +39,10 @@ class Teller:
 
     def fork(self) -> Teller:
         """Another teller who has seen the same so far."""
-        self.node = None
-        return copy.deepcopy(self)
+        node, self.node = self.node, None
+        fork = copy.deepcopy(self)
+        self.node = node
+        return fork
 
     async def life(self, disk: RecordingDisk, steps: Callable[[Teller], Awaitable[None]]) -> None:
         """Start a node, do the steps, stop it cleanly."""
@@ -64,11 +69,18 @@ class Teller:
             appended = self.node.append(partition, data, acks)
             ledger.sent.append(bytes(data))
             waits.append((ledger, partition, appended, batch.read_header(data).record_count, acks))
-        for ledger, partition, appended, count, acks in waits:
-            end = await self.node.acknowledged(partition, appended, count, acks) + count
-            ledger.note_written(end)
-            if acks is Acks.ALL:
-                ledger.promise(end)
+        results = await asyncio.gather(*(self._acknowledged(*wait) for wait in waits), return_exceptions=True)
+        for error in results:
+            if error is not None:
+                raise error
+
+    async def _acknowledged(
+        self, ledger: Ledger, partition: Partition, appended: asyncio.Future[int], count: int, acks: Acks
+    ) -> None:
+        end = await self.node.acknowledged(partition, appended, count, acks) + count
+        ledger.note_written(end)
+        if acks is ALL and partition.settings.durability == "group":
+            ledger.promise(end)
 
     async def roll(self, topic: str) -> None:
         for number, sealed_end in enumerate(await self.node.shard.roll_topic(topic)):
@@ -126,9 +138,6 @@ class Teller:
                 ledger.forget_lost(node)
             node.kill()
             return found
-
-
-ALL, LEADER = Acks.ALL, Acks.LEADER
 
 
 async def appends(teller: Teller) -> None:
