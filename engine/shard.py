@@ -26,7 +26,7 @@ from engine.reader import Reader
 from engine.recovery import RecoveryReport, open_log
 from engine.retention import expired_below
 from engine.segment import Segment, save_index
-from engine.settings import topic_settings
+from engine.settings import TopicSettings, topic_settings
 from engine.topics import (
     PARTITIONS_MAX,
     TopicRecord,
@@ -52,6 +52,7 @@ class Topic:
     """A topic as this process serves it."""
 
     record: TopicRecord
+    settings: TopicSettings
     partitions: list[Partition] = field(default_factory=list)
 
 
@@ -149,7 +150,7 @@ class Shard:
             settings = topic_settings(merged)
             record = TopicRecord(name, old.topic_id, old.partitions, old.replication_factor, merged, old.created_ms)
             await self._in_thread(save_topic, self.disk, self.directory.path, record)
-            topic.record = record
+            topic.record, topic.settings = record, settings
             for partition in topic.partitions:
                 partition.settings = settings
             return topic
@@ -176,7 +177,7 @@ class Shard:
     async def _open_topic(
         self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint], *, was_clean: bool
     ) -> Topic:
-        topic = Topic(record)
+        topic = Topic(record, record.settings)
         for number in range(record.partitions):
             checkpoint = checkpoints.get(f"{record.topic_id}/{number}", Checkpoint())
             partition = await self._open_partition(record, number, checkpoint, was_clean)

@@ -105,9 +105,7 @@ class _Surroundings:
             text = "an error in the server; it has been logged under this request_id"
             response = Problem("internal", text).response(request_id)
         response.headers["Penstock-Request-Id"] = request_id
-        operation = _operation(handler)
-        self._node.metrics.requests.labels(operation, response.status).inc()
-        self._node.metrics.seconds.labels(operation).observe(time.perf_counter() - started)
+        self._node.metrics.answered(_operation(handler), response.status, time.perf_counter() - started)
         return response
 
     def _request_id(self, request: web.Request) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.incoming import Headers, IncomingRow
+from gateway.incoming import Headers, Incoming, IncomingRow, IncomingValues
 from gateway.problems import Problem
 
 _NULL = b"null"
 
 
-class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One record object as it stands in a body."""
 
     key: Raw | UnsetType = UNSET
@@ -34,24 +34,36 @@ class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True):
     value_base64: str | UnsetType = UNSET
 
 
+class _ValueObject(Struct, forbid_unknown_fields=True, gc=False):
+    value: Raw
+
+
+class _ValuesEnvelope(Struct, forbid_unknown_fields=True):
+    records: list[_ValueObject]
+
+
 class _Envelope(Struct, forbid_unknown_fields=True):
     records: list[RecordObject]
 
 
-class FetchedObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True):
+class FetchedObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A line as fetch writes it, so that one can be piped into a produce: the offset it had is dropped."""
 
     offset: int | UnsetType = UNSET
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
+_VALUES_ENVELOPE = msgspec.json.Decoder(_ValuesEnvelope)
 _LINE = msgspec.json.Decoder(FetchedObject)
 _ENCODER = msgspec.json.Encoder()
 
 
-def decode_envelope(body: bytes) -> list[RecordObject]:
+def decode_envelope(body: bytes) -> Incoming:
     """The records of `{"records":[…]}`. Raises Problem: invalid_utf8, malformed_json, unknown_field, invalid_body."""
     check_utf8(body)
+    values = _bare_values(body)
+    if values is not None:
+        return values
     try:
         envelope = _ENVELOPE.decode(body)
     except msgspec.ValidationError as error:
@@ -59,10 +71,21 @@ def decode_envelope(body: bytes) -> list[RecordObject]:
     except msgspec.DecodeError:
         raise malformed_json(body) from None
     _check_no_duplicates(body, _ENCODER.encode(envelope))
-    return envelope.records
+    return to_rows(envelope.records)
 
 
-def decode_record_lines(body: bytes) -> Sequence[RecordObject]:
+def _bare_values(body: bytes) -> IncomingValues | None:
+    """The fast path for records that have nothing but a value; None, at the first one that has more."""
+    try:
+        envelope = _VALUES_ENVELOPE.decode(body)
+    except msgspec.DecodeError:
+        return None
+    if _NULL in body or len(_ENCODER.encode(envelope)) != len(body):
+        return None
+    return IncomingValues([bytes(record.value) for record in envelope.records])
+
+
+def decode_record_lines(body: bytes) -> list[IncomingRow]:
     """The records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line."""
     check_utf8(body)
     trimmed = body[:-1] if body.endswith(b"\n") else body
@@ -71,12 +94,12 @@ def decode_record_lines(body: bytes) -> Sequence[RecordObject]:
     except msgspec.DecodeError:
         records = []
     is_exact = len(records) == trimmed.count(b"\n") + 1 and len(_ENCODER.encode_lines(records)) == len(trimmed) + 1
-    return records if is_exact else [_decode_line(number, line) for number, line in numbered_lines(body)]
+    return to_rows(records if is_exact else [_decode_line(number, line) for number, line in numbered_lines(body)])
 
 
-def _decode_line(number: int, line: bytes) -> RecordObject:
+def _decode_line(number: int, line: bytes) -> FetchedObject:
     try:
-        record: RecordObject = _LINE.decode(line)
+        record: FetchedObject = _LINE.decode(line)
     except msgspec.ValidationError as error:
         problem = _wrong_shape(error)
         raise Problem(problem.code, f"line {number}: {problem.detail}", line=number) from None
@@ -93,15 +116,25 @@ def numbered_lines(body: bytes) -> Iterable[tuple[int, bytes]]:
             yield number, stripped
 
 
-def to_row(record: RecordObject, position: int) -> IncomingRow:
-    """A record object's fields as bytes. `position` names the record in a problem."""
-    return IncomingRow(
-        key=_key(record, position),
-        value=_value(record, position),
-        headers=[] if record.headers is UNSET else _headers(record.headers, position),
-        timestamp=_timestamp(record.timestamp, position),
-        partition=_partition(record.partition, position),
-    )
+def to_rows(records: Sequence[RecordObject]) -> list[IncomingRow]:
+    """The fields of record objects as bytes, in order. Raises Problem invalid_body, naming the record."""
+    no_headers: Headers = []
+    rows = []
+    for position, record in enumerate(records):
+        key, value = record.key, record.value
+        row = IncomingRow(
+            None if key is UNSET else key_bytes(bytes(key)),
+            None if value is UNSET else _value_bytes(bytes(value)),
+            no_headers if record.headers is UNSET else _headers(record.headers, position),
+        )
+        if value is UNSET or record.key_base64 is not UNSET or record.value_base64 is not UNSET:
+            _take_base64(row, record, position)
+        if record.timestamp is not UNSET:
+            row.timestamp = _timestamp(record.timestamp, position)
+        if record.partition is not UNSET:
+            row.partition = _partition(record.partition, position)
+        rows.append(row)
+    return rows
 
 
 def check_utf8(body: bytes) -> None:
@@ -164,30 +197,27 @@ class _Pairs(list[tuple[str, Any]]):
     """An object with its fields in order, duplicates and all."""
 
 
-def _key(record: RecordObject, position: int) -> bytes | None:
-    if record.key_base64 is not UNSET:
-        _refuse_both(record.key, "key", position)
-        return _base64(record.key_base64, "key_base64", position)
-    if record.key is UNSET:
-        return None
-    return key_bytes(bytes(record.key))
-
-
 def key_bytes(raw: bytes) -> bytes | None:
     """A string key is stored as its text, any other JSON as it stands; null is no key."""
     if raw[:1] == b'"':
-        return msgspec.json.decode(raw, type=str).encode()
+        return raw[1:-1] if b"\\" not in raw else msgspec.json.decode(raw, type=str).encode()
     return None if raw == _NULL else raw
 
 
-def _value(record: RecordObject, position: int) -> bytes | None:
+def _value_bytes(raw: bytes) -> bytes | None:
+    return None if raw == _NULL else raw
+
+
+def _take_base64(row: IncomingRow, record: RecordObject, position: int) -> None:
+    """The less common forms: binary keys and values. A record without any value is an error, not a tombstone."""
+    if record.key_base64 is not UNSET:
+        _refuse_both(record.key, "key", position)
+        row.key = _base64(record.key_base64, "key_base64", position)
     if record.value_base64 is not UNSET:
         _refuse_both(record.value, "value", position)
-        return _base64(record.value_base64, "value_base64", position)
-    if record.value is UNSET:
+        row.value = _base64(record.value_base64, "value_base64", position)
+    elif record.value is UNSET:
         raise Problem("invalid_body", f"record {position} has no value; a tombstone says null", record=position)
-    raw = bytes(record.value)
-    return None if raw == _NULL else raw
 
 
 def _headers(headers: dict[str, Raw], position: int) -> Headers:

@@ -39,6 +39,16 @@ class Metrics:
         self.fetch_bytes = Counter("penstock_fetch_bytes", "Stored bytes read for fetches", registry=registry)
         self.long_polls = Gauge("penstock_long_polls", "Fetches that wait for data", registry=registry)
         registry.register(_State(gauges))
+        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        """One request is done. The labelled children are kept, since looking them up costs more than counting."""
+        children = self._children.get((operation, status))
+        if children is None:
+            children = (self.requests.labels(operation, status), self.seconds.labels(operation))
+            self._children[operation, status] = children
+        children[0].inc()
+        children[1].observe(seconds)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

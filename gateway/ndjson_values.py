@@ -28,7 +28,7 @@ def decode_values(body: bytes) -> Incoming:
     check_utf8(body)
     values = _split_exactly(body)
     if _NULL in body and any(value == _NULL for value in values):
-        return [IncomingRow(None, None if value == _NULL else value, [], None, None) for value in values]
+        return [IncomingRow(None, None if value == _NULL else value, []) for value in values]
     return IncomingValues(values)
 
 
@@ -38,7 +38,7 @@ def decode_keyed_values(body: bytes, pointer: list[str]) -> list[IncomingRow]:
     rows = []
     for position, value in enumerate(_split_exactly(body)):
         key = _key_at(orjson.loads(value), pointer, position)
-        rows.append(IncomingRow(key, None if value == _NULL else value, [], None, None))
+        rows.append(IncomingRow(key, None if value == _NULL else value, []))
     return rows
 
 

@@ -7,20 +7,19 @@ leaves nothing behind, and the appends of one request are queued without a pause
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
 
 from engine import batch as record_batch
-from engine.batch import Codec, Row
+from engine.batch import Codec, RowFields
 from engine.errors import EngineError
 from engine.settings import TopicSettings
 from engine.shard import Topic
 from gateway import problems
 from gateway.incoming import Incoming, IncomingRow, IncomingValues
-from gateway.json_records import decode_envelope, decode_record_lines, to_row
+from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from gateway.node import NODE, Node
 from gateway.partitioner import Partitioner
@@ -80,15 +79,16 @@ async def _produce(request: web.Request, query: dict[str, Any], partition: int |
     if content_type == record_batch.MEDIA_TYPE:
         if key is not None or query["key_pointer"] is not None:
             raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
-        batches = [_stored_batch(body, partition, partitioner, topic.record.settings, now_ms, node)]
+        batches = [_stored_batch(body, partition, partitioner, topic.settings, now_ms, node)]
     else:
         incoming = _raw(request, query, body, content_type)
         if incoming is None:
             pointer = None if query["key_pointer"] is None else parse_pointer(query["key_pointer"])
             as_records = query["ndjson"] == "records"
             incoming = await node.off_loop(len(body), lambda: _decode(body, content_type, pointer, as_records))
-        placed = _place(incoming, partition, partitioner, node, key)
-        batches = await node.off_loop(len(body), lambda: _encode(placed, topic.record.settings, now_ms, node))
+        rules = _Rules(topic.settings, now_ms)
+        placed = _place(incoming, partition, partitioner, node, key, rules)
+        batches = await node.off_loop(len(body), lambda: _encode(placed, rules))
     return await _append(node, topic, batches, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms)
 
 
@@ -103,9 +103,9 @@ def _refuse_planned(request: web.Request) -> None:
 
 def _decode(body: bytes, content_type: str, pointer: list[str] | None, as_records: bool) -> Incoming:
     if content_type == JSON:
-        return [to_row(record, position) for position, record in enumerate(decode_envelope(body))]
+        return decode_envelope(body)
     if as_records:
-        return [to_row(record, position) for position, record in enumerate(decode_record_lines(body))]
+        return decode_record_lines(body)
     return decode_values(body) if pointer is None else decode_keyed_values(body, pointer)
 
 
@@ -121,7 +121,7 @@ def _raw(request: web.Request, query: dict[str, Any], body: bytes, content_type:
     if not body:
         raise Problem("no_records", "the body is empty")
     kept_type = request.headers.get("Content-Type", "application/octet-stream")
-    return [IncomingRow(None, body, [("content-type", kept_type.encode())], None, None)]
+    return [IncomingRow(None, body, [("content-type", kept_type.encode())])]
 
 
 def _stored_batch(
@@ -134,7 +134,7 @@ def _stored_batch(
 ) -> Batch:
     """A client's own RecordBatch: checked by header and checksum, stamped, never encoded again."""
     header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
-    _check_timestamp(header.max_timestamp, settings, now_ms, 0)
+    _check_timestamp(header.max_timestamp, _Rules(settings, now_ms), 0)
     if header.record_count > node.settings.records_per_request_max:
         raise _too_many_records(header.record_count, node)
     data = bytearray(body)
@@ -144,83 +144,102 @@ def _stored_batch(
     return Batch(target, data, header.record_count)
 
 
-Placed = dict[int, list[IncomingRow] | Sequence[bytes]]
+class _Rules(NamedTuple):
+    """What a topic demands of records that arrive now."""
+
+    settings: TopicSettings
+    now_ms: int
 
 
-def _place(incoming: Incoming, partition: int | None, partitioner: Partitioner, node: Node, key: str | None) -> Placed:
+Placed = dict[int, list[RowFields] | IncomingValues]
+
+
+def _place(
+    incoming: Incoming, partition: int | None, partitioner: Partitioner, node: Node, key: str | None, rules: _Rules
+) -> Placed:
     """Each partition's records in the order of the body. Raises Problem no_records, unknown_partition."""
     count = len(incoming.values) if isinstance(incoming, IncomingValues) else len(incoming)
     if count == 0:
         raise Problem("no_records", "the body holds no record")
     if count > node.settings.records_per_request_max:
         raise _too_many_records(count, node)
-    if isinstance(incoming, IncomingValues) and key is None:
-        if partition is None:
-            partition = partitioner.sticky(sum(map(len, incoming.values)), node.clock.monotonic())
-        return {partition: incoming.values}
-    rows = _rows(incoming, key)
+    if isinstance(incoming, IncomingValues):
+        if key is None:
+            if partition is None:
+                partition = partitioner.sticky(sum(map(len, incoming.values)), node.clock.monotonic())
+            return {partition: incoming}
+        incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
+    return _place_rows(incoming, partition, partitioner, node, None if key is None else key.encode(), rules)
+
+
+def _place_rows(
+    rows: list[IncomingRow],
+    partition: int | None,
+    partitioner: Partitioner,
+    node: Node,
+    default_key: bytes | None,
+    rules: _Rules,
+) -> Placed:
+    """`?key=` and Penstock-Key are the key of every record that has none of its own."""
+    placed: dict[int, list[RowFields]] = {}
     sticky: int | None = None
-    placed: dict[int, list[IncomingRow]] = {}
-    for row in rows:
+    for position, row in enumerate(rows):
+        key = default_key if row.key is None else row.key
         target = partition if row.partition is None else partitioner.check(row.partition)
-        if target is None and row.key is not None:
-            target = partitioner.for_key(row.key)
         if target is None:
-            sticky = target = partitioner.sticky(0, node.clock.monotonic()) if sticky is None else sticky
-        placed.setdefault(target, []).append(row)
+            if key is not None:
+                target = partitioner.for_key(key)
+            else:
+                sticky = target = partitioner.sticky(0, node.clock.monotonic()) if sticky is None else sticky
+        timestamp = row.timestamp
+        if timestamp is None:
+            timestamp = rules.now_ms
+        else:
+            _check_timestamp(timestamp, rules, position)
+        into = placed.get(target)
+        if into is None:
+            into = placed[target] = []
+        into.append((timestamp, key, row.value, row.headers))
     return dict(placed)
 
 
-def _rows(incoming: Incoming, key: str | None) -> list[IncomingRow]:
-    """`?key=` and Penstock-Key are the key of every record that has none of its own."""
-    if isinstance(incoming, IncomingValues):
-        incoming = [IncomingRow(None, value, [], None, None) for value in incoming.values]
-    if key is None:
-        return incoming
-    key_bytes = key.encode()
-    return [row if row.key is not None else row._replace(key=key_bytes) for row in incoming]
-
-
-def _encode(placed: Placed, settings: TopicSettings, now_ms: int, node: Node) -> list[Batch]:
+def _encode(placed: Placed, rules: _Rules) -> list[Batch]:
     """Encode every partition's batch before anything is appended. Raises Problem record_too_large, batch_too_large."""
+    settings = rules.settings
     codec = Codec[settings.compression.upper()]
+    limit = settings.batch_bytes_max
     batches = []
     for partition, records in placed.items():
-        if isinstance(records[0], IncomingRow):
-            data = record_batch.encode(_stamped(records, settings, now_ms), codec)  # type: ignore[arg-type]
+        if isinstance(records, IncomingValues):
+            _check_size(max(map(len, records.values)), settings)
+            data, count = record_batch.encode_values(records.values, rules.now_ms, codec), len(records.values)
         else:
-            _check_sizes(max(map(len, records)), settings)
-            data = record_batch.encode_values(records, now_ms, codec)  # type: ignore[arg-type]
-        if len(data) > settings.batch_bytes_max:
-            limit = settings.batch_bytes_max
+            _check_size(max(map(_row_bytes, records)), settings)
+            data, count = record_batch.encode(records, codec), len(records)
+        if len(data) > limit:
             text = f"partition {partition} would get a batch of {len(data)} bytes, the topic allows {limit}"
             raise Problem("batch_too_large", text, limit=limit)
         if settings.timestamp_type == "append":
-            record_batch.stamp_append_time(data, now_ms)
-        batches.append(Batch(partition, data, len(records)))
+            record_batch.stamp_append_time(data, rules.now_ms)
+        batches.append(Batch(partition, data, count))
     return batches
 
 
-def _stamped(rows: list[IncomingRow], settings: TopicSettings, now_ms: int) -> list[Row]:
-    stamped = []
-    for position, row in enumerate(rows):
-        size = len(row.key or b"") + len(row.value or b"") + sum(len(n) + len(v or b"") for n, v in row.headers)
-        _check_sizes(size, settings)
-        if row.timestamp is not None:
-            _check_timestamp(row.timestamp, settings, now_ms, position)
-        stamped.append(Row(now_ms if row.timestamp is None else row.timestamp, row.key, row.value, row.headers))
-    return stamped
+def _row_bytes(row: RowFields) -> int:
+    _, key, value, headers = row
+    size = len(key or b"") + len(value or b"")
+    return size + sum(len(name) + len(content or b"") for name, content in headers) if headers else size
 
 
-def _check_sizes(size_bytes: int, settings: TopicSettings) -> None:
+def _check_size(size_bytes: int, settings: TopicSettings) -> None:
     if size_bytes > settings.record_bytes_max:
         text = f"a record has {size_bytes} bytes, the topic allows {settings.record_bytes_max}"
         raise Problem("record_too_large", text, limit=settings.record_bytes_max)
 
 
-def _check_timestamp(timestamp: int, settings: TopicSettings, now_ms: int, position: int) -> None:
-    if settings.timestamp_type == "create" and timestamp > now_ms + settings.timestamp_ahead_ms_max:
-        ahead, allowed = timestamp - now_ms, settings.timestamp_ahead_ms_max
+def _check_timestamp(timestamp: int, rules: _Rules, position: int) -> None:
+    ahead, allowed = timestamp - rules.now_ms, rules.settings.timestamp_ahead_ms_max
+    if ahead > allowed and rules.settings.timestamp_type == "create":
         text = f"record {position}: its timestamp lies {ahead} ms in the future, {allowed} are allowed"
         raise Problem("invalid_body", text, record=position)
 
@@ -298,7 +317,7 @@ def _answer(topic: Topic, acks: Acks, results: list[dict[str, Any]], status: int
     document = {
         "topic": topic.record.name,
         "acks": acks.value,
-        "durability": durability_waited_for(acks, topic.record.settings.durability),
+        "durability": durability_waited_for(acks, topic.settings.durability),
         "results": results,
     }
     return web.Response(status=status, body=orjson.dumps(document), headers=_JSON_HEADERS)

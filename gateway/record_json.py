@@ -22,7 +22,7 @@ _NULL = Raw(b"null")
 _TEXTUAL = (b"application/x-www-form-urlencoded", b"application/xml")  # the first is what plain `curl -d` says
 
 
-class RecordOut(Struct, omit_defaults=True):
+class RecordOut(Struct, omit_defaults=True, gc=False):
     """One record of an answer. Of each pair of fields one is given."""
 
     offset: int
@@ -70,20 +70,23 @@ def bare_value(out: Out) -> bytes:
 
 
 def _record_out(record: Record, value: Raw | str | bytes) -> RecordOut:
-    out = RecordOut(record.offset, record.timestamp)
-    key = record.key
-    if key is None:
-        out.key = None
-    else:
-        try:
-            out.key = key.decode()
-        except UnicodeDecodeError:
-            out.key_base64 = base64.b64encode(key).decode()
+    key, headers = record.key, record.headers
+    try:
+        text: str | UnsetType | None = None if key is None else key.decode()
+    except UnicodeDecodeError:
+        text = UNSET
+    out = RecordOut(
+        record.offset,
+        record.timestamp,
+        text,
+        UNSET if isinstance(value, bytes) else value,
+        _headers(headers) if headers else _NO_HEADERS,
+    )
+    if text is UNSET:
+        assert key is not None
+        out.key_base64 = base64.b64encode(key).decode()
     if isinstance(value, bytes):
         out.value_base64 = base64.b64encode(value).decode()
-    else:
-        out.value = value
-    out.headers = _headers(record.headers) if record.headers else _NO_HEADERS
     return out
 
 

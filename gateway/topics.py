@@ -149,7 +149,7 @@ async def _read_json(request: web.Request, shape: type[Any], default: Any) -> An
 
 
 def _described(node: Node, topic: Topic, status: int) -> web.Response:
-    settings = topic.record.settings
+    settings = topic.settings
     document = {
         "topic": topic.record.name,
         "topic_id": topic.record.topic_id,

@@ -45,17 +45,16 @@ class Leader:
     async def acknowledged(self, appended: asyncio.Future[int], count: int, acks: Acks, timeout_ms: int) -> int:
         """Wait for what `acks` asks; returns the base offset.
 
-        Raises what the append met (nothing stored), or AckTimeout (it may be). The append itself goes on whatever
-        happens to the caller: only the wait is given up.
+        Raises what the append met (nothing stored), or AckTimeout (it may be). A timeout or a cancel gives up the wait
+        only: the future is how the append reports, not what carries it out.
         """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                base_offset = await asyncio.shield(appended)
+                base_offset = await appended
                 if acks is Acks.ALL and self.partition.high_watermark < base_offset + count:
                     await self.partition.wait_for_high_watermark(base_offset + count)
                 return base_offset
         except TimeoutError:
-            appended.add_done_callback(_forget)
             text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
             raise AckTimeout(text, hint="the records may be committed; retrying may store them twice") from None
 
