@@ -10,19 +10,21 @@ from dataclasses import fields
 from typing import Any
 
 import orjson
+from crc32c import crc32c
 
 from engine.errors import Corrupt
 from engine.tiering.json_reading import Members, integer, objects, pairs, read_object, text
 from engine.tiering.manifest import Manifest, ManifestEntry, SubManifest, SubManifestRef, problem_of, problem_of_runs
 
 FORMAT = 1
+_CHECKSUM = b',"crc32c":'
 _KEYS = {"key": "object", "aux_key": "aux"}  # stored without the prefix that all share
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a root. Equal manifests give equal bytes: that is how a lost answer is recognised."""
     assert (problem := problem_of(manifest)) is None, problem
-    return orjson.dumps(
+    return with_checksum(
         {
             "format": FORMAT,
             "prefix": manifest.prefix,
@@ -40,6 +42,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(data: bytes, key: str) -> Manifest:
     """The manifest in an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
     found = read_object(data, key, FORMAT)
+    _demand_checksum(data, key)
     prefix, writer = text(found, "prefix", key), text(found, "writer", key)
     manifest = Manifest(
         prefix=prefix,
@@ -70,6 +73,21 @@ def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
     if problem := problem_of_runs(prefix, entries):
         raise Corrupt(f"sub-manifest {key}: {problem}")
     return SubManifest(prefix, entries)
+
+
+def with_checksum(members: Members) -> bytes:
+    """JSON without white space whose last member is the CRC-32C of all bytes before its comma.
+
+    A flipped digit in a root could otherwise raise log_start, and the next commit would make that true.
+    """
+    body = orjson.dumps(members)[:-1]
+    return body + _CHECKSUM + b"%d}" % crc32c(body)
+
+
+def _demand_checksum(data: bytes, key: str) -> None:
+    body, found, stored = data.rpartition(_CHECKSUM)
+    if not found or stored != b"%d}" % crc32c(body):
+        raise Corrupt(f"manifest {key} fails its checksum", hint="restore it from a copy of the store")
 
 
 def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, object]:

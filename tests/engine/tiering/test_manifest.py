@@ -29,7 +29,13 @@ from engine.tiering.manifest import (
     raise_log_start,
     successor,
 )
-from engine.tiering.manifest_json import decode_manifest, decode_sub_manifest, encode_manifest, encode_sub_manifest
+from engine.tiering.manifest_json import (
+    decode_manifest,
+    decode_sub_manifest,
+    encode_manifest,
+    encode_sub_manifest,
+    with_checksum,
+)
 from tests.engine.tiering.making import PREFIX, entry, manifest_of
 
 
@@ -155,8 +161,9 @@ def test_no_run_is_found_in_a_hole() -> None:
 
 def broken(change: Any) -> bytes:
     found = orjson.loads(encode_manifest(manifest_of(3)))
+    del found["crc32c"]
     change(found)
-    return orjson.dumps(found)
+    return with_checksum(found)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +200,14 @@ def test_a_manifest_that_breaks_a_rule_is_corrupt(change: Any) -> None:
 def test_what_is_no_manifest_is_corrupt(data: bytes) -> None:
     with pytest.raises(Corrupt):
         decode_manifest(data, "key")
+
+
+@given(st.data())
+def test_a_changed_bit_is_noticed(data: st.DataObject) -> None:
+    spoiled = bytearray(encode_manifest(manifest_of(2)))
+    spoiled[data.draw(st.integers(0, len(spoiled) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises((Corrupt, UnsupportedFormat)):
+        decode_manifest(bytes(spoiled), "key")
 
 
 def test_a_future_format_is_refused_with_the_advice_to_upgrade() -> None:

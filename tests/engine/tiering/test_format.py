@@ -1,0 +1,87 @@
+"""engine/tiering/FORMAT.md tells the truth: its examples are what the code writes, and the code reads them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+
+import engine.tiering
+from engine.batch import Row, encode, stamp
+from engine.disk import RealDisk
+from engine.paths import store_manifest_key, store_manifest_prefix, store_partition_prefix
+from engine.tiering import manifest as rules
+from engine.tiering.aux_object import decode_aux, encode_aux
+from engine.tiering.file_store import FileStore
+from engine.tiering.manifest import append, raise_log_start, successor
+from engine.tiering.manifest_chain import commit, fold_if_due, take_over
+from engine.tiering.manifest_json import decode_manifest, decode_sub_manifest, encode_manifest, encode_sub_manifest
+from engine.tiering.plan import Upload
+from engine.tiering.upload import upload_segment
+from tests.engine.tiering.making import write_segment
+
+FORMAT = Path(engine.tiering.__file__).with_name("FORMAT.md")
+PREFIX = store_partition_prefix("c0ffee", "flights", "5f0c" + "0" * 28, 2)
+MIDNIGHT_MS = 1_357_016_400_000  # 2013-01-01T05:00:00Z
+
+
+def examples() -> list[bytes]:
+    """As they are stored: without the white space that the page has for its reader."""
+    blocks = re.findall(r"```json\n(.*?)```", FORMAT.read_text(), re.DOTALL)
+    return [orjson.dumps(orjson.loads(block)) for block in blocks]
+
+
+def one_batch(base_offset: int, epoch: int, count: int = 2) -> bytes:
+    made = encode([Row(MIDNIGHT_MS + base_offset + at, b"N14228", b'{"delay":%d}' % at, []) for at in range(count)])
+    stamp(made, base_offset, epoch)
+    return bytes(made)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
+    """What FORMAT.md describes: three segments, a root that holds at most two entries, a new leader for the third."""
+    monkeypatch.setattr(rules, "ENTRIES_MAX", 2)
+    monkeypatch.setattr(rules, "FOLD_ENTRIES", 1)
+    store = FileStore(str(tmp_path / "store"), new_id=lambda: "temporary")
+    ids = itertools.count(0xA1)
+    unique = lambda: f"{next(ids):032x}"  # noqa: E731
+    for epoch, base in ((4, 0), (4, 4), (5, 8)):
+        manifest = take_over(store, PREFIX, epoch, f"node-{epoch - 3}", 0)
+        segment = write_segment(tmp_path, one_batch(base, 4) + one_batch(base + 2, epoch))
+        entry = upload_segment(store, RealDisk(), PREFIX, Upload(segment, base), epoch, unique)
+        grown = append(successor(manifest, epoch, f"node-{epoch - 3}"), entry)
+        commit(store, fold_if_due(store, raise_log_start(grown, max(1, grown.log_start)), unique))
+    return store
+
+
+def test_the_manifest_example_is_what_is_written(store: FileStore) -> None:
+    newest = store.get(store_manifest_key(PREFIX, 5))
+    assert orjson.loads(examples()[0]) == orjson.loads(newest)
+    manifest = decode_manifest(examples()[0], "example")
+    assert encode_manifest(manifest) == newest
+    assert (manifest.log_start, manifest.end_offset, manifest.entry_count) == (1, 12, 3)
+
+
+def test_the_sub_manifest_example_is_what_is_written(store: FileStore) -> None:
+    sub = decode_sub_manifest(examples()[1], "example")
+    (ref,) = decode_manifest(examples()[0], "example").folded
+    assert store.get(ref.key) == encode_sub_manifest(sub)
+
+
+def test_the_aux_example_is_what_is_written(store: FileStore) -> None:
+    last = decode_manifest(examples()[0], "example").entries[-1]
+    aux = decode_aux(examples()[2], "example")
+    assert store.get(last.aux_key) == encode_aux(aux)
+    assert aux.leader_epochs == last.leader_epochs == ((4, 8), (5, 10))
+
+
+def test_the_listing_example_is_what_is_written(store: FileStore) -> None:
+    (listing,) = re.findall(r"```text\n(c0ffee/.*?)```", FORMAT.read_text(), re.DOTALL)
+    assert [line.split()[0] for line in listing.splitlines()] == [one.key for one in store.list("")]
+
+
+def test_the_hint_example_is_what_is_written(store: FileStore) -> None:
+    assert store.get(store_manifest_prefix(PREFIX) + "latest.json") == examples()[3]
