@@ -41,7 +41,8 @@ docs: $(VENV)/.all ## Check the documents against the code
 	$(BIN)/pytest tests/docs $(ARGS)
 
 docs-write: $(VENV)/.all ## Write the generated pages again
-	$(BIN)/python -m docs.generate
+	$(BIN)/python -m gateway.settings_page >docs/settings.md.tmp
+	@mv docs/settings.md.tmp docs/settings.md
 
 format: $(VENV)/.all ## Format the code
 	$(BIN)/ruff check --fix .

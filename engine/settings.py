@@ -156,7 +156,7 @@ class TopicSettings:
         HOUR_MS,
         minimum=0,
         maximum=100 * 365 * DAY_MS,
-        why="A record far in the future would keep its segment from ever expiring (KAFKA-7910).",
+        why="A record far in the future would be the answer to every later search by time.",
     )
     durability: str = setting(
         "group",

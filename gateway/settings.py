@@ -1,7 +1,7 @@
 """The settings of a node, and where they come from: flag, then environment, then TOML file, then default.
 
 Numbers and words only; components are made in gateway/server.py. docs/settings.md is generated from this file and
-engine/settings.py (`make docs`), and a test holds them together.
+engine/settings.py (`make docs-write`), and a test holds them together.
 """
 
 from __future__ import annotations

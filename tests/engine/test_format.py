@@ -1,0 +1,170 @@
+"""engine/FORMAT.md tells the truth: every example in it is read byte by byte, and by the code itself."""
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from crc32c import crc32c
+
+from engine import batch, paths
+from engine.data_directory import Checkpoint, DataDirectory, Identity, open_data_directory
+from engine.disk import RealDisk
+from engine.index import SegmentIndex, load_index
+from engine.topics import load_topics, save_topic
+
+PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
+FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = {match["name"]: match["body"] for match in FENCE.finditer(PAGE)}
+ROW = re.compile(r"^(?P<at>\d+) +(?P<bytes>[0-9a-f]{2}(?: [0-9a-f]{2})*)  +(?P<type>\w+) +(?P<rest>.*)$")
+STRUCTS = {"i64": ">q", "i32": ">i", "i16": ">h", "i8": ">b", "u32": ">I"}
+
+
+class Row(NamedTuple):
+    at: int
+    data: bytes
+    type: str
+    field: str
+    value: str
+
+
+def rows_of(name: str) -> list[Row]:
+    """The rows of a table of bytes. Each must be readable, or the page has a row that nothing checks."""
+    _, *lines = EXAMPLES[name].splitlines()
+    rows = []
+    for line in lines:
+        match = ROW.match(line)
+        assert match is not None, f"not a row: {line!r}"
+        field, value = re.split(r"  +", match["rest"])
+        rows.append(Row(int(match["at"]), bytes.fromhex(match["bytes"]), match["type"], field, value))
+    return rows
+
+
+def decoded(row: Row) -> str:
+    """What the bytes of a row say, by its type and nothing else."""
+    if row.type == "bytes":
+        return row.data.decode()
+    if row.type == "varint":
+        unsigned = sum((byte & 0x7F) << (7 * place) for place, byte in enumerate(row.data))
+        return str(unsigned >> 1 ^ -(unsigned & 1))
+    return str(struct.unpack(STRUCTS[row.type], row.data)[0])
+
+
+def bytes_of(rows: list[Row]) -> bytes:
+    return b"".join(row.data for row in rows)
+
+
+def values_of(rows: list[Row], field: str) -> Iterator[int]:
+    return (int(row.value) for row in rows if row.field == field)
+
+
+@pytest.mark.parametrize("name", ["batch", "index", "timeindex"])
+def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
+    position = 0
+    for row in rows_of(name):
+        assert row.at == position, row
+        assert decoded(row) == row.value, row
+        position += len(row.data)
+
+
+def test_lengths_of_the_example_agree_with_its_bytes() -> None:
+    rows = rows_of("batch")
+    size_bytes = len(bytes_of(rows))
+    assert next(values_of(rows, "batch length")) == size_bytes - batch.PREFIX_BYTES
+    starts = [row.at for row in rows if row.field == "length"]
+    assert starts[0] == batch.HEADER_BYTES
+    ends = [*starts[1:], size_bytes]
+    for start, end, length in zip(starts, ends, values_of(rows, "length"), strict=True):
+        assert length == end - start - 1  # the length itself takes one byte here
+
+
+def test_the_checksum_of_the_example_covers_what_the_page_says() -> None:
+    rows = rows_of("batch")
+    begins = next(row.at for row in rows if row.field == "attributes")
+    assert crc32c(bytes_of(rows)[begins:]) == next(values_of(rows, "CRC-32C"))
+
+
+def test_the_engine_writes_the_bytes_of_the_example() -> None:
+    unit: list[tuple[str, bytes | None]] = [("unit", b"USD")]
+    made = batch.encode(
+        [
+            batch.Row(1_700_000_000_000, b"taxi-7", b'{"fare":12.5}', unit),
+            batch.Row(1_700_000_000_250, b"taxi-7", None, []),
+        ]
+    )
+    batch.stamp(made, base_offset=41, leader_epoch=3)
+    assert bytes(made) == bytes_of(rows_of("batch"))
+
+
+def test_the_engine_reads_the_bytes_of_the_example() -> None:
+    data = bytes_of(rows_of("batch"))
+    ((position, header),) = batch.walk(data)
+    assert batch.has_valid_crc(data, position, header)
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in batch.decode(data)] == [
+        (41, 1_700_000_000_000, b"taxi-7", b'{"fare":12.5}'),
+        (42, 1_700_000_000_250, b"taxi-7", None),
+    ]
+
+
+def test_the_engine_makes_the_index_files_of_the_example() -> None:
+    _, *lines = EXAMPLES["batches"].splitlines()
+    header = batch.read_header(bytes_of(rows_of("batch")))
+    index = SegmentIndex(1000)
+    for position, base_offset, max_timestamp in (map(int, line.split()) for line in lines):
+        index.add(header._replace(base_offset=base_offset, max_timestamp=max_timestamp), position)
+    offsets, times = bytes_of(rows_of("index")), bytes_of(rows_of("timeindex"))
+    assert (index.offset_index_bytes(15_000), index.time_index_bytes(15_000)) == (offsets, times)
+    loaded = load_index(1000, offsets, times, 15_000)
+    assert loaded is not None
+    assert loaded.positions == index.positions
+    assert load_index(1000, offsets, times, 14_999) is None, "made for a segment of another size"
+
+
+def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.RECOVERY_POINTS).write_text(EXAMPLES["recovery-points"])
+    directory = DataDirectory(RealDisk(), str(tmp_path), -1, Identity("", 1), was_clean=False)
+    points = directory.load_checkpoints()
+    topic_id = "eaa0ec4499334a868153b0a426f98c19"
+    assert points == {f"{topic_id}/0": Checkpoint(6, 0), f"{topic_id}/1": Checkpoint(118, 40)}
+    (tmp_path / paths.RECOVERY_POINTS).unlink()
+    directory.save_checkpoints(points)
+    assert (tmp_path / paths.RECOVERY_POINTS).read_text() == EXAMPLES["recovery-points"]
+
+
+def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -> None:
+    def opened(boot_id: str) -> DataDirectory:
+        return open_data_directory(
+            RealDisk(),
+            str(tmp_path),
+            node_id=1,
+            cluster_id=None,
+            boot_id=boot_id,
+            new_id=lambda: "f42e6bbca2a04691b707cde14e721bd3",
+        )
+
+    opened("0b5ad4a6-63f9-4b43-a9d7-2f6f4c1e9d0c").release()
+    assert (tmp_path / paths.META).read_text() == EXAMPLES["meta"].rstrip()
+    assert (tmp_path / paths.RUNNING).read_text() == EXAMPLES["running"].rstrip()
+    directory = opened("another")
+    assert not directory.was_clean, "running was there"
+    directory.close_clean()
+    assert not (tmp_path / paths.RUNNING).exists()
+
+
+def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path) -> None:
+    disk, topic_id = RealDisk(), "eaa0ec4499334a868153b0a426f98c19"
+    home = tmp_path / "topics" / "rides" / topic_id
+    home.mkdir(parents=True)
+    (home / paths.TOPIC_FILE).write_text(EXAMPLES["topic.json"])
+    (topic,) = load_topics(disk, str(tmp_path))
+    assert (topic.name, topic.partitions, topic.settings.segment_ms) == ("rides", 2, 60_000)
+    save_topic(disk, str(tmp_path), topic)
+    assert (home / paths.TOPIC_FILE).read_text() == EXAMPLES["topic.json"].rstrip()
+
+
+def test_the_page_names_every_file_that_paths_names() -> None:
+    names = [paths.LOCK, paths.META, paths.RUNNING, paths.RECOVERY_POINTS, paths.TOPIC_FILE, paths.TIER_CACHE,
+             paths.EMBEDDED_STORE, paths.LOG, paths.OFFSET_INDEX, paths.TIME_INDEX, paths.DELETED_SUFFIX]  # fmt: skip
+    assert [name for name in names if name not in PAGE] == []
