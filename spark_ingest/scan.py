@@ -1,0 +1,104 @@
+"""Reads the records of slices: ranged GETs, whole batches, checked. Knows nothing of rows, tables or Spark.
+
+A slice begins at an offset whose place in the object is not known; batches before it are skipped by their headers.
+Memory is one piece and one batch: a piece is fetched, its whole batches are handed out, the cut-off rest is kept.
+
+Bytes that fail their checksum raise Corrupt: they are never handed out, and never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.batch import HEADER_BYTES, Header, Record, decode_one, has_valid_crc, read_header, walk
+from engine.errors import Corrupt, InvalidBatch
+from engine.tiering.store import ObjectStore
+from spark_ingest.cut import Slice
+
+PIECE_BYTES = 8 << 20
+_RESTORE = "restore the object from a replica; nothing was committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The wanted records of one stored batch, and the slice that wanted them.
+
+    `undecodable` is why there are none, though the checksum is right.
+    """
+
+    source: Slice
+    header: Header
+    records: list[Record]
+    raw: memoryview
+    undecodable: str | None = None
+
+
+def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_BYTES) -> Iterator[Scanned]:
+    """Every batch that holds a record of the slices, in order. Raises Corrupt, NoSuchObject."""
+    for one in slices:
+        for header, raw in _batches(store, one, piece_bytes):
+            if header.next_offset > one.start and header.base_offset < one.end:
+                yield _decoded(one, header, raw)
+
+
+def _decoded(one: Slice, header: Header, raw: memoryview) -> Scanned:
+    if not has_valid_crc(raw, 0, header):
+        raise Corrupt(
+            f"{one.key}: the batch at offset {header.base_offset} fails its checksum",
+            hint=_RESTORE,
+        )
+    try:
+        records = decode_one(raw)
+        _demand_offsets(records, header)
+    except InvalidBatch as error:
+        return Scanned(one, header, [], raw, undecodable=error.detail)
+    if header.base_offset < one.start or header.next_offset > one.end:
+        records = [record for record in records if one.start <= record.offset < one.end]
+    return Scanned(one, header, records, raw)
+
+
+def _demand_offsets(records: list[Record], header: Header) -> None:
+    """A batch that a client made may lie about its records; offsets must rise within what the header announces."""
+    offsets = [record.offset for record in records]
+    if offsets == list(range(header.base_offset, header.next_offset)):
+        return  # nothing was compacted away
+    is_within = bool(offsets) and header.base_offset <= offsets[0] and offsets[-1] < header.next_offset
+    if len(offsets) != header.record_count or not is_within or offsets != sorted(set(offsets)):
+        raise InvalidBatch(f"the records of the batch at {header.base_offset} do not agree with its header")
+
+
+def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:
+    fetched, reached = 0, one.base_offset
+    rest = b""
+    while fetched < one.size_bytes:
+        wanted = max(piece_bytes, _missing_bytes(rest))
+        piece = store.get(one.key, fetched, min(fetched + wanted, one.size_bytes))
+        if not piece:
+            raise Corrupt(f"{one.key} ends at byte {fetched}, the manifest says {one.size_bytes}")
+        fetched += len(piece)
+        buffer = memoryview(rest + piece)
+        consumed = 0
+        for position, header in _walk(one.key, buffer):
+            if header.base_offset < reached:
+                raise Corrupt(f"{one.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
+            consumed, reached = position + header.size_bytes, header.next_offset
+            yield header, buffer[position:consumed]
+            if reached >= one.end:
+                return
+        rest = bytes(buffer[consumed:])
+    raise Corrupt(f"{one.key} ends after offset {reached - 1}, the manifest says {one.end_offset - 1}", hint=_RESTORE)
+
+
+def _walk(key: str, buffer: memoryview) -> Iterator[tuple[int, Header]]:
+    try:
+        yield from walk(buffer)
+    except InvalidBatch as error:
+        raise Corrupt(f"{key}: {error.detail}", hint=_RESTORE) from error
+
+
+def _missing_bytes(rest: bytes) -> int:
+    """What is needed at least to complete the batch that was cut off: a batch may be larger than a piece."""
+    if len(rest) < HEADER_BYTES:
+        return HEADER_BYTES
+    return read_header(rest).size_bytes - len(rest)

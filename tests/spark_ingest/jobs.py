@@ -1,0 +1,89 @@
+"""Runs jobs without Spark, and reads back what they published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.tiering.store import ObjectStore
+from spark_ingest import names
+from spark_ingest.commit import Commit
+from spark_ingest.history import History
+from spark_ingest.plan import Order, Plan, Recipe
+from spark_ingest.planner import Selection
+from spark_ingest.runner import Components, Job, run
+from spark_ingest.task import TaskResult, run_task
+
+NOW_MS = 1_700_000_000_000
+
+
+class Remembering:
+    """A watcher that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.plans: list[tuple[Plan, bool]] = []
+        self.commits: list[Commit] = []
+        self.others: list[Commit] = []
+
+    def planned(self, plan: Plan, *, is_resumed: bool) -> None:
+        self.plans.append((plan, is_resumed))
+
+    def committed(self, commit: Commit, *, is_ours: bool) -> None:
+        (self.commits if is_ours else self.others).append(commit)
+
+    @property
+    def rows(self) -> int:
+        return sum(commit.rows for commit in self.commits)
+
+
+def run_job(
+    source: ObjectStore,
+    output: ObjectStore,
+    *,
+    topics: str = ".*",
+    name: str = "default",
+    bad_percent_max: float = 0.1,
+    recipe: Recipe | None = None,
+    **selection: Any,
+) -> Remembering:
+    watcher, ids = Remembering(), count(1)
+
+    def execute(orders: Sequence[Order]) -> list[TaskResult]:
+        return [run_task(order, source, output, clock=lambda: 0.0, puts_at_once=1) for order in orders]
+
+    parts = Components(
+        source, output, execute, 2, watcher, new_id=lambda: f"nonce-{id(watcher)}-{next(ids)}", now_ms=lambda: NOW_MS
+    )
+    selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
+    run(Job(name, selected, recipe or Recipe(), bad_percent_max), parts)
+    return watcher
+
+
+def listed_files(output: ObjectStore, topic: str = "flights") -> list[str]:
+    """What somebody sees who lists the table instead of asking the commits."""
+    return [one.key for one in output.list(names.table_prefix(topic))]
+
+
+def committed_files(output: ObjectStore, job: str = "default") -> list[str]:
+    return sorted(
+        file.key for commit in History(output, job).commits() for result in commit.results for file in result.files
+    )
+
+
+def read_rows(output: ObjectStore, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of files, by partition and offset."""
+    rows = [row for key in keys for row in pq.read_table(pa.BufferReader(output.get(key))).to_pylist()]
+    return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+def table_rows(output: ObjectStore, topic: str = "flights") -> list[dict[str, Any]]:
+    return read_rows(output, listed_files(output, topic))
+
+
+def dead_letters(output: ObjectStore, topic: str = "flights") -> list[dict[str, Any]]:
+    return read_rows(output, [one.key for one in output.list(names.dead_letters_prefix(topic))])

@@ -1,0 +1,296 @@
+"""Plan, execute, commit: whatever dies, and whenever, every record of the log becomes one row and stays one row."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+import orjson
+import pytest
+
+from engine.tiering.store import ObjectStore
+from spark_ingest import names
+from spark_ingest.errors import IngestRefused, LostRecords, NoEventTime, OutputConflict, TooManyBadRecords
+from spark_ingest.history import History
+from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe
+from spark_ingest.runner import abandon
+from tests.spark_ingest.jobs import (
+    NOW_MS,
+    committed_files,
+    dead_letters,
+    listed_files,
+    run_job,
+    table_rows,
+)
+from tests.spark_ingest.memory_store import Killed, KillingStore, MemoryStore
+from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
+
+
+@pytest.fixture
+def source() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def output() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def log(source: MemoryStore) -> TieredLog:
+    """Two partitions, three segments, records of three hours."""
+    log = TieredLog(source)
+    log.add(0, json_rows(60))
+    log.add(0, [row(b'{"id":%d,"name":"late"}' % at, at, timestamp=START_MS + 3_600_000 * 2) for at in range(60, 75)])
+    log.add(1, [row(b'{"id":%d}' % at, at * 300, key=b"k") for at in range(40)])
+    return log
+
+
+def assert_table_is_log(output: ObjectStore, log: TieredLog) -> None:
+    rows = table_rows(output, log.topic)
+    found = [(one["_partition"], one["_offset"], one["_key"], one["id"]) for one in rows]
+    expected = [
+        (partition, offset, key, orjson.loads(value or b"{}")["id"]) for partition, offset, key, value in log.records()
+    ]
+    assert found == expected
+    assert listed_files(output, log.topic) == committed_files(output)
+
+
+def test_every_record_becomes_a_row_and_a_rerun_adds_nothing(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    first = run_job(source, output)
+    assert first.rows == 115
+    assert_table_is_log(output, log)
+    before = dict(output.objects)
+    again = run_job(source, output)
+    assert (again.rows, again.plans) == (0, [])
+    assert output.objects == before
+
+
+def test_a_run_takes_only_what_is_new(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    run_job(source, output)
+    log.add(1, json_rows(25, first=1000))
+    assert run_job(source, output).rows == 25
+    assert_table_is_log(output, log)
+
+
+def test_a_large_backlog_is_taken_in_several_commits(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    done = run_job(source, output, plan_bytes_max=1 << 11)
+    assert len(done.commits) > 2
+    assert done.rows == 115
+    assert_table_is_log(output, log)
+
+
+def puts_of_a_run(log: TieredLog) -> int:
+    counting = KillingStore(MemoryStore(), 0, is_after=False)
+    run_job(log.store, counting)
+    return counting.puts
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_a_kill_at_any_put_neither_loses_nor_repeats_a_row(source: MemoryStore, log: TieredLog, is_after: bool) -> None:
+    puts = puts_of_a_run(log)
+    assert puts > 10
+    for kill_at in range(1, puts + 1):
+        output = MemoryStore()
+        with pytest.raises(Killed):
+            run_job(source, KillingStore(output, kill_at, is_after=is_after))
+        run_job(source, output)
+        assert_table_is_log(output, log)
+        assert run_job(source, output).rows == 0
+
+
+def test_kill_after_kill_at_every_put_still_ends_well(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    for kill_at in count(1):
+        try:
+            run_job(source, KillingStore(output, kill_at, is_after=True))
+        except Killed:
+            continue
+        break
+    assert_table_is_log(output, log)
+
+
+def test_a_resumed_plan_makes_the_same_files_though_more_was_tiered_and_options_differ(
+    source: MemoryStore, log: TieredLog
+) -> None:
+    undisturbed, output = MemoryStore(), MemoryStore()
+    run_job(source, undisturbed)
+    with pytest.raises(Killed):
+        run_job(source, KillingStore(output, 7, is_after=True))
+    log.add(0, json_rows(10, first=500))
+    done = run_job(source, output, recipe=Recipe(payload="raw"), task_bytes=1 << 20)
+    assert [is_resumed for _, is_resumed in done.plans] == [True, False]
+    for key in listed_files(undisturbed):
+        assert output.objects[key] == undisturbed.objects[key]
+
+
+def test_two_drivers_at_once_make_one_table(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    barrier = threading.Barrier(2)
+    watchers = []
+
+    def drive() -> None:
+        barrier.wait()
+        watchers.append(run_job(source, output))
+
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(watcher.rows for watcher in watchers) == 115
+    assert_table_is_log(output, log)
+
+
+class Meeting:
+    """A store at which two drivers meet: before its first PUT of a kind, each waits for the other to be there too."""
+
+    def __init__(self, store: MemoryStore, part: str, barrier: threading.Barrier) -> None:
+        self._store, self._part, self._barrier = store, part, barrier
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        if self._part in key:
+            self._part = "nothing more"
+            self._barrier.wait(timeout=20)
+        self._store.put(key, data, if_absent=if_absent)
+
+
+@pytest.mark.parametrize("part", ["/plans/", "tables/", "/commits/"])
+def test_drivers_that_race_for_the_same_object_agree(
+    source: MemoryStore, output: MemoryStore, log: TieredLog, part: str
+) -> None:
+    barrier = threading.Barrier(2)
+    watchers = []
+    threads = [
+        threading.Thread(target=lambda: watchers.append(run_job(source, Meeting(output, part, barrier))))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(watchers) == 2
+    assert sorted(watcher.rows for watcher in watchers) == [0, 115]
+    assert sum(len(watcher.others) for watcher in watchers) == 1
+    assert_table_is_log(output, log)
+
+
+def test_a_foreign_file_in_the_way_is_neither_overwritten_nor_taken_for_ours(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    run_job(source, output)
+    [key, *_] = listed_files(output)
+    other = MemoryStore()
+    other.objects[key] = b"not ours"
+    with pytest.raises(OutputConflict):
+        run_job(source, other)
+    assert other.objects[key] == b"not ours"
+    assert History(other, "default").head() is None
+
+
+def test_too_many_bad_records_stop_the_plan_before_anything_is_committed(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    log.add(1, [row(b"not json", 1), row(b"[1]", 2), row(b'{"id":1}', 3)])
+    with pytest.raises(TooManyBadRecords, match=r"2 of 118 records .*not_an_object 1, not_json 1") as caught:
+        run_job(source, output, bad_percent_max=1.0)
+    assert "dead_letters/flights/" in caught.value.hint
+    assert History(output, "default").head() is None
+    done = run_job(source, output, bad_percent_max=2.0)  # the limit is no part of the plan
+    assert (done.rows, done.commits[0].bad) == (116, 2)
+    assert [(one["_partition"], one["_offset"], one["_value"], one["_reason"]) for one in dead_letters(output)] == [
+        (1, 40, b"not json", "not_json"),
+        (1, 41, b"[1]", "not_an_object"),
+    ]
+
+
+def test_a_plan_that_cannot_succeed_can_be_abandoned(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    log.add(1, [row(b'{"when":"soon"}', 1)])
+    wanted = {"bad_percent_max": 100.0}
+    with pytest.raises(NoEventTime, match="flights partition 0 offset 0"):
+        run_job(source, output, recipe=Recipe(event_time="when", event_time_fallback=FAIL), **wanted)
+    with pytest.raises(NoEventTime):
+        run_job(source, output, **wanted)  # the plan's own recipe holds
+    assert abandon(output, "default", NOW_MS) is not None
+    assert listed_files(output) == []
+    done = run_job(source, output, recipe=Recipe(event_time="when", event_time_fallback=DEAD_LETTER), **wanted)
+    assert (done.rows, done.commits[0].bad, done.commits[0].number) == (0, 116, 2)
+    assert abandon(output, "default", NOW_MS) is None
+
+
+def test_an_abandoned_plan_leaves_no_file_and_its_records_come_with_the_next(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    with pytest.raises(Killed):
+        run_job(source, KillingStore(output, 8, is_after=True))
+    assert listed_files(output)
+    abandoned = abandon(output, "default", NOW_MS)
+    assert abandoned is not None
+    assert listed_files(output) == []
+    run_job(source, output)
+    assert_table_is_log(output, log)
+
+
+def test_a_table_has_one_job(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    run_job(source, output)
+    with pytest.raises(IngestRefused, match="belongs to job default"):
+        run_job(source, output, name="other")
+
+
+def test_records_that_retention_took_before_they_were_read_are_told(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    run_job(source, output)
+    log.add(0, json_rows(30, first=100))
+    log.raise_log_start(0, 90)
+    with pytest.raises(LostRecords, match="ingested up to 75, but the store begins at 90"):
+        run_job(source, output)
+    assert run_job(source, output, on_lost="skip").rows == 15
+
+
+def test_a_store_that_went_backwards_is_told(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    older = MemoryStore()
+    older.objects = dict(source.objects)
+    log.add(0, json_rows(30, first=100))
+    run_job(source, output)
+    with pytest.raises(LostRecords, match="the store ends at 75"):
+        run_job(older, output)
+
+
+def test_a_segment_that_vanished_after_planning_is_told(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    with pytest.raises(Killed):
+        run_job(source, KillingStore(output, 3, is_after=True))
+    for key in [key for key in source.objects if key.endswith(".log")]:
+        del source.objects[key]
+    with pytest.raises(LostRecords, match="though the plan needs it"):
+        run_job(source, output)
+
+
+def test_a_new_job_may_begin_at_the_end(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    assert run_job(source, output, start="latest").rows == 0
+    log.add(0, json_rows(5, first=200))
+    assert run_job(source, output, start="latest").rows == 5
+
+
+def test_a_topic_that_was_made_anew_starts_anew(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    run_job(source, output)
+    log.add(0, json_rows(5, first=100))  # too late: the topic is deleted before the next run
+    again = TieredLog(source, topic_id="b" * 32)
+    again.add(0, json_rows(75))
+    again.add(1, json_rows(3))
+    assert run_job(source, output).rows == 78
+    assert len(table_rows(output)) == 115 + 78
+    assert listed_files(output) == committed_files(output)
+
+
+def test_only_wanted_topics_are_taken(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+    for topic in ("flights-2", "trains"):
+        TieredLog(source, topic=topic).add(0, json_rows(3))
+    assert run_job(source, output, topics="flights.*").rows == 118
+    assert listed_files(output, "trains") == []
+    assert names.table_prefix("flights-2") in "".join(listed_files(output, "flights-2"))

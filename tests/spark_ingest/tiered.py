@@ -1,0 +1,102 @@
+"""Tiered partitions made by hand: batches, segment objects and manifests, as the shipper leaves them. No server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from engine.batch import Codec, Row, decode, encode, stamp
+from engine.paths import store_partition_prefix, store_segment_key
+from engine.tiering.manifest import ManifestEntry, append, raise_log_start, successor
+from engine.tiering.manifest_chain import commit, load_newest, take_over
+from engine.tiering.store import ObjectStore
+
+CLUSTER = "c" * 32
+TOPIC_ID = "a" * 32
+START_MS = 1_385_010_000_000  # 2013-11-21 05:00 UTC
+
+
+def row(value: bytes | None, at: int = 0, **more: object) -> Row:
+    """A row a second after the other."""
+    timestamp = more.get("timestamp", START_MS + at * 1000)
+    return Row(timestamp, more.get("key"), value, list(more.get("headers", ())))  # type: ignore[arg-type, call-overload]
+
+
+def json_rows(count: int, first: int = 0) -> list[Row]:
+    return [
+        row(b'{"id":%d,"name":"n%d"}' % (at, at % 7), at, key=b"k%d" % (at % 5)) for at in range(first, first + count)
+    ]
+
+
+@dataclass
+class TieredLog:
+    """Writes a topic into a store, partition by partition, one segment a call."""
+
+    store: ObjectStore
+    topic: str = "flights"
+    topic_id: str = TOPIC_ID
+    cluster: str = CLUSTER
+    batch_records: int = 10
+    codec: Codec = Codec.NONE
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def prefix(self, partition: int) -> str:
+        return store_partition_prefix(self.cluster, self.topic, self.topic_id, partition)
+
+    def add(self, partition: int, rows: Sequence[Row]) -> None:
+        batches = [
+            encode(rows[at : at + self.batch_records], self.codec) for at in range(0, len(rows), self.batch_records)
+        ]
+        self.add_batches(partition, batches, [row.timestamp for row in rows], len(rows))
+
+    def add_batches(
+        self, partition: int, batches: Iterable[bytearray], timestamps: Sequence[int], record_count: int
+    ) -> None:
+        base = self.ends.get(partition, 0)
+        data, end = bytearray(), base
+        for batch in batches:
+            stamp(batch, end, 0)
+            data += batch
+            end += int.from_bytes(batch[23:27], "big") + 1
+        self.ends[partition] = end
+        key = store_segment_key(self.prefix(partition), base, 0, uuid.uuid4().hex)
+        self.store.put(key, bytes(data), if_absent=True)
+        self._commit(
+            partition,
+            ManifestEntry(
+                base_offset=base,
+                end_offset=end,
+                leader_epochs=((0, base),),
+                min_timestamp_ms=min(timestamps),
+                max_timestamp_ms=max(timestamps),
+                size_bytes=len(data),
+                crc32c=crc32c(bytes(data)),
+                record_count=record_count,
+                key=key,
+                aux_key=key.replace(".log", ".aux"),
+            ),
+        )
+
+    def raise_log_start(self, partition: int, log_start: int) -> None:
+        newest = load_newest(self.store, self.prefix(partition))
+        assert newest is not None
+        commit(self.store, raise_log_start(successor(newest, 0, "test"), log_start))
+
+    def _commit(self, partition: int, entry: ManifestEntry) -> None:
+        manifest = take_over(self.store, self.prefix(partition), 0, "test", entry.base_offset)
+        commit(self.store, append(successor(manifest, 0, "test"), entry))
+
+    def records(self) -> list[tuple[int, int, bytes | None, bytes | None]]:
+        """What the log holds: partition, offset, key, value."""
+        found = []
+        for partition in sorted(self.ends):
+            manifest = load_newest(self.store, self.prefix(partition))
+            assert manifest is not None
+            for entry in manifest.entries:
+                for one in decode(self.store.get(entry.key)):
+                    if one.offset >= manifest.log_start:
+                        found.append((partition, one.offset, one.key, one.value))
+        return found
