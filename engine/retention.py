@@ -3,7 +3,8 @@
 Two bounds: below `log_start` records are gone for everybody; below `local` they are gone from this disk only, and the
 store still has them. Age counts from a segment's last append, not from the records' own timestamps: a backfill of old
 events is kept as long as fresh ones, and a record from the future blocks nothing.
-Invariants: never the active segment, never at or above the high watermark, locally never what the store does not have.
+Invariants: never the active segment, never at or above the high watermark or what is not fsynced yet (or a power loss
+could leave a log that ends before it starts), locally never what the store does not have.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Expired(NamedTuple):
 def expired_below(partition: Partition, now_ms: int, tiered_end: int | None) -> Expired:
     """Where log_start and the local log may begin now. `tiered_end` is None when nothing is ever tiered."""
     settings, log = partition.settings, partition.log
-    sealed = [s for s in log.segments[:-1] if s.next_offset <= partition.high_watermark]
+    limit = min(partition.high_watermark, partition.durable_end)
+    sealed = [s for s in log.segments[:-1] if s.next_offset <= limit]
     log_start = _end_of_expired(sealed, log.size_bytes, now_ms, settings.retention_ms, settings.retention_bytes)
     log_start = max(log.log_start, log_start or 0)
     if tiered_end is None:

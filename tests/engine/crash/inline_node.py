@@ -1,7 +1,7 @@
 """A shard without threads, so that a run over a RecordingDisk does the same operations in the same order each time.
 
 The real shard, committer, recovery and data directory; only the writer thread and the executor are replaced by ones
-that work in the caller's turn. Not a test of threads: tests/engine/test_shard.py runs the real ones.
+that work in the caller's turn, and timers by none. Threads are the business of tests/engine/test_shard.py.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ async def inline_node(disk: Disk, clock: HandClock) -> AsyncIterator[InlineNode]
     """One life of a node: a clean stop at the end, unless it was killed or an error, like a power loss, ended it."""
     clock.pass_ms(1)  # so that ids differ from life to life
     ids = (f"id{clock.ms}-{n}" for n in itertools.count())
-    with mock.patch("engine.shard.WriterThread", InlineWriter), mock.patch("engine.shard.TICK_S", 1e6):
+    loop = asyncio.get_running_loop()
+    with mock.patch("engine.shard.WriterThread", InlineWriter), mock.patch.object(loop, "call_later", _never):
         directory = open_data_directory(disk, DATA_DIR, node_id=1, cluster_id=None, boot_id="boot", new_id=ids.__next__)
         shard = Shard(disk, directory, clock, InlineExecutor(), ids.__next__)
         node = InlineNode(shard, clock)
@@ -104,3 +105,8 @@ async def inline_node(disk: Disk, clock: HandClock) -> AsyncIterator[InlineNode]
                 await shard.stop()
         finally:
             shard._ticker.cancel()
+
+
+def _never(delay: float, callback: Callable[..., object], *args: object) -> asyncio.Handle:
+    """Flushes and ticks do not come by themselves here; a timer would only keep a dead node's memory alive."""
+    return asyncio.Handle(print, (), asyncio.get_running_loop())

@@ -20,7 +20,7 @@ class Ledger:
 
     topic: str
     number: int
-    sent: list[bytes] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list, repr=False)
     promised_end: int = 0
     written_end: int = 0
     log_start: int = 0

@@ -20,7 +20,8 @@ from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import InlineNode, inline_node
 from tests.engine.crash.ledger import Ledger
 
-HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
 ALL, LEADER = Acks.ALL, Acks.LEADER
 NEVER_FLUSHED = {"flush_ms": HOUR_MS, "segment_bytes": 65536}
 TIMES = (0, 5, 3, 9, 7)  # out of order, so that a lookup by time has something to do
@@ -183,6 +184,20 @@ async def expiry(teller: Teller) -> None:
     await teller.append("t", (0, 50, LEADER))
     await teller.expire("t", 0)
     await teller.append("t", (0, 50, ALL))
+
+
+async def unsynced_expiry(teller: Teller) -> None:
+    """durability=os: what is old enough to be deleted was perhaps never synced, nor was what followed it."""
+    await teller.create("t", 1, durability="os", retention_ms=MINUTE_MS)
+    await teller.append("t", *[(0, 15_000, ALL)] * 6)
+    await teller.append("t", (0, 50, ALL))
+    teller.clock.pass_ms(2 * MINUTE_MS)
+    await teller.append("t", (0, 50, ALL))
+    await teller.expire("t", 0)
+    await teller.append("t", (0, 50, LEADER))
+    await teller.roll("t")
+    await teller.expire("t", 0)
+    await teller.append("t", (0, 50, LEADER))
 
 
 async def two_lives(teller: Teller) -> None:

@@ -13,6 +13,7 @@ STORIES = {
     "appends": (stories.appends,),
     "rolls": (stories.rolls,),
     "expiry": (stories.expiry,),
+    "unsynced_expiry": (stories.unsynced_expiry,),
     "two_lives": (stories.two_lives, stories.two_lives),
 }
 every_story = pytest.mark.parametrize("lives", STORIES.values(), ids=STORIES)
