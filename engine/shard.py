@@ -234,6 +234,7 @@ class Shard:
         self.when_sealed(partition)
 
     async def _tick_for_ever(self) -> None:
+        """What time alone brings about. A full or failing disk is told and tried again at the next tick."""
         tick = 0
         while True:
             await asyncio.sleep(TICK_S)
@@ -241,9 +242,16 @@ class Shard:
             for partition in list(self.partitions()):
                 if partition.offline is None:
                     self._roll_if_due(partition)
-                    await self._expire(partition)
+                    await self._tried("expire", self._expire(partition))
             if tick % CHECKPOINT_TICKS == 0:
-                await self._in_thread(self.directory.save_checkpoints, self._checkpoints())
+                checkpoints = self._checkpoints()
+                await self._tried("checkpoint", self._in_thread(self.directory.save_checkpoints, checkpoints))
+
+    async def _tried(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except OSError as error:
+            log.warning("%s failed", what, extra={"reason": str(error)})
 
     def _roll_if_due(self, partition: Partition) -> None:
         if partition.log.is_due_to_roll(partition.settings, self.clock.now_ms()):
