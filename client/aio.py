@@ -39,7 +39,7 @@ class Client(Admin[Awaitable[Json]]):
     ) -> None:
         self.options = options or ClientOptions()
         self._transport = Transport(url, token, self.options)
-        self._attempts = Attempts(self._transport, self.options, jitter or random.Random())  # noqa: S311
+        self._attempts = Attempts(self._transport, self.options, jitter or random.Random())
         self._topics = TopicPartitions(self._attempts, self.options.delivery_timeout_ms)
 
     def __repr__(self) -> str:

@@ -92,7 +92,9 @@ class Fetcher:
 
     async def _follow(self, partition: int, offset: int, end: int | None) -> None:
         credit = self._credits[partition]
-        while end is None or offset < end:
+        is_first = True  # a start beyond the end is for the node to refuse
+        while end is None or offset < end or (is_first and offset > end):
+            is_first = False
             await credit.acquire()
             try:
                 fetched = await self._fetch(partition, offset)

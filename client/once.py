@@ -23,14 +23,18 @@ class OnceClient(Admin[Json]):
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout_s = timeout_ms / 1000
 
-    def _call(self, request: Request) -> Json:
+    def send(self, request: Request) -> Answer:
+        """The answer, whatever its status. Raises ConnectionFailed."""
         address = self._address
         kind = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
         connection = kind(address.host, address.port, timeout=self._timeout_s)
         try:
-            return self._exchange(connection, request).json()
+            return self._exchange(connection, request)
         finally:
             connection.close()
+
+    def _call(self, request: Request) -> Json:
+        return self.send(request).json()
 
     def _exchange(self, connection: http.client.HTTPConnection, request: Request) -> Answer:
         try:

@@ -6,6 +6,7 @@ request (surely not carried out, or maybe) is decided here, because only here it
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 from typing import Self
 
@@ -81,5 +82,6 @@ class Transport:
 
 def _reason(error: Exception) -> str:
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-    return str(text)[:1].lower() + str(text)[1:]
+    number = getattr(cause, "errno", None)
+    text = os.strerror(number) if number is not None and number > 0 else str(cause) or type(cause).__name__
+    return text[:1].lower() + text[1:]

@@ -120,6 +120,16 @@ async def test_410_and_416_fail_by_default(client: Client, fake: FakeNode) -> No
         await consumer.close()
 
 
+async def test_a_start_beyond_the_end_is_refused_without_follow_too(client: Client, fake: FakeNode) -> None:
+    (partition,) = fake.add_topic("t")
+    fill(partition, 3)
+    with pytest.raises(ProblemError) as caught:
+        await read_all(client, start=4)
+    assert caught.value.code == "offset_above_high_watermark"
+    assert len(await read_all(client, start=4, out_of_range="earliest")) == 3
+    assert await read_all(client, start=4, out_of_range="latest") == []
+
+
 async def test_retryable_failures_are_retried(client: Client, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
     fill(partition, 3)

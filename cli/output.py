@@ -1,0 +1,109 @@
+"""What people see: plain tables, facts, numbers with separators. Programs get JSON, one document per command.
+
+Tables have no lines, headers are dim, numbers stand right. Colour and width adapt to a terminal; elsewhere the output
+is plain and never cut.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import click
+import orjson
+
+_WIDTH_WITHOUT_TERMINAL = 10_000  # a pipe has no edge: nothing is to be wrapped or cut
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_TIME_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"))
+
+
+class Column(NamedTuple):
+    """A header, which may have two lines, and whether the column holds words (else numbers, which stand right)."""
+
+    header: str
+    is_text: bool = False
+
+
+def print_json(document: Any) -> None:
+    click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    is_terminal = sys.stdout.isatty()
+    console = Console(width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for header, is_text in columns:
+        table.add_column(
+            header,
+            justify="left" if is_text else "right",
+            vertical="bottom" if "\n" not in header else "top",
+            overflow="fold",
+            no_wrap=not is_text,
+        )
+    for row in rows:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    console.print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Names and values, one a line."""
+    facts = list(facts)
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        click.echo(f"{click.style(name.ljust(width), dim=True)}  {shown(value)}")
+
+
+def tell(message: str) -> None:
+    """A remark for the person, which must not get into what a program reads."""
+    click.echo(message, err=True)
+
+
+def shown(value: object) -> str:
+    """A cell's text: whole numbers with separators, nothing as a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def shown_bytes(size_bytes: int) -> str:
+    """Three digits and a unit, as in `64.0 MiB`."""
+    size, unit = float(size_bytes), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    if unit == 0:
+        return f"{size_bytes} B"
+    return f"{size:.{max(0, 3 - len(str(int(size))))}f} {_UNITS[unit]}"
+
+
+def shown_rate(count: float, seconds: float) -> str:
+    return f"{count / max(seconds, 1e-9):,.0f}"
+
+
+def shown_time(timestamp_ms: int) -> str:
+    """A record's time in UTC, or the number when it is no time."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
+
+
+def shown_duration(duration_ms: int) -> str:
+    """In the largest unit that divides it: `7 days`, `90 seconds`."""
+    for unit_ms, name in _TIME_UNITS:
+        if duration_ms and duration_ms % unit_ms == 0:
+            count = duration_ms // unit_ms
+            return f"{count:,} {name}{'' if count == 1 else 's'}"
+    return f"{duration_ms:,} ms"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
