@@ -6,9 +6,16 @@ from collections.abc import Callable
 
 from engine.clock import SystemClock
 from engine.paths import store_manifest_key, store_manifest_prefix
-from engine.tiering.collect import GRACE_MS, expired_roots, find_orphans, remove_all, remove_expired_roots
+from engine.tiering.collect import (
+    GRACE_MS,
+    expired_roots,
+    find_orphans,
+    remove_all,
+    remove_expired_roots,
+    remove_orphans,
+)
 from engine.tiering.keys import latest_key
-from engine.tiering.manifest import ENTRIES_MAX, append, raise_log_start, successor
+from engine.tiering.manifest import ENTRIES_MAX, Manifest, append, raise_log_start, successor
 from engine.tiering.manifest_chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.store import ObjectInfo, ObjectStore
 from tests.engine.tiering.making import PREFIX, entry
@@ -72,6 +79,40 @@ def test_orphans_are_old_objects_that_nothing_names(file_store: ObjectStore, new
     given_up = raise_log_start(manifest, manifest.end_offset)
     orphans = {found.key for found in find_orphans(file_store, given_up, later)}
     assert orphans >= {entry(0, 10).key, entry(0, 10).aux_key, manifest.folded[0].key}
+
+
+def shipped(store: ObjectStore, manifest: Manifest, width: int = 10) -> Manifest:
+    """One segment more, with its objects."""
+    one = entry(manifest.end_offset, manifest.end_offset + width)
+    store.put(one.key, b"data")
+    store.put(one.aux_key, b"aux")
+    grown = append(successor(manifest, manifest.leader_epoch, "writer"), one)
+    commit(store, grown)
+    return grown
+
+
+def test_what_a_kept_root_names_stays_for_its_readers(file_store: ObjectStore) -> None:
+    """Objects a month old are given up: whoever has read the manifest just before may read them for a day yet."""
+    manifest = shipped(file_store, shipped(file_store, take_over(file_store, PREFIX, 1, "writer", 0)))
+    given_up = raise_log_start(successor(manifest, 1, "writer"), 10)
+    commit(file_store, given_up)
+    for generation in (1, 2):
+        file_store.delete(store_manifest_key(PREFIX, generation))
+    later = SystemClock().now_ms() + 2 * GRACE_MS
+    assert remove_orphans(file_store, given_up, later) == 0
+    assert remove_expired_roots(file_store, PREFIX, later) == 1
+    assert remove_orphans(file_store, given_up, later) == 2
+    assert file_store.head(entry(0, 10).key) is None
+    assert file_store.head(entry(10, 20).key) is not None
+
+
+def test_an_older_leader_removes_nothing_that_a_newer_one_has_named(file_store: ObjectStore) -> None:
+    mine = shipped(file_store, take_over(file_store, PREFIX, 1, "old", 0))
+    newest = shipped(file_store, take_over(file_store, PREFIX, 2, "new", 0))
+    later = SystemClock().now_ms() + 2 * GRACE_MS
+    assert [*find_orphans(file_store, mine, later)], "they look like orphans to the older leader"
+    assert remove_orphans(file_store, mine, later) == 0
+    assert all(file_store.head(one.key) for one in newest.entries)
 
 
 def test_a_deleted_topic_leaves_nothing(store: ObjectStore) -> None:

@@ -271,6 +271,38 @@ async def test_copies_outlive_a_restart_and_are_checked_once_more(
     assert again.statistics().bytes_used == sum(map(len, log_bytes()))
 
 
+async def test_a_copy_of_an_earlier_process_is_checked_before_its_path_is_given(
+    remote: RemoteLog, shipped: Watched, tmp_path: Path
+) -> None:
+    await remote.read(0, 1)
+    (copy,) = (tmp_path / "tier-cache").iterdir()
+    good = copy.read_bytes()
+    copy.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    again = TierCache(str(tmp_path / "tier-cache"), 100 << 20)
+    await again.open()
+    (entry, *_) = take_over(shipped, PREFIX, 1, "writer", 0).entries
+
+    async def fetch(start: int, end: int) -> bytes:
+        return good[start:end]
+
+    assert await again.obtain(entry, fetch) == str(copy)
+    assert copy.read_bytes() == good
+
+
+async def test_a_range_that_is_spoiled_on_the_way_is_not_served(
+    shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
+) -> None:
+    class Spoiling(Watched):
+        def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+            data = super().get(key, start, end)
+            return data[:-1] + bytes([data[-1] ^ 1]) if key.endswith(".log") else data
+
+    none = TierCache(str(tmp_path / "none"), 0)
+    remote = RemoteLog(Spoiling(shipped), PREFIX, none, disk=RealDisk(), executor=executor)
+    with pytest.raises(Corrupt, match="fails its checksum"):
+        await remote.read(0, len(batch(0, COUNT, size=3000)))
+
+
 @pytest.mark.parametrize("spoil", ["absent", "garbage", "another's", "lies"])
 async def test_an_aux_object_of_no_use_only_makes_the_walk_longer(
     remote: RemoteLog, shipped: Watched, spoil: str

@@ -505,6 +505,16 @@ async def test_what_the_store_spoils_is_sent_again(file_store: ObjectStore, tmp_
     check_store(file_store, segments)
 
 
+def test_an_upload_whose_answer_was_lost_is_not_sent_again(
+    file_store: ObjectStore, tmp_path: Path, new_id: Callable[[], str]
+) -> None:
+    (segment,) = sealed(tmp_path, 1)
+    store = Watched(file_store, lambda number, method, key: LOSES if method == "put_file" else None)
+    entry = upload_segment(store, RealDisk(), PREFIX, Upload(segment, 0), 1, new_id)
+    assert store.count("put_file") == 1
+    assert {one.key for one in file_store.list("")} == {entry.key, entry.aux_key}
+
+
 def test_a_checked_checksum_saves_reading_back(
     ministack_store: ObjectStore, tmp_path: Path, new_id: Callable[[], str]
 ) -> None:
