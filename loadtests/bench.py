@@ -1,0 +1,141 @@
+"""`python -m loadtests.bench`: measures a fresh node beside a bare function, and checks what was stored.
+
+The composition root: starts both servers on free loopback ports with temporary data, runs the plan, prints one table,
+removes everything. Ends with 1 when the log does not hold exactly what was acknowledged. docs/bench.md explains it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from loadtests import h2load, servers
+from loadtests.cases import PLANS, Group, Plan, groups_of
+from loadtests.figures import Row, row_of
+from loadtests.generators import Generators
+from loadtests.load import GeneratorFailed
+from loadtests.machine import look_at_machine
+from loadtests.open_rounds import Deliveries, prove
+from loadtests.report import Report, to_json, to_markdown
+from loadtests.rounds import Rounds
+from loadtests.table import print_report
+
+EXIT_WRONG, EXIT_FAILED = 1, 2
+DELIVERY = "delivery"
+
+
+@click.command()
+@click.option("--quick", "plan_name", flag_value="quick", help="At most a minute: enough to see a factor.")
+@click.option("--default", "plan_name", flag_value="default", default=True, hidden=True)
+@click.option("--full", "plan_name", flag_value="full", help="Longer rounds, more cases: enough to see a tenth.")
+@click.option("--only", default="", help="Only groups whose key contains this: single, json, batch, fetch, delivery …")
+@click.option("--rounds", type=click.IntRange(1, 100), default=None, help="How often each case is measured.")
+@click.option("--round-s", type=click.FloatRange(0.01, 600), default=None, help="Seconds for one round of one case.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to a file.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the table to a file.")
+@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where the temporary data go.")
+@click.option("--no-h2load", is_flag=True, help="Use our own HTTP/1.1 generator though h2load is there.")
+def main(
+    plan_name: str,
+    only: str,
+    rounds: int | None,
+    round_s: float | None,
+    json_file: Path | None,
+    markdown_file: Path | None,
+    directory: Path | None,
+    no_h2load: bool,
+) -> None:
+    """Measure a fresh node beside a bare Granian function in the same run."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are ended too
+    console = Console()
+    if not no_h2load and not h2load.is_installed():
+        console.print(f"{h2load.HOW_TO_GET}; until then a slower generator of our own takes its place", style="yellow")
+    plan = _plan(plan_name, rounds, round_s)
+    generators = Generators(use_h2load=not no_h2load and h2load.is_installed())
+    try:
+        with _temporary_directory(directory) as data, console.status("starting") as status:
+            report = run(plan, only, Path(data), generators, status.update)
+    except (servers.ServerFailed, GeneratorFailed) as error:
+        console.print(f"bench: {error}", style="red", markup=False)
+        sys.exit(EXIT_FAILED)
+    finally:
+        generators.close()
+    print_report(report, console)
+    for path, write in ((json_file, to_json), (markdown_file, to_markdown)):
+        if path is not None:
+            path.write_text(write(report))
+    sys.exit(0 if report.is_correct else EXIT_WRONG)
+
+
+def run(plan: Plan, only: str, directory: Path, generators: Generators, tell: Callable[[str], None]) -> Report:
+    """The whole plan, between starting and stopping the two servers. Raises ServerFailed, GeneratorFailed."""
+    started, deadline = time.monotonic(), time.monotonic() + plan.deadline_s
+    now = datetime.now(UTC)
+    machine = look_at_machine(directory)
+    groups = groups_of(plan, only)
+    with servers.penstock(directory) as node, servers.bare_append(directory) as bare:
+        delivery_rows: list[Row] = []
+        proofs: list[str] = []
+        deliveries = Deliveries(plan, node, generators)
+        if only in DELIVERY:
+            tell("proving the open-loop generator")
+            proofs.append(prove(plan, bare, generators))
+            delivery_rows = deliveries.run(tell)
+        rounds = Rounds(plan, directory, node, bare, generators)
+        rounds.run(groups, deadline, tell)
+    return Report(
+        plan=plan.name,
+        started=f"{now:%Y-%m-%d %H:%M} UTC",
+        version=_version(),
+        machine=machine,
+        generator=generators.closed_loop_name,
+        rows=(*_rows(groups, rounds), *delivery_rows),
+        proofs=tuple(proofs),
+        checked=rounds.checked + deliveries.checked,
+        mismatches=(*rounds.mismatches, *deliveries.mismatches),
+        took_s=time.monotonic() - started,
+    )
+
+
+def _temporary_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="penstock bench ", dir=directory)  # the blank shows quoting errors
+
+
+def _plan(name: str, rounds: int | None, round_s: float | None) -> Plan:
+    plan = PLANS[name]
+    if rounds is not None:
+        plan = dataclasses.replace(plan, rounds=rounds)
+    return plan if round_s is None else dataclasses.replace(plan, round_s=round_s, delivery_s=round_s)
+
+
+def _rows(groups: list[Group], rounds: Rounds) -> list[Row]:
+    rows = []
+    for group in groups:
+        bare = next(rounds.measured[cell.key] for cell in group.cells if cell.peer == "bare")
+        for cell in group.cells:
+            rows.append(row_of(cell.key, group.title, cell.peer, cell.acks, rounds.measured[cell.key], bare))
+    return rows
+
+
+def _version() -> str:
+    """The commit, as figures belong to one; `unknown` outside a clone."""
+    try:
+        command = ["git", "describe", "--always", "--dirty"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

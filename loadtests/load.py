@@ -1,0 +1,43 @@
+"""The values between a case, a generator and a report: what to send, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A closed loop: `in_flight` requests are under way at any time until `requests` have been answered.
+
+    `targets` are used in turn. With a body file the requests are POSTs.
+    """
+
+    url: str
+    targets: tuple[str, ...]
+    requests: int
+    connections: int
+    streams: int
+    body_file: Path | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def in_flight(self) -> int:
+        return self.connections * self.streams
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a generator saw. Durations are of the good answers (2xx) only, in microseconds."""
+
+    good: int
+    bad: int
+    seconds: float
+    durations_us: list[int]
+    answer_bytes: int
+    generator_cpu_s: float
+    what_went_wrong: str = ""
+
+
+class GeneratorFailed(Exception):
+    """A generator ended badly or not at all: the figures of this round are worth nothing."""

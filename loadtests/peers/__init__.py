@@ -1,0 +1,1 @@
+"""What Penstock is measured against, each as a process of its own."""

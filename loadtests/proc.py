@@ -1,0 +1,75 @@
+"""What the kernel counts about processes and the machine: the only file that reads /proc/PID and /proc/stat.
+
+CPU time has the kernel's grain of 10 ms, so a round must use much more than that to mean anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+# Fields of /proc/PID/stat behind the command's closing bracket, counted from 0 (proc(5) counts from 1, two earlier).
+_USER_TICKS, _SYSTEM_TICKS, _RESIDENT_PAGES = 11, 12, 21
+# Fields of the first line of /proc/stat.
+_IDLE, _IO_WAIT, _STEAL = 3, 4, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process, with its threads and living children, has used so far."""
+
+    cpu_s: float
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTime:
+    """CPU seconds of all cores since boot. Stolen: a hypervisor gave them to somebody else."""
+
+    busy_s: float
+    stolen_s: float
+
+
+def usage(pid: int) -> Usage:
+    """CPU and memory of a process tree. A process that has just ended counts as nothing."""
+    cpu_s, rss_bytes = 0.0, 0
+    for member in process_tree(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            one = parse_stat((PROC / str(member) / "stat").read_text())
+            cpu_s += one.cpu_s
+            rss_bytes += one.rss_bytes
+    return Usage(cpu_s, rss_bytes)
+
+
+def process_tree(pid: int) -> list[int]:
+    """A process and all its living descendants, parents first."""
+    found = [pid]
+    for member in found:
+        for children in (PROC / str(member) / "task").glob("*/children"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += [int(child) for child in children.read_text().split()]
+    return found
+
+
+def parse_stat(text: str) -> Usage:
+    """One /proc/PID/stat. The command may hold blanks and brackets, so fields are counted from its last bracket."""
+    fields = text.rpartition(")")[2].split()
+    ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+    return Usage(ticks / TICKS_PER_S, int(fields[_RESIDENT_PAGES]) * PAGE_BYTES)
+
+
+def machine_time() -> MachineTime:
+    return parse_machine_time((PROC / "stat").read_text())
+
+
+def parse_machine_time(text: str) -> MachineTime:
+    """The first line of /proc/stat. Guest time is already part of user time there."""
+    ticks = [int(field) for field in text.splitlines()[0].split()[1:9]]
+    busy = sum(ticks) - ticks[_IDLE] - ticks[_IO_WAIT] - ticks[_STEAL]
+    return MachineTime(busy / TICKS_PER_S, ticks[_STEAL] / TICKS_PER_S)
