@@ -41,7 +41,8 @@ class Run:
         self.topic = f"locust-{self.id}"
         self.partitions = partitions
         self.ledger = Ledger()
-        self.numbers = itertools.count()
+        self.producers = itertools.count()
+        self.consumers = itertools.count()
         self.random = random.Random(self.id)
 
     def values(self, producer: str, first: int) -> list[Value]:
@@ -119,7 +120,7 @@ class _Producer(FastHttpUser):  # type: ignore[misc]
 
     def on_start(self) -> None:
         self._run = _runs[self.environment]
-        self._number = next(self._run.numbers)
+        self._number = next(self._run.producers)
         self._names = itertools.count()
         self._begin_name()
 
@@ -171,7 +172,7 @@ class _Consumer(FastHttpUser):  # type: ignore[misc]
 
     def on_start(self) -> None:
         self._run = _runs[self.environment]
-        self._reader = self._run.ledger.begin_reader(next(self._run.numbers) % self._run.partitions)
+        self._reader = self._run.ledger.begin_reader(next(self._run.consumers) % self._run.partitions)
         self._is_at_end = False
 
     @task  # type: ignore[untyped-decorator]
