@@ -168,7 +168,7 @@ class Shard:
             for partition in topic.partitions:
                 for segment in partition.log.segments:
                     segment.deleted()
-            self._in_background(self._in_thread(remove_tree, self.disk, left))
+            self._in_background(self._tried("removal", self._in_thread(remove_tree, self.disk, left)))
 
     async def roll_topic(self, name: str) -> list[int]:
         """Seal every partition's active segment; returns each sealed_end."""
@@ -234,7 +234,11 @@ class Shard:
         self.when_sealed(partition)
 
     async def _tick_for_ever(self) -> None:
-        """What time alone brings about. A full or failing disk is told and tried again at the next tick."""
+        """What time alone brings about. A full or failing disk is told and tried again at the next tick.
+
+        A stop ends the waiting, not the work: that is in the background, and a stop waits for it before it writes the
+        same files.
+        """
         tick = 0
         while True:
             await asyncio.sleep(TICK_S)
@@ -242,10 +246,11 @@ class Shard:
             for partition in list(self.partitions()):
                 if partition.offline is None:
                     self._roll_if_due(partition)
-                    await self._tried("expire", self._expire(partition))
+                    await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
             if tick % CHECKPOINT_TICKS == 0:
                 checkpoints = self._checkpoints()
-                await self._tried("checkpoint", self._in_thread(self.directory.save_checkpoints, checkpoints))
+                saving = self._in_thread(self.directory.save_checkpoints, checkpoints)
+                await asyncio.shield(self._in_background(self._tried("checkpoint", saving)))
 
     async def _tried(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -296,10 +301,11 @@ class Shard:
         else:
             self.directory.release()
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
