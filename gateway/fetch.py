@@ -7,6 +7,7 @@ A fetch returns at least one record if there is one, whatever its size: no consu
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from aiohttp import web
@@ -26,6 +27,7 @@ from gateway.record_json import Out, Undecodable
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 QUERY: Rules = {
     "offset": Number(None, 0, 2**63 - 1),
@@ -59,8 +61,7 @@ async def fetch(request: web.Request) -> web.Response:
 
 def choose_media_type(accept: str) -> str:
     """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
-    for part in accept.split(",") if accept else ["*/*"]:
-        media_type = part.split(";")[0].strip().lower()
+    for media_type in _by_preference(accept) if accept else ["*/*"]:
         if media_type in (record_batch.MEDIA_TYPE, NDJSON, JSON):
             return media_type
         if media_type == SSE:
@@ -69,6 +70,18 @@ def choose_media_type(accept: str) -> str:
             return JSON
     known = f"{JSON}, {NDJSON}, {record_batch.MEDIA_TYPE}"
     raise Problem("not_acceptable", f"Accept is {accept!r}; this can be given: {known}")
+
+
+def _by_preference(accept: str) -> list[str]:
+    """The media types of an Accept header, the best first. What has quality 0 is not accepted at all."""
+    weighed: list[tuple[float, str]] = []
+    for part in accept.split(","):
+        media_type, *parameters = part.lower().replace(" ", "").replace("\t", "").split(";")
+        given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+        quality = float(given) if _QUALITY.fullmatch(given) else 1.0
+        if quality > 0:
+            weighed.append((quality, media_type))
+    return [media_type for _, media_type in sorted(weighed, key=lambda pair: -pair[0])]
 
 
 async def read_chunk(node: Node, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
@@ -113,7 +126,7 @@ async def _start_offset(node: Node, partition: Partition, query: dict[str, Any])
 
 async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, wait_ms: int) -> None:
     """Until `min_bytes` are committed at the offset, the time is over, or the node drains."""
-    if wait_ms == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
+    if wait_ms == 0 or min_bytes == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
         return
     node.begin_long_poll()
     try:
