@@ -11,7 +11,7 @@ from random import Random
 
 from engine.errors import EngineError
 from engine.recording_disk import RecordingDisk
-from tests.engine.crash.stories import Teller
+from tests.engine.crash.teller import Teller
 
 Steps = Callable[[Teller], Awaitable[None]]
 

@@ -16,7 +16,7 @@ from engine.errors import Corrupt
 from engine.recording_disk import RecordingDisk
 from tests.engine.crash.inline_node import DATA_DIR, inline_node
 from tests.engine.crash.power_loss import telling
-from tests.engine.crash.stories import ALL, LEADER, Teller
+from tests.engine.crash.teller import ALL, LEADER, Teller
 
 POINTS = f"{DATA_DIR}/recovery-points"
 

@@ -9,7 +9,7 @@ import pytest
 from engine.errors import StorageFull
 from engine.recording_disk import RecordingDisk
 from tests.engine.crash.power_loss import telling
-from tests.engine.crash.stories import ALL, LEADER, Teller
+from tests.engine.crash.teller import ALL, LEADER, Teller
 
 
 class SmallDisk(RecordingDisk):

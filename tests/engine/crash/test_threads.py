@@ -21,7 +21,7 @@ from tests.engine.conftest import HandClock, running_node
 from tests.engine.crash.inline_node import DATA_DIR
 from tests.engine.crash.ledger import Ledger
 from tests.engine.crash.power_loss import check_states, until_power_is_lost
-from tests.engine.crash.stories import Teller
+from tests.engine.crash.teller import Teller
 
 PARTITIONS = 3
 CONFIG = {"segment_bytes": 65536, "flush_ms": 1, "segment_ms": 1000, "retention_ms": 60_000}
