@@ -86,7 +86,7 @@ def is_json_line(value: bytes) -> bool:
             return False
         if not value.isascii():
             value.decode()
-    except ValueError:  # of msgspec, or of the decoder
+    except (ValueError, RecursionError):  # of msgspec or of the UTF-8 decoder; nested too deeply for either side
         return False
     return True
 

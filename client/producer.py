@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 from client import api
 from client.attempts import Attempts
 from client.batch import Batch, PartitionQueue, Placed
+from client.blame import cut_for
 from client.buffer import SendBuffer
 from client.delivery import Delivery
 from client.errors import ClientClosed, ClientError, ProblemError
@@ -29,11 +30,6 @@ from client.sticky import StickyPartition
 from client.topics import TopicPartitions
 
 _REMEMBERED_FAILURES = 1000  # batches that failed and that no Delivery has shown; the first is what flush() raises
-# One record (or too many together) is to blame, and nothing of the batch was stored: the others can still go.
-_BLAMES_A_RECORD = frozenset(
-    {"malformed_ndjson", "malformed_json", "invalid_body", "invalid_utf8", "unknown_field", "record_too_large"}
-)
-_BLAMES_THE_SIZE = frozenset({"batch_too_large", "body_too_large"})
 
 
 class ProducerStatistics(NamedTuple):
@@ -223,26 +219,17 @@ class Producer:
             raise
 
     def _on_refused(self, queue: PartitionQueue, batch: Batch, problem: ProblemError) -> None:
-        """Fail the batch; or, when one record is to blame and nothing was stored, that record alone."""
-        count = len(batch.lines)
-        is_blamed = problem.code in _BLAMES_A_RECORD or problem.code in _BLAMES_THE_SIZE
-        if not (is_blamed and problem.no_side_effects and count > 1):
+        """Fail the batch, or only the record that is to blame for the refusal."""
+        cut = cut_for(problem, len(batch.lines))
+        if cut is None:
             self._settle(batch, problem)
             return
-        line = problem.members.get("line")
-        culprit = line - 1 if problem.code in _BLAMES_A_RECORD and isinstance(line, int) and 0 < line <= count else None
-        # 1. The problem names the line: that record fails. 2. It does not: halve, and the culprit is found by and by.
-        starts = [count // 2] if culprit is None else [culprit, culprit + 1]
         self._unsettled.discard(batch)
-        parts = batch.split(sorted({0, *(start for start in starts if start < count)}))
-        self._unsettled.update(parts)
-        to_send = []
+        self._unsettled.update(batch.split(cut.starts))
+        queue.put_back([part for rank, part in batch.parts if rank != cut.culprit])
         for rank, part in batch.parts:
-            if rank == culprit:
+            if rank == cut.culprit:
                 self._settle(part, problem)
-            else:
-                to_send.append(part)
-        queue.put_back(to_send)
 
     def _settle(self, batch: Batch, outcome: Placed | ClientError) -> None:
         count = len(batch.lines)

@@ -1,7 +1,8 @@
 """A fetched record, decoded from the JSON answer without touching the values.
 
-The value stays the bytes that are stored; it is parsed only when asked for as JSON. Bytes are copied out of the
-answer's buffer when asked for, but a record kept for long keeps its whole fetch in memory: keep `value` instead.
+The value stays as the node gave it and is parsed only when asked for as JSON. What is no JSON comes exactly as it is
+stored; JSON may come with other white space around and inside, and a stored `null` looks like a tombstone. A record
+kept for long keeps the buffer of its whole fetch in memory: keep `value` instead.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def value(self) -> bytes | None:
-        """The stored bytes. Raises UndecodableBatch."""
+        """The stored bytes, but for white space in JSON. Raises UndecodableBatch."""
         if self._value_base64 is not None:
             return b64decode(self._value_base64)
         if self.error is not None:

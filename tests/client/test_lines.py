@@ -100,6 +100,8 @@ def test_headers_must_be_text_or_bytes() -> None:
     assert orjson.loads(text)["headers"] == {"a": ["1", None], "b": {"base64": "Ag=="}}
 
 
-@pytest.mark.parametrize("value", [b" 1", b"1 ", b"[1,\n2]", b"null", b"", b"1 2", b'"\xff"', b"nope", b"01"])
+@pytest.mark.parametrize(
+    "value", [b" 1", b"1 ", b"[1,\n2]", b"null", b"", b"1 2", b'"\xff"', b"nope", b"01", b"[" * 99_999]
+)
 def test_what_a_line_cannot_carry_unchanged_is_not_plain(value: bytes) -> None:
     assert not is_json_line(value)

@@ -1,4 +1,4 @@
-"""The retry rules and the options, as values."""
+"""What is repeated, what is cut apart, and what options there may be: decisions as values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client.blame import Cut, cut_for
 from client.errors import ClientError, ConnectionFailed, ProblemError
 from client.options import ClientOptions
 from client.retry import RetryRules, may_retry, retry_delay_ms
@@ -52,6 +53,28 @@ def test_retry_after_is_a_lower_bound(attempt: int, jitter: float, asked: int) -
 def test_what_may_be_repeated(error: ClientError, allowed: bool, allowed_if_careful: bool) -> None:
     assert may_retry(error, RULES) is allowed
     assert may_retry(error, RULES._replace(retry_ambiguous=False)) is allowed_if_careful
+
+
+def refused(code: str, *, no_side_effects: bool = True, **members: object) -> ProblemError:
+    return ProblemError("x", status=400, code=code, retryable=False, no_side_effects=no_side_effects, members=members)
+
+
+@pytest.mark.parametrize(
+    ("error", "count", "cut"),
+    [
+        (refused("malformed_ndjson", line=1), 3, Cut([0, 1], 0)),
+        (refused("malformed_ndjson", line=2), 3, Cut([0, 1, 2], 1)),
+        (refused("malformed_ndjson", line=3), 3, Cut([0, 2], 2)),
+        (refused("record_too_large"), 5, Cut([0, 2], None)),
+        (refused("malformed_ndjson", line=9), 5, Cut([0, 2], None)),
+        (refused("batch_too_large", line=1), 5, Cut([0, 2], None)),
+        (refused("record_too_large"), 1, None),
+        (refused("forbidden"), 5, None),
+        (refused("record_too_large", no_side_effects=False), 5, None),
+    ],
+)
+def test_only_the_record_to_blame_fails(error: ProblemError, count: int, cut: Cut | None) -> None:
+    assert cut_for(error, count) == cut
 
 
 @pytest.mark.parametrize(
