@@ -1,0 +1,40 @@
+# A node of Penstock: `docker build -t penstock .`, then `docker run -p 127.0.0.1:8080:8080 -v penstock:/data penstock`.
+# Nothing is compiled and nothing unlocked is installed: every package comes from requirements/serve.lock with its hash.
+# tests/e2e/image.sh builds this file and tries what comes out.
+
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
+WORKDIR /build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY requirements/serve.lock requirements/serve.lock
+RUN python3 -m venv /opt/penstock \
+    && /opt/penstock/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements/serve.lock
+# After the libraries, which change seldom.
+COPY pyproject.toml ./
+COPY engine engine
+COPY replication replication
+COPY openapi openapi
+COPY gateway gateway
+COPY client client
+COPY cli cli
+COPY spark_ingest spark_ingest
+RUN /opt/penstock/bin/pip install --quiet --no-deps --no-build-isolation . \
+    && /opt/penstock/bin/pip uninstall --quiet --yes setuptools pip
+
+FROM ${BASE}
+RUN groupadd --gid 10001 penstock \
+    && useradd --uid 10001 --gid penstock --no-create-home --home-dir /data penstock \
+    && install --directory --owner=penstock --group=penstock --mode=750 /data
+COPY --from=build /opt/penstock /opt/penstock
+ENV PATH=/opt/penstock/bin:$PATH PYTHONUNBUFFERED=1
+USER penstock
+WORKDIR /data
+VOLUME /data
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python3", "-c", \
+    "import os, urllib.request as http; \
+    http.urlopen('http://127.0.0.1:' + os.environ.get('PENSTOCK_PORT', '8080') + '/readyz', timeout=4)"]
+# Every address, since a container's loopback is its own; --insecure, since there are no tokens yet: publish the port to
+# 127.0.0.1 or to a network that you trust. Other settings: PENSTOCK_<NAME> (docs/settings.md).
+CMD ["penstock", "serve", "--host", "0.0.0.0", "--insecure", "--data-dir", "/data"]
