@@ -14,7 +14,8 @@ import itertools
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import msgspec
 
@@ -111,8 +112,7 @@ class Link(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -184,13 +184,20 @@ class Link(asyncio.Protocol):
 
 
 class Caller:
-    """A link to one other process that is made again whenever it was lost."""
+    """A link to one other process that is made again whenever it is lost."""
 
     RETRY_S = 0.05
 
-    def __init__(self, path: str, handlers: Mapping[str, Handler] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        handlers: Mapping[str, Handler] | None = None,
+        when_lost: Callable[[], None] | None = None,
+    ) -> None:
+        """With `when_lost` the link is made once, and its loss is told instead of mended."""
         self.path = path
         self._handlers = handlers or {}
+        self._when_lost = when_lost
         self._link: Link | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -227,15 +234,16 @@ class Caller:
     async def _connect_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._is_closed:
-            try:
+            with suppress(OSError):
                 _, self._link = await loop.create_unix_connection(lambda: Link(self._handlers, self._lost), self.path)
-            except OSError:
-                await asyncio.sleep(self.RETRY_S)
-            else:
+            if self._link is not None and self._link.is_up:
                 return
+            await asyncio.sleep(self.RETRY_S)
 
     def _lost(self, _: Link) -> None:
-        if not self._is_closed:
+        if self._when_lost is not None:
+            self._when_lost()
+        elif not self._is_closed:
             self.connect()
 
 

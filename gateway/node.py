@@ -75,6 +75,7 @@ class Node:
         self.clock = clock
         self.executor = executor
         self.metrics = Metrics(self._gauges)
+        self.is_ready = True
         self.is_draining = False
         self.url = settings.advertised_url
         self.direct_url = ""

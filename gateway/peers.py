@@ -18,17 +18,20 @@ REPLY_MARGIN_S = 1.0  # the owner answers a timeout itself; only a dead or stopp
 
 
 class Peers:
-    """This shard among its siblings. `direct_urls` name each shard's own port, for clients that want no forwarding."""
+    """This shard among its siblings."""
 
     def __init__(self, index: int = 0, count: int = 1, callers: Mapping[int, Caller] | None = None) -> None:
         self.index = index
         self.count = count
-        self.direct_urls: list[str] = []
         self.forwarded = 0
         self._callers = callers or {}
 
     def __repr__(self) -> str:
         return f"Peers({self.index} of {self.count})"
+
+    def connect(self) -> None:
+        for caller in self._callers.values():
+            caller.connect()
 
     def owner(self, topic_id: str, partition: int) -> int:
         return shard_of(topic_id, partition, self.count)

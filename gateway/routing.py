@@ -16,6 +16,7 @@ from gateway.node import Node
 from gateway.partition_reads import READS
 from replication.acks import ACKS_BY_WORD, Acks
 
+METRICS_S = 2.0
 CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
 
 
@@ -41,6 +42,18 @@ async def at_owners(node: Node, name: str, topic: Topic) -> list[Any]:
     return [result for result, _ in results]
 
 
+async def metrics_of_all(node: Node) -> dict[int, str]:
+    """The metrics of every shard that answers, by index."""
+    links = node.peers.links()
+    calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in links]
+    texts = {node.peers.index: node.metrics.render().decode()}
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(outcome, BaseException):
+            (index, text), _ = outcome
+            texts[index] = text
+    return texts
+
+
 def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
     """What this shard does when another one calls."""
 
@@ -55,8 +68,8 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
             return None, b""
         return await leader.produce(bytearray(payload), count, acks, timeout_ms), b""
 
-    async def metrics(_: None, __: bytes) -> tuple[str, bytes]:
-        return node.metrics.render().decode(), b""
+    async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
+        return (node.peers.index, node.metrics.render().decode()), b""
 
     def read(name: str) -> Handler:
         async def call(arguments: Any, _: bytes) -> tuple[Any, bytes]:
