@@ -34,7 +34,7 @@ types: $(VENV)/.all ## Type check, strictly
 	$(BIN)/mypy
 
 architecture: $(VENV)/.all ## Directions of imports
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest tests/architecture $(ARGS)
 
 docs: $(VENV)/.all ## Check the documents against the code

@@ -38,9 +38,9 @@ class Control:
             raise RuntimeError(f"{method} {target} got {answer.status}: {data[:300].decode(errors='replace')}")
         return answer.headers, data
 
-    def create_topic(self, topic: str, config: dict[str, object]) -> None:
-        """A new topic of one partition: its log end then counts every record, and order is total."""
-        body = json.dumps({"partitions": 1, "config": config}).encode()
+    def create_topic(self, topic: str, config: dict[str, object], partitions: int = 1) -> None:
+        """A new topic; with one partition its log end counts every record, and order is total."""
+        body = json.dumps({"partitions": partitions, "config": config}).encode()
         self.request("PUT", f"/v1/topics/{topic}", body, content_type=JSON_TYPE)
 
     def delete_topic(self, topic: str) -> None:

@@ -55,6 +55,20 @@ async def check_states(disk: RecordingDisk, teller: Teller, where: str, limit: i
             await teller.check(state)
 
 
+async def check_next_life(
+    state: RecordingDisk, survivor: Teller, steps: Steps, where: str, every: int, limit: int
+) -> None:
+    """Let a disk that recovery has seen live on, cut the power again, and judge what is left of both lives."""
+    counted = state.snapshot()
+    await survivor.fork().life(counted, steps)
+    for k in range(1, counted.operations + 1, every):
+        disk, teller = state.snapshot(), survivor.fork()
+        disk.lose_power_after(k)
+        with until_power_is_lost(disk):
+            await teller.life(disk, steps)
+        await check_states(disk, teller, f"{where}, then {k} of the next life", limit)
+
+
 @contextmanager
 def telling(where: str):
     """Put where it happened in front of what happened."""

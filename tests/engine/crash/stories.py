@@ -14,6 +14,7 @@ from random import Random
 from engine import batch
 from engine.batch import Row
 from engine.partition import Partition
+from engine.recorded_file import PAGE_BYTES
 from engine.recording_disk import RecordingDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock
@@ -36,6 +37,7 @@ class Teller:
         self.ledgers: dict[tuple[str, int], Ledger] = {}
         self.created: set[str] = set()
         self.node: InlineNode | None = None
+        self.is_page_sized = False
         self._batches = 0
 
     def fork(self) -> Teller:
@@ -53,7 +55,8 @@ class Teller:
                 await self.node.idle()
             finally:
                 self._note_durable()
-        self._note_stopped()
+        if not self.node.is_killed:
+            self._note_stopped()
 
     async def create(self, topic: str, partitions: int, **config: object) -> None:
         for number in range(partitions):
@@ -100,15 +103,17 @@ class Teller:
         ledger.log_start = ledger.log_start_tried = partition.log.log_start
 
     def _batch(self, size_bytes: int) -> bytearray:
-        """One to three records of random bytes; no two batches alike."""
+        """A few records of random bytes; no two batches alike."""
         self._batches += 1
-        count = 1 + self._batches % 3
+        if self.is_page_sized:
+            overhead_bytes = len(self._encoded(1, size_bytes - 100)) - (size_bytes - 100)
+            return self._encoded(1, size_bytes - overhead_bytes)
+        return self._encoded(1 + self._batches % 3, size_bytes)
+
+    def _encoded(self, count: int, payload_bytes: int) -> bytearray:
         time = 1000 + 10 * self._batches
-        rows = [
-            Row(time + self.random.choice(TIMES), None, self.random.randbytes(size_bytes // count), [])
-            for _ in range(count)
-        ]
-        return batch.encode(rows)
+        values = [self.random.randbytes(payload_bytes // count) for _ in range(count)]
+        return batch.encode([Row(time + self.random.choice(TIMES), None, value, []) for value in values])
 
     def _note_durable(self) -> None:
         """durable_end is a promise too, whoever waits for it."""
@@ -208,6 +213,16 @@ async def two_lives(teller: Teller) -> None:
     await teller.append("t", (0, 50, LEADER))
     await teller.roll("t")
     await teller.append("t", (0, 5000, LEADER))
+
+
+async def whole_pages(teller: Teller) -> None:
+    """Unsynced batches that fit exactly over those of a life before, so that stale ones behind them would pass."""
+    teller.is_page_sized = True
+    if "t" not in teller.node.shard.topics:
+        await teller.create("t", 1)
+    for _ in range(3):
+        await teller.append("t", (0, 2 * PAGE_BYTES, LEADER))
+    teller.node.kill()
 
 
 async def more(teller: Teller) -> None:

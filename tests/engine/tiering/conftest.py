@@ -62,7 +62,10 @@ def ministack_store(ministack_endpoint: str) -> ObjectStore:
     return s3_store(ministack_endpoint)
 
 
-@pytest.fixture(params=["file", "ministack", "moto"])
+SERVED = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("ministack", "moto")]
+
+
+@pytest.fixture(params=["file", *SERVED])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """An empty store of each kind."""
     if request.param == "file":

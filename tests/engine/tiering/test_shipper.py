@@ -360,7 +360,7 @@ async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_
     await old.ship_once()
     await make(file_store, Source(local_log(segments[:2])), epoch=2, writer="new").ship_once()
     old_source.local = local_log(segments)
-    await asyncio.wait_for(old.run(), 5)
+    await asyncio.wait_for(old.run(), 60)
     assert old.statistics().state == "fenced"
     assert "leader epoch 1 is over" in str(old.statistics().last_error)
     assert old_source.told == [0, WIDTH]
@@ -406,7 +406,7 @@ async def test_run_ships_on_a_wake_and_outlives_failures(file_store: ObjectStore
     source = Source(local_log(segments[:1]))
     shipper = make(store, source, options=replace(QUICK, idle_seconds=1000))
     running = asyncio.ensure_future(shipper.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not source.told or source.told[-1] < WIDTH:
             await asyncio.sleep(0.001)
         source.local = local_log(segments)

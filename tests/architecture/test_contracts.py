@@ -1,0 +1,116 @@
+"""The import contracts of pyproject.toml: each of them can fail, and `make architecture` runs them on the code.
+
+In a copy of our tree of modules, all empty, a single wrong import is planted; its contract must then be broken. So a
+contract whose names have gone stale is found out here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import CODE, ROOT, modules_of
+
+OPTIONS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+CONTRACTS = [contract["name"] for contract in OPTIONS["contracts"]]
+VERDICT = re.compile(r"^(?P<name>.+?) (?P<verdict>KEPT|BROKEN)(?: \(.*\))?$", re.MULTILINE)
+
+
+PLANTED = {
+    "Layers: HTTP above replication above the log": [
+        ("engine.log", "gateway.app"),
+        ("engine.log", "replication.leader"),
+        ("replication.leader", "gateway.problems"),
+    ],
+    "No package goes round in a circle": [("engine.paths", "engine.shard")],
+    "The log does not know that it is tiered": [("engine.shard", "engine.tiering.tier")],
+    "Replication sees of tiering the manifest only": [("replication.leader", "engine.tiering.shipper")],
+    "The log, replication and the gateway know no command, client, job or load test": [
+        ("gateway.produce", "client.partitioning"),
+    ],
+    "Only `penstock serve` starts the gateway": [("cli.topic", "gateway.settings"), ("client.lines", "gateway.app")],
+    "The contract stands alone": [("openapi.contract", "engine.errors")],
+    "The client speaks HTTP only": [("client.lines", "engine.batch")],
+    "Commands speak HTTP only, but serve, segment and ingest": [
+        ("cli.produce", "engine.batch"),
+        ("cli.segment", "engine.log"),
+    ],
+    "Load tests speak HTTP only": [("loadtests.bodies", "engine.batch")],
+    "Ingestion imports of the engine its pure modules and the stores": [
+        ("spark_ingest.plan", "engine.segment"),
+        ("spark_ingest.plan", "engine.tiering.s3"),
+    ],
+    "Ingestion reaches no running part of the engine, not even by a detour": [
+        ("engine.tiering.store", "engine.shard"),
+        ("spark_ingest.plan", "aiohttp"),
+    ],
+    "One door to S3": [("engine.tiering.store", "boto3")],
+    "One door to Granian; the load tests run it bare, to compare with": [("gateway.server", "granian")],
+    "One door to the record codec": [("gateway.produce", "aiokafka.record")],
+    "One door to the metrics": [("engine.writer", "prometheus_client")],
+    "HTTP stays in the gateway and in the client's transport": [("engine.tiering.shipper", "aiohttp")],
+}
+ALSO_PLANTED = {  # what a wrong import needs to make a circle, or a detour
+    "engine.paths": ("engine.shard", "engine.paths"),
+    "engine.tiering.store": ("spark_ingest.plan", "engine.tiering.store"),
+}
+RIGHT = {  # imports without which the contracts would speak of nothing
+    "engine.tiering.store": ("engine.tiering.file_store", "engine.tiering.s3"),
+    "engine.tiering.s3": ("boto3", "botocore"),
+    "engine.batch": ("aiokafka",),
+    "gateway.rsgi": ("granian", "aiohttp"),
+    "gateway.metrics": ("prometheus_client",),
+}
+
+
+@pytest.fixture
+def empty_tree(tmp_path: Path) -> Path:
+    """Our modules by name, with nothing in them, and our contracts."""
+    for module in modules_of(ROOT, CODE):
+        path = tmp_path / module.path.relative_to(ROOT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"import {name}\n" for name in RIGHT.get(module.name, ())))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def verdicts(root: Path) -> dict[str, str]:
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache", "--no-logo"]
+    environment = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    found = {match["name"]: match["verdict"] for match in VERDICT.finditer(done.stdout)}
+    assert found, done.stdout + done.stderr
+    return found
+
+
+def plant(root: Path, importer: str, imported: str) -> None:
+    path = root / (importer.replace(".", "/") + ".py")
+    assert path.exists(), f"{importer} is gone: choose another place to plant"
+    path.write_text(path.read_text() + f"import {imported}\n")
+
+
+def test_a_tree_without_wrong_imports_keeps_every_contract(empty_tree: Path) -> None:
+    assert verdicts(empty_tree) == dict.fromkeys(CONTRACTS, "KEPT")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("contract", "importer", "imported"),
+    [(contract, *planted) for contract, pairs in PLANTED.items() for planted in pairs],
+)
+def test_a_planted_import_breaks_its_contract(empty_tree: Path, contract: str, importer: str, imported: str) -> None:
+    plant(empty_tree, importer, imported)
+    if importer in ALSO_PLANTED:
+        plant(empty_tree, *ALSO_PLANTED[importer])
+    assert verdicts(empty_tree)[contract] == "BROKEN"
+
+
+def test_every_contract_has_a_planted_import() -> None:
+    assert set(PLANTED) == set(CONTRACTS)

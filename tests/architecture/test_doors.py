@@ -1,0 +1,176 @@
+"""Each foreign thing has one door: files, clocks and chance. (For packages the import contracts say the same.)
+
+A row below that nobody needs any more fails too, so the tables stay true.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import CODE, ROOT, Module, modules_of
+
+SERVING = ("engine", "replication", "gateway", "openapi", "client", "spark_ingest")  # commands may open what they like
+
+FILE_DOORS = {
+    "engine.disk": "the log's door to the operating system",
+    "engine.tiering.file_store": "an object store in a directory",
+    "engine.tiering.file_tree": "the directories of that store",
+    "engine.tiering.cache": "copies of tiered segments; through aiofiles, off the loop",
+    "engine.tiering.s3": "reads the segment file that it uploads",
+    "gateway.settings": "reads the file that --config names, and whether the TLS files can be read",
+    "gateway.server": "reads the machine's boot id",
+    "gateway.docs_page": "its own style sheet and pictures, from the package",
+    "openapi.contract": "the contract, from the package",
+    "spark_ingest.environment": "looks whether Java is there and is new enough",
+    "spark_ingest.spark_context": "Spark's own files: its logging, and our code for executors elsewhere",
+}
+FILE_FUNCTIONS = {
+    *("open", "read", "write", "pread", "preadv", "pwrite", "pwritev", "close", "dup", "dup2", "sendfile"),
+    *("rename", "replace", "unlink", "remove", "link", "symlink", "mkdir", "makedirs", "rmdir", "removedirs"),
+    *("listdir", "scandir", "walk", "stat", "lstat", "fstat", "statvfs", "access", "chmod", "chown", "utime"),
+    *("fsync", "fdatasync", "ftruncate", "truncate", "posix_fallocate", "path.exists", "path.isfile", "path.isdir"),
+    *("path.islink", "path.getsize", "path.getmtime"),
+}
+FILE_MODULES = ("shutil", "tempfile", "fcntl", "mmap", "aiofiles")
+PATH_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes", "iterdir", "touch", "rglob", "hardlink_to"}
+
+ROOTS_OF_TIME_AND_CHANCE = {
+    "engine.clock": "the door to the clocks",
+    "engine.tiering.store": "the identifiers of a store that is opened without any being given",
+    "gateway.server": "the composition root of a node: identifiers and randomness",
+    "client.aio": "the composition root of the client: jitter",
+    "spark_ingest.command": "the composition root of a job",
+    "spark_ingest.report": "measures how long a run takes, unless it is given a clock",
+    "spark_ingest.task": "measures how long a task took, unless it is given a clock",
+}
+CLOCKS = {
+    *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns"),
+    *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
+}
+CHANCE_MODULES = ("uuid", "secrets")
+VALUES_NOT_CHANCE = {"uuid.UUID"}
+
+
+def file_uses(module: Module) -> set[str]:
+    """How a module touches the file system, if it does."""
+    found = {
+        name
+        for name in module.foreign_names()
+        if name == "open"
+        or name.split(".")[0] in FILE_MODULES
+        or (name.startswith("os.") and name.removeprefix("os.") in FILE_FUNCTIONS)
+    }
+    return found | (module.called_methods() & PATH_METHODS)
+
+
+def time_and_chance_uses(module: Module) -> set[str]:
+    """Where a module asks the machine for the time, an identifier or a random number.
+
+    Measuring how long something took (`perf_counter`) decides nothing and is left alone. So is the type `Random`; to
+    make one is to choose its seed.
+    """
+    names = module.foreign_names()
+    clocks = names & CLOCKS
+    chance = {name for name in names if name.split(".")[0] in CHANCE_MODULES and "." in name} - VALUES_NOT_CHANCE
+    random = {name for name in names if name.startswith("random.") and name.split(".")[1].islower()}
+    made = module.called_names() & {"random.Random", "random.SystemRandom", "os.urandom"}
+    return clocks | chance | random | made
+
+
+def strangers(uses: Mapping[str, set[str]], doors: Mapping[str, str]) -> list[str]:
+    return [f"{name} uses {', '.join(sorted(found))}" for name, found in uses.items() if found and name not in doors]
+
+
+def unneeded(uses: Mapping[str, set[str]], doors: Mapping[str, str]) -> list[str]:
+    return [name for name in doors if not uses.get(name)]
+
+
+FILES = {module.name: file_uses(module) for module in modules_of(ROOT, SERVING)}
+TIMES = {module.name: time_and_chance_uses(module) for module in modules_of(ROOT, SERVING)}
+
+
+def test_only_doors_touch_files() -> None:
+    """Go through engine.disk.Disk, an ObjectStore, or a value that the composition root has read."""
+    assert strangers(FILES, FILE_DOORS) == []
+
+
+def test_only_composition_roots_read_clocks_and_make_identifiers_and_randomness() -> None:
+    """Take a Clock, a Random or a `new_id` as an argument, so that a test and a simulation can give theirs."""
+    assert strangers(TIMES, ROOTS_OF_TIME_AND_CHANCE) == []
+
+
+def test_the_linter_bans_the_direct_calls_and_names_what_to_use_instead() -> None:
+    """It speaks while one types; the tests here see more, such as a clock that is only passed on."""
+    ruff = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
+    banned = ruff["flake8-tidy-imports"]["banned-api"]
+    assert {"time.time", "uuid.uuid4", "random.random"} <= banned.keys()
+    assert all(len(rule["msg"]) > 20 for rule in banned.values())
+
+
+def test_no_door_is_listed_in_vain() -> None:
+    assert unneeded(FILES, FILE_DOORS) == []
+    assert unneeded(TIMES, ROOTS_OF_TIME_AND_CHANCE) == []
+
+
+def planted(text: str) -> Module:
+    return Module("engine.planted", Path("engine/planted.py"), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos.open('x', 0)",
+        "from os import rename\nrename('a', 'b')",
+        "import os as o\no.path.getsize('x')",
+        "with open('x') as f: pass",
+        "from pathlib import Path\nPath('x').write_text('')",
+        "import shutil\nshutil.rmtree('x')",
+    ],
+)
+def test_a_planted_file_call_is_found(text: str) -> None:
+    assert file_uses(planted(text))
+
+
+@pytest.mark.parametrize("text", ["disk.open('x')", "import os\nos.path.join('a', 'b')", "import os\nos.getpid()"])
+def test_what_touches_no_file_is_left_alone(text: str) -> None:
+    assert not file_uses(planted(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\nage = time.time()",
+        "from time import time_ns as now\nnow()",
+        "from datetime import datetime\ndatetime.now()",
+        "import uuid\nx = uuid.uuid4().hex",
+        "from uuid import uuid4\nuuid4()",
+        "import random\nrandom.choice([1])",
+        "from random import Random\nRandom()",
+        "import secrets\nsecrets.token_hex()",
+        "import time\ndef f(clock=time.monotonic): pass",
+    ],
+)
+def test_a_planted_clock_or_chance_is_found(text: str) -> None:
+    assert time_and_chance_uses(planted(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from random import Random\ndef f(random: Random): return random.choice([1])",
+        "import time\nstarted = time.perf_counter()",
+        "def f(clock): return clock.now_ms()",
+    ],
+)
+def test_time_and_chance_as_arguments_are_left_alone(text: str) -> None:
+    assert not time_and_chance_uses(planted(text))
+
+
+def test_the_tree_that_is_looked_at_is_the_whole_tree() -> None:
+    """An empty list of modules would keep every rule."""
+    for package in CODE:
+        assert len(modules_of(ROOT, (package,))) > 1 or package == "loadtests", package

@@ -1,0 +1,117 @@
+"""Each library earns its place: what pyproject.toml names is used where it says, and what is used is named there.
+
+Why each one is here is told in DEVELOPMENT.md, which tests/docs holds to the same list.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.metadata import packages_distributions
+
+from tests.architecture.sources import CODE, ROOT, modules_of, third_party
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+GROUPS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+
+# Not imported: a program, a plugin, or what another library loads by itself.
+TOOLS = {
+    "setuptools": "builds the package",
+    "import-linter": "the command lint-imports",
+    "mypy": "the command mypy",
+    "ruff": "the command ruff",
+    "pytest-aiohttp": "a plugin: aiohttp_client, and async tests",
+    "pytest-timeout": "a plugin: the `timeout` of pyproject.toml",
+    "pytest-xdist": "a plugin: `make test ARGS='-n 2'`",
+    "ministack": "a server of S3 that tests start by its command",
+    "moto": "the same, the second opinion",
+    "types-aiofiles": "types for mypy",
+    "types-pyyaml": "types for mypy",
+}
+# Imported, and not named in pyproject.toml: it belongs to a library that is.
+BELONGS_TO = {
+    "botocore": "boto3",
+    "multidict": "aiohttp",
+    "yarl": "aiohttp",
+    "numpy": "pyarrow",
+    "gevent": "locust",
+    "pytest_asyncio": "pytest-aiohttp",
+    "h2": "httpx",
+    "jsonschema": "openapi-spec-validator",
+}
+
+
+def distribution(requirement: str) -> str:
+    """`aiokafka[lz4]==0.14.0` -> `aiokafka`."""
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name is not None, requirement
+    return normal(name[0])
+
+
+def normal(name: str) -> str:
+    """The registry takes `a_b`, `A-b` and `a.b` for one name (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def homes_of(name: str, homes: Mapping[str, list[str]]) -> set[str]:
+    """The distributions that may bring an imported name."""
+    return {normal(home) for home in homes.get(name, [name])}
+
+
+def unused(requirements: Iterable[str], imported: Iterable[str], homes: Mapping[str, list[str]]) -> list[str]:
+    used = {home for name in imported for home in homes_of(name, homes)}
+    return [name for name in map(distribution, requirements) if name not in used and name not in TOOLS]
+
+
+def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapping[str, list[str]]) -> list[str]:
+    named = {distribution(requirement) for requirement in requirements}
+    return sorted(name for name in imported if not (homes_of(name, homes) | {BELONGS_TO.get(name, "")}) & named)
+
+
+HOMES = packages_distributions()
+SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - {"loadtests", "spark_ingest"})), CODE)
+SPARK = third_party(modules_of(ROOT, ("spark_ingest",)), CODE)
+LOADING = third_party(modules_of(ROOT, ("loadtests",)), CODE)
+TESTS = third_party(modules_of(ROOT, ("tests",)), (*CODE, "tests"))
+
+
+def test_every_library_of_the_server_is_used_by_it() -> None:
+    assert unused(GROUPS[""], SERVING, HOMES) == []
+
+
+def test_every_library_for_spark_is_used_by_ingestion() -> None:
+    assert unused(GROUPS["spark"], SPARK, HOMES) == []
+
+
+def test_every_library_for_load_tests_is_used_by_them() -> None:
+    assert unused(GROUPS["load"], LOADING, HOMES) == []
+
+
+def test_every_library_for_development_is_used_by_tests_or_load_tests() -> None:
+    assert unused(GROUPS["dev"], TESTS.keys() | LOADING.keys(), HOMES) == []
+
+
+def test_the_server_imports_only_what_it_declares() -> None:
+    assert undeclared(SERVING, GROUPS[""], HOMES) == []
+
+
+def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
+    assert undeclared(SPARK, GROUPS[""] + GROUPS["spark"], HOMES) == []
+    everything = [requirement for group in GROUPS.values() for requirement in group]
+    assert undeclared(LOADING, everything, HOMES) == []
+    assert undeclared(TESTS, everything, HOMES) == []
+
+
+def test_a_library_that_nobody_imports_is_found() -> None:
+    homes = {"yaml": ["PyYAML"], "boto3": ["boto3"]}
+    assert unused(["boto3>=1", "pyyaml", "left-pad==1"], ["boto3", "yaml"], homes) == ["left-pad"]
+
+
+def test_an_import_that_nobody_declares_is_found() -> None:
+    assert undeclared(["boto3", "botocore", "requests"], ["boto3>=1"], {}) == ["requests"]
+
+
+def test_every_tool_is_a_requirement() -> None:
+    named = {distribution(requirement) for group in GROUPS.values() for requirement in group}
+    assert sorted(TOOLS.keys() - named) == []

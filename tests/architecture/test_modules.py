@@ -1,0 +1,129 @@
+"""Every module is used, has a head that says what it is, and stays small enough to be one noun."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.architecture.sources import CODE, ROOT, Module, modules_of
+
+LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is usual here
+
+# Not reached from any entry point, on purpose.
+FOR_TESTS_ONLY = {"engine.recording_disk": "the second Disk, which shows what a power loss may leave behind"}
+
+# What programs import and no command of ours does.
+PUBLIC = {"client.sync": "the client for programs that are not async"}
+
+CODE_MODULES = modules_of(ROOT, CODE)
+TEST_MODULES = modules_of(ROOT, ("tests",))
+
+
+def started_by(text: str) -> set[str]:
+    """The modules that a script or makefile runs: `python -m a.b`, `locust -f a/b.py`."""
+    by_name = re.findall(r"-m ([a-z_][\w.]*)", text)
+    by_path = [path.replace("/", ".") for path in re.findall(r"([a-z_][\w/]*)\.py\b", text)]
+    return {*by_name, *by_path}
+
+
+def entry_points(root: Path) -> set[str]:
+    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
+    started = started_by((root / "Makefile").read_text() + (root / ".ci" / "run").read_text())
+    return {target.split(":")[0] for target in scripts.values()} | started
+
+
+def reached(modules: Iterable[Module], begin: set[str]) -> set[str]:
+    """What is imported, or named in a text constant, from these modules on. A module brings its packages with it."""
+    by_name = {module.name: module for module in modules}
+    found: set[str] = set()
+    to_do = [name for name in begin if name in by_name]
+    while to_do:
+        name = to_do.pop()
+        if name in found:
+            continue
+        found.add(name)
+        module = by_name[name]
+        used = (module.imports() | module.strings()) & by_name.keys()
+        to_do += [*used, *_packages_of(name, by_name), *_main_of(used, by_name)]
+    return found
+
+
+def dead(modules: list[Module], begin: set[str]) -> list[str]:
+    return sorted({module.name for module in modules} - reached(modules, begin))
+
+
+def too_long(modules: Iterable[Module]) -> list[str]:
+    return [f"{module.name} has {module.line_count} lines" for module in modules if module.line_count > LINES_MAX]
+
+
+def without_head(modules: Iterable[Module]) -> list[str]:
+    return [module.name for module in modules if module.tree.body and ast.get_docstring(module.tree) is None]
+
+
+def _packages_of(name: str, known: Iterable[str]) -> list[str]:
+    parts = name.split(".")
+    return [package for end in range(1, len(parts)) if (package := ".".join(parts[:end])) in known]
+
+
+def _main_of(used: set[str], known: Iterable[str]) -> list[str]:
+    """`python -m package` runs package.__main__."""
+    return [f"{name}.__main__" for name in used if f"{name}.__main__" in known]
+
+
+def test_every_module_is_reached_from_an_entry_point() -> None:
+    begin = entry_points(ROOT)
+    begin |= {f"{name}.__main__" for name in begin}
+    assert dead(CODE_MODULES, begin | PUBLIC.keys() | FOR_TESTS_ONLY.keys()) == []
+
+
+def test_what_is_for_tests_only_is_used_by_tests_only() -> None:
+    reached_by_code = reached(CODE_MODULES, entry_points(ROOT))
+    imported_by_tests = {name for module in TEST_MODULES for name in module.imports()}
+    for name in FOR_TESTS_ONLY:
+        assert name not in reached_by_code
+        assert name in imported_by_tests
+
+
+def test_every_module_of_the_tests_is_a_test_or_used_by_one() -> None:
+    tests = {module.name for module in TEST_MODULES if is_test(module.path)}
+    assert dead(TEST_MODULES, tests) == []
+
+
+def is_test(path: Path) -> bool:
+    return path.name.startswith("test_") or path.name in ("conftest.py", "__init__.py")
+
+
+def test_no_module_is_over_400_lines() -> None:
+    assert too_long(CODE_MODULES) == []
+
+
+def test_long_tests_are_told() -> None:
+    """A test may be long if that is how its story reads; it is worth a look."""
+    for told in too_long(TEST_MODULES):
+        warnings.warn(told, stacklevel=1)
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert without_head(CODE_MODULES) == []
+
+
+def planted(name: str, text: str = '"""A head."""\n') -> Module:
+    return Module(name, Path(name.replace(".", "/") + ".py"), text)
+
+
+def test_a_planted_dead_module_is_found() -> None:
+    tree = [planted("a", "import b"), planted("b", "x = 'c'"), planted("c"), planted("d", "import e"), planted("e")]
+    assert dead(tree, {"a"}) == ["d", "e"], "two that only use each other are dead together"
+
+
+def test_a_planted_long_module_and_one_without_head_are_found() -> None:
+    assert too_long([planted("a", "x = 1\n" * 401), planted("b", "x = 1\n" * 400)]) == ["a has 401 lines"]
+    assert without_head([planted("a"), planted("b", "import a\n")]) == ["b"]
+
+
+def test_what_a_makefile_starts_is_understood() -> None:
+    assert started_by("\t@$(BIN)/python -m a.b $(ARGS)\n\tlocust -f c/d.py --host x") == {"a.b", "c.d"}

@@ -1,0 +1,108 @@
+"""The tests are tested: an engine that breaks one promise of durability must be caught by the stories.
+
+Each mutant leaves out one thing that the engine does for the sake of a power loss.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from unittest import mock
+
+import pytest
+
+from engine import recovery, shard, topics, writer
+from engine.data_directory import Checkpoint
+from engine.disk import write_fully
+from engine.recorded_file import PAGE_BYTES
+from tests.engine.crash import stories
+from tests.engine.crash.power_loss import check_states, crash_points, told
+
+
+def sync_nothing(disk, work):
+    """fdatasync is not called, and acks go out all the same."""
+
+
+def sync_no_directory(disk, work, sync=writer._sync):
+    work.sync_directory = False
+    return sync(disk, work)
+
+
+def points_ahead_of_the_sync(self):
+    return {
+        f"{topic.record.topic_id}/{partition.number}": Checkpoint(partition.log_end, partition.log.log_start)
+        for topic in self.topics.values()
+        for partition in topic.partitions
+    }
+
+
+def unlink_in_no_order(self, segments):
+    for segment in segments:
+        self.disk.unlink(segment.path)
+        segment.deleted()
+
+
+def replace_without_sync(disk, path, data):
+    handle = disk.open(path + ".tmp", create=True, writable=True)
+    write_fully(disk, handle, data, 0)
+    disk.close(handle)
+    disk.rename(path + ".tmp", path)
+
+
+def cut_without_sync(disk, segment, scan):
+    segment.close()
+    handle = disk.open(segment.path, writable=True)
+    disk.truncate(handle, scan.valid_bytes)
+    disk.close(handle)
+    segment.size_bytes, segment.next_offset = scan.valid_bytes, scan.next_offset
+    segment.set_index(scan.index)
+
+
+MUTANTS = {
+    "acks before the sync": (writer, "_sync", sync_nothing, stories.appends),
+    "a new segment's directory is not synced": (writer, "_sync", sync_no_directory, stories.rolls),
+    "recovery points ahead of the sync": (shard.Shard, "_checkpoints", points_ahead_of_the_sync, stories.appends),
+    "deletion in no order": (shard.Shard, "_unlink", unlink_in_no_order, stories.expiry),
+    "topic.json replaced without sync": (topics, "write_atomically", replace_without_sync, stories.appends),
+    "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True, stories.rolls),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_a_broken_engine_is_caught(name):
+    owner, attribute, mutant, steps = MUTANTS[name]
+    with mock.patch.object(owner, attribute, mutant), pytest.raises(AssertionError):
+        await tried(steps)
+
+
+async def tried(steps) -> None:
+    async for n, disk, teller in crash_points((steps,)):
+        await check_states(disk, teller, f"operation {n}", limit=8)
+
+
+@pytest.mark.slow
+async def test_bytes_behind_a_cut_do_not_come_back():
+    await tried_with_stale_bytes()
+
+
+@pytest.mark.slow
+async def test_a_cut_that_is_not_synced_is_caught():
+    with mock.patch.object(recovery, "_cut", cut_without_sync), pytest.raises(AssertionError):
+        await tried_with_stale_bytes()
+
+
+async def tried_with_stale_bytes() -> None:
+    """A life that leaves its second batch torn and its third whole, then a life that writes over the second one."""
+    disk, teller = await told((stories.whole_pages,))
+    for state in disk.crash_states(100, Random(1)):
+        survivor, size_bytes = teller.fork(), log_bytes(state)
+        await survivor.check(state, go_on=True)
+        if len(survivor.ledgers["t", 0].sent) == 1 and size_bytes == 6 * PAGE_BYTES:
+            await survivor.life(next_life := state.snapshot(), stories.whole_pages)
+            await check_states(next_life, survivor, "the next life", limit=3000)
+            return
+    raise LookupError("no state has a torn batch before a whole one")
+
+
+def log_bytes(disk) -> int:
+    return sum(len(file.visible) for path, file in disk._tree.files() if path.endswith(".log"))
