@@ -38,14 +38,10 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
     is_terminal = sys.stdout.isatty()
     console = Console(width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL, highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    has_two_lines = any("\n" in header for header, _ in columns)
     for header, is_text in columns:
-        table.add_column(
-            header,
-            justify="left" if is_text else "right",
-            vertical="bottom" if "\n" not in header else "top",
-            overflow="fold",
-            no_wrap=not is_text,
-        )
+        above = "\n" if has_two_lines and "\n" not in header else ""
+        table.add_column(above + header, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
     console.print(table)

@@ -66,10 +66,10 @@ def _view(wanted: Wanted) -> FetchView:
     query: dict[str, str | int] = {}
     if wanted.records_max is not None:
         query["max_records"] = min(wanted.records_max, 1_000_000)
+    # As JSON or else as base64, never as text: so the records can be produced again without losing a byte.
+    query |= {"ndjson": "values"} if wanted.form == "values" else {"value": "json"}
     if wanted.form in _VALUE_END:
-        return FetchView(JSON_TYPE, query | {"value": "json"}, wanted.is_following)
-    if wanted.form == "values":
-        query["ndjson"] = "values"
+        return FetchView(JSON_TYPE, query, wanted.is_following)
     return FetchView(NDJSON_TYPE, query, wanted.is_following)
 
 
@@ -89,5 +89,7 @@ def _print_values(body: bytes, end: bytes, most: int | None) -> int:
 
 
 def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
+    left = memoryview(data)
+    while left:  # with PYTHONUNBUFFERED set, a write may take only a part and not say so but in its result
+        left = left[sys.stdout.buffer.write(left) :]
     sys.stdout.buffer.flush()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from cli.output import shown_bytes
+from cli.reading import STDIN
 
 
 class Progress(NamedTuple):
@@ -54,7 +55,7 @@ def input_bytes(inputs: Iterable[str]) -> int | None:
     """The size of all inputs together, unless one of them is standard input or no plain file."""
     total = 0
     for name in inputs:
-        if name == "-" or not os.path.isfile(name):
+        if name == STDIN or not os.path.isfile(name):
             return None
         total += os.path.getsize(name)
     return total

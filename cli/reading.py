@@ -1,29 +1,46 @@
 """Reads a file or standard input in a thread, so that reading goes on while a request is under way.
 
 What has been read meanwhile is given out in one piece: a fast input makes large pieces, a slow one is not delayed.
-Invariant: it holds at most `held_bytes_max` and one read.
+Invariants: it holds at most `held_bytes_max` and one read; the thread alone uses and closes the descriptor. Python's
+own file objects are not used, because one that a thread is reading from cannot be closed, not even at the exit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from typing import BinaryIO
+from types import TracebackType
+from typing import Self
 
+STDIN = "-"
 _READ_BYTES = 256 * 1024
 
 
 class InputReader:
-    def __init__(self, file: BinaryIO, held_bytes_max: int) -> None:
-        self._file = file
+    """`async with InputReader(name) as reader`; `-` is standard input. Raises OSError when it cannot be opened."""
+
+    def __init__(self, name: str, held_bytes_max: int) -> None:
+        self._descriptor = 0 if name == STDIN else os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         self._held_bytes_max = held_bytes_max
         self._loop = asyncio.get_running_loop()
         self._has_news = asyncio.Event()
         self._changed = threading.Condition()
         self._held = bytearray()
         self._end: OSError | bool = False  # True at the end of the input
+        self._is_stopped = False
         # A daemon, because a read of a terminal or pipe cannot be interrupted and must not hold up the end.
         threading.Thread(target=self._read_all, name="reader", daemon=True).start()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
 
     async def next(self) -> bytes:
         """What has come since the last call; waits for something; nothing at the end. Raises OSError."""
@@ -41,7 +58,7 @@ class InputReader:
             await self._has_news.wait()
 
     def _read_all(self) -> None:
-        while not self._end:
+        while not self._end and not self._is_stopped:
             piece, end = self._read()
             with self._changed:
                 self._held += piece
@@ -49,13 +66,15 @@ class InputReader:
             try:
                 self._loop.call_soon_threadsafe(self._has_news.set)
             except RuntimeError:  # the loop is closed: the command is over
-                return
+                break
             with self._changed:
-                self._changed.wait_for(lambda: len(self._held) < self._held_bytes_max)
+                self._changed.wait_for(lambda: self._is_stopped or len(self._held) < self._held_bytes_max)
+        if self._descriptor != 0:
+            os.close(self._descriptor)
 
     def _read(self) -> tuple[bytes, OSError | bool]:
         try:
-            piece: bytes = self._file.read1(_READ_BYTES)  # type: ignore[attr-defined]
+            piece = os.read(self._descriptor, _READ_BYTES)
         except OSError as error:
             return b"", error
         return piece, not piece

@@ -6,11 +6,10 @@ Reading goes on while a body is under way (cli/reading.py); where bodies end is 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -19,7 +18,7 @@ from cli.line_cutter import LineCutter, LineTooLong
 from cli.node import Node
 from cli.output import tell
 from cli.progress import Progress, input_bytes, progress_of
-from cli.reading import InputReader
+from cli.reading import STDIN, InputReader
 from client import api
 from client.aio import Client
 from client.errors import ClientError, ProblemError
@@ -80,11 +79,11 @@ async def _expect_node(client: Client, topic: str) -> None:
 
 
 async def _send_input(client: Client, target: Target, name: str, records_before: int, progress: Progress) -> Sent:
-    shown_name = "standard input" if name == "-" else name
+    shown_name = "standard input" if name == STDIN else name
     records = size_bytes = lines = 0
-    with sys.stdin.buffer if name == "-" else open(name, "rb") as file:  # noqa: ASYNC230  opening only; a thread reads
+    async with InputReader(name, target.body_bytes) as reader:
         try:
-            async for body in _bodies(file, target):
+            async for body in _bodies(reader, target):
                 records += await _post(client, target, body)
                 size_bytes += body.size_bytes
                 lines += body.lines
@@ -92,18 +91,19 @@ async def _send_input(client: Client, target: Target, name: str, records_before:
         except asyncio.CancelledError:
             tell(f"interrupted; {records_before + records:,} records were sent before")
             raise
+        except OSError as error:
+            raise Failure(f"{shown_name}: {(error.strerror or str(error)).lower()}") from error
         except (ClientError, LineTooLong) as error:
             raise _failure(error, shown_name, lines, records_before + records) from error
     return Sent(records, size_bytes, 0)
 
 
-async def _bodies(file: BinaryIO, target: Target) -> AsyncIterator[Body]:
+async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
     if target.form == "raw":
-        whole = await _read_whole(file)
+        whole = await _read_whole(reader)
         yield Body(whole, 1, len(whole))
         return
     cutter = LineCutter(target.body_bytes, _LINE_BYTES_MAX)
-    reader = InputReader(file, target.body_bytes)
     while piece := await reader.next():
         cutter.feed(piece)
         while (data := cutter.take()) is not None:
@@ -114,9 +114,8 @@ async def _bodies(file: BinaryIO, target: Target) -> AsyncIterator[Body]:
             yield body
 
 
-async def _read_whole(file: BinaryIO) -> bytes:
+async def _read_whole(reader: InputReader) -> bytes:
     whole = bytearray()
-    reader = InputReader(file, MIB)
     while piece := await reader.next():
         whole += piece
         if len(whole) > _LINE_BYTES_MAX:

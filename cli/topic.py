@@ -67,18 +67,8 @@ def list_topics(url: str, token: str | None, as_json: bool) -> None:
     elif not document["topics"]:
         tell("There are no topics. Create one with: penstock topic create NAME")
     else:
-        print_table(
-            [
-                Column("topic", is_text=True),
-                Column("partitions"),
-                Column("replication factor"),
-                Column("id", is_text=True),
-            ],
-            [
-                (one["topic"], one["partitions"], one["replication_factor"], one["topic_id"])
-                for one in document["topics"]
-            ],
-        )
+        rows = [(one["topic"], one["partitions"], one["replication_factor"]) for one in document["topics"]]
+        print_table([Column("topic", is_text=True), Column("partitions"), Column("replication factor")], rows)
 
 
 @topic.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import ParamSpec, TypeVar
@@ -25,6 +26,8 @@ from engine.topics import (
     save_topic,
     unlist_topic,
 )
+
+log = logging.getLogger("penstock.engine")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,7 +87,10 @@ class Catalog:
         """Make a topic vanish durably and remove its files. Nobody has it open any more."""
         left = await self._in_thread(unlist_topic, self._disk, self._data_dir, record)
         self.records.pop(record.name, None)
-        await self._in_thread(remove_tree, self._disk, left)
+        try:
+            await self._in_thread(remove_tree, self._disk, left)
+        except OSError as error:  # the topic is gone all the same; the next start removes what is left
+            log.warning("removal failed", extra={"directory": left, "reason": str(error)})
 
     def record(self, name: str) -> TopicRecord:
         try:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -237,10 +238,16 @@ class Shard:
                 await self._in_thread(save_index, self.disk, segment)
             except OSError as error:  # derived files: without them the next start is slower, nothing else
                 log.warning("index not saved", extra={"segment": segment.path, "reason": str(error)})
+        with suppress(EngineError):
+            await partition.wait_for_high_watermark(segments[-1].next_offset)  # only what is committed is shipped
         self.when_sealed(partition)
 
     async def _tick_for_ever(self) -> None:
-        """What time alone brings about. A full or failing disk is told and tried again at the next tick."""
+        """What time alone brings about. A full or failing disk is told and tried again at the next tick.
+
+        A stop ends the waiting, not the work: that is in the background, and a stop waits for it before it writes the
+        same files.
+        """
         tick = 0
         while True:
             await asyncio.sleep(TICK_S)
@@ -248,10 +255,11 @@ class Shard:
             for partition in list(self.partitions()):
                 if partition.offline is None:
                     self._roll_if_due(partition)
-                    await self._tried("expire", self._expire(partition))
+                    await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
             if tick % CHECKPOINT_TICKS == 0:
                 checkpoints = self._checkpoints()
-                await self._tried("checkpoint", self._in_thread(self.directory.save_checkpoints, checkpoints))
+                saving = self._in_thread(self.directory.save_checkpoints, checkpoints)
+                await asyncio.shield(self._in_background(self._tried("checkpoint", saving)))
 
     async def _tried(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -302,10 +310,11 @@ class Shard:
         else:
             self.directory.release()
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

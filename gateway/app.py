@@ -122,6 +122,8 @@ def _check_common_headers(request: web.Request) -> None:
     client_id = request.headers.get("Penstock-Client-Id")
     if client_id is not None and not CLIENT_ID.fullmatch(client_id):
         raise Problem("invalid_header", "Penstock-Client-Id takes 1 to 128 of A-Z a-z 0-9 . _ -")
+    if not request.headers.get("Penstock-Key", "").isascii():
+        raise Problem("invalid_header", "Penstock-Key takes ASCII only; give other keys as ?key= or in the body")
 
 
 def _operation(handler: Handler) -> str:

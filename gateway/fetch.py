@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from gateway.routing import at_owner
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 QUERY: Rules = {
     "offset": Number(None, 0, 2**63 - 1),
@@ -45,8 +47,7 @@ async def fetch(request: web.Request) -> web.Response:
 
 def choose_media_type(accept: str) -> str:
     """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
-    for part in accept.split(",") if accept else ["*/*"]:
-        media_type = part.split(";")[0].strip().lower()
+    for media_type in _by_preference(accept) if accept else ["*/*"]:
         if media_type in (record_batch.MEDIA_TYPE, NDJSON, JSON):
             return media_type
         if media_type == SSE:
@@ -55,6 +56,18 @@ def choose_media_type(accept: str) -> str:
             return JSON
     known = f"{JSON}, {NDJSON}, {record_batch.MEDIA_TYPE}"
     raise Problem("not_acceptable", f"Accept is {accept!r}; this can be given: {known}")
+
+
+def _by_preference(accept: str) -> list[str]:
+    """The media types of an Accept header, the best first. What has quality 0 is not accepted at all."""
+    weighed: list[tuple[float, str]] = []
+    for part in accept.split(","):
+        media_type, *parameters = part.lower().replace(" ", "").replace("\t", "").split(";")
+        given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+        quality = float(given) if _QUALITY.fullmatch(given) else 1.0
+        if quality > 0:
+            weighed.append((quality, media_type))
+    return [media_type for _, media_type in sorted(weighed, key=lambda pair: -pair[0])]
 
 
 def parse_timestamp(text: str) -> int:

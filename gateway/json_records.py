@@ -7,7 +7,6 @@ msgspec does not check is checked here in bulk: that the body is UTF-8 and that 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -68,7 +67,7 @@ def decode_envelope(body: bytes) -> Incoming:
         envelope = _ENVELOPE.decode(body)
     except msgspec.ValidationError as error:
         raise _wrong_shape(error) from None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
     _check_no_duplicates(body, _ENCODER.encode(envelope))
     return to_rows(envelope.records)
@@ -78,7 +77,7 @@ def _bare_values(body: bytes) -> IncomingValues | None:
     """The fast path for records that have nothing but a value; None, at the first one that has more."""
     try:
         envelope = _VALUES_ENVELOPE.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     if _NULL in body or len(_ENCODER.encode(envelope)) != len(body):
         return None
@@ -91,7 +90,7 @@ def decode_record_lines(body: bytes) -> list[IncomingRow]:
     trimmed = body[:-1] if body.endswith(b"\n") else body
     try:
         records: list[FetchedObject] = _LINE.decode_lines(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         records = []
     is_exact = len(records) == trimmed.count(b"\n") + 1 and len(_ENCODER.encode_lines(records)) == len(trimmed) + 1
     return to_rows(records if is_exact else [_decode_line(number, line) for number, line in numbered_lines(body)])
@@ -103,7 +102,7 @@ def _decode_line(number: int, line: bytes) -> FetchedObject:
     except msgspec.ValidationError as error:
         problem = _wrong_shape(error)
         raise Problem(problem.code, f"line {number}: {problem.detail}", line=number) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Problem("malformed_ndjson", f"line {number}: {error}", line=number) from None
     _check_no_duplicates(line, _ENCODER.encode(record), line=number)
     return record
@@ -150,7 +149,7 @@ def check_utf8(body: bytes) -> None:
 def malformed_json(body: bytes) -> Problem:
     """Where a body stops being JSON, by line and column."""
     try:
-        json.loads(body)
+        json.loads(body, parse_int=str, parse_float=str)  # a number of any length is JSON
     except json.JSONDecodeError as error:
         text = f"line {error.lineno}, column {error.colno}: {error.msg}"
         return Problem("malformed_json", text, line=error.lineno, column=error.colno)
@@ -182,7 +181,10 @@ def _check_no_duplicates(body: bytes, encoded: bytes, **members: Any) -> None:
 
 def _find_duplicate(body: bytes) -> str | None:
     """The first field that a record object, its headers or the envelope has twice. Values may hold what they like."""
-    document: _Pairs = json.loads(body, object_pairs_hook=_Pairs)
+    try:
+        document: _Pairs = json.loads(body, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    except RecursionError:
+        raise malformed_json(body) from None
     records = next((value for name, value in document if name == "records"), [document])
     for fields in [document, *records]:
         headers = [value for name, value in fields if name == "headers" and isinstance(value, _Pairs)]
@@ -224,10 +226,17 @@ def _headers(headers: dict[str, Raw], position: int) -> Headers:
     """`{"name": "text" | {"base64": "…"} | null | [several]}` as pairs, in order."""
     pairs: Headers = []
     for name, raw in headers.items():
-        value = msgspec.json.decode(raw)
+        value = _header_json(name, raw, position)
         for one in value if isinstance(value, list) else [value]:
             pairs.append((name, _header_value(name, one, position)))
     return pairs
+
+
+def _header_json(name: str, raw: Raw, position: int) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:  # valid JSON, but for example a number beyond all bounds
+        raise Problem("invalid_body", f"record {position}: header {name!r}: {error}", record=position) from None
 
 
 def _header_value(name: str, value: object, position: int) -> bytes | None:
@@ -245,7 +254,7 @@ def _header_value(name: str, value: object, position: int) -> bytes | None:
 def _base64(text: str, name: str, position: int) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:  # letters outside of ASCII are not a binascii.Error
         raise Problem("invalid_body", f"record {position}: {name} is not base64", record=position) from None
 
 

@@ -11,7 +11,6 @@ import re
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec import Raw
 
 from gateway.incoming import Incoming, IncomingRow, IncomingValues
@@ -19,8 +18,11 @@ from gateway.json_records import check_utf8, key_bytes, numbered_lines
 from gateway.problems import Problem
 
 _VALUES = msgspec.json.Decoder(Raw)
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
 _NULL = b"null"
 _BAD_ESCAPE = re.compile(r"~(?![01])")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def decode_values(body: bytes) -> Incoming:
@@ -37,7 +39,7 @@ def decode_keyed_values(body: bytes, pointer: list[str]) -> list[IncomingRow]:
     check_utf8(body)
     rows = []
     for position, value in enumerate(_split_exactly(body)):
-        key = _key_at(orjson.loads(value), pointer, position)
+        key = _key_at(value, pointer, position)
         rows.append(IncomingRow(key, None if value == _NULL else value, []))
     return rows
 
@@ -54,7 +56,7 @@ def _split_exactly(body: bytes) -> list[bytes]:
     trimmed = body[:-1] if body.endswith(b"\n") else body
     try:
         raws: list[Any] = _VALUES.decode_lines(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raws = []
     if raws and len(raws) == trimmed.count(b"\n") + 1 and b"\n".join(raws) == trimmed:
         return trimmed.split(b"\n")
@@ -64,16 +66,26 @@ def _split_exactly(body: bytes) -> list[bytes]:
 def _checked_line(number: int, line: bytes) -> bytes:
     try:
         msgspec.json.decode(line, type=Raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Problem("malformed_ndjson", f"line {number} is not one JSON value: {error}", line=number) from None
     return line
 
 
-def _key_at(document: Any, pointer: list[str], position: int) -> bytes | None:
+def _key_at(value: bytes, pointer: list[str], position: int) -> bytes | None:
+    """Goes down one level a step and keeps bytes, so that a number keeps its digits."""
     for step in pointer:
-        try:
-            document = document[int(step)] if isinstance(document, list) else document[step]
-        except (KeyError, IndexError, ValueError, TypeError):
+        child = _child(value, step)
+        if child is None:
             text = f"record {position} has nothing at key_pointer /{'/'.join(pointer)}"
-            raise Problem("invalid_body", text, record=position) from None
-    return key_bytes(orjson.dumps(document))
+            raise Problem("invalid_body", text, record=position)
+        value = bytes(child)
+    return key_bytes(value)
+
+
+def _child(value: bytes, step: str) -> Raw | None:
+    if value[:1] == b"{":
+        return _OBJECT.decode(value).get(step)
+    if value[:1] == b"[" and _INDEX.fullmatch(step):
+        items = _ARRAY.decode(value)
+        return items[int(step)] if int(step) < len(items) else None
+    return None

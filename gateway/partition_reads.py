@@ -137,7 +137,7 @@ async def _start_offset(node: Node, partition: Partition, query: dict[str, Any])
 
 async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, wait_ms: int) -> None:
     """Until `min_bytes` are committed at the offset, the time is over, or the node drains."""
-    if wait_ms == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
+    if wait_ms == 0 or min_bytes == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
         return
     node.begin_long_poll()
     try:

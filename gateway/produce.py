@@ -55,15 +55,18 @@ class Batch(NamedTuple):
 async def produce(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/records"""
     query = read_query(request, QUERY_WITH_PARTITION)
-    return await _produce(request, query, query.pop("partition"))
+    return await _produce(request, query, query.pop("partition"), is_only=False)
 
 
 async def produce_to_partition(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/partitions/{partition}/records"""
-    return await _produce(request, read_query(request, QUERY), path_partition(request))
+    return await _produce(request, read_query(request, QUERY), path_partition(request), is_only=True)
 
 
-async def _produce(request: web.Request, query: dict[str, Any], partition: int | None) -> web.Response:
+async def _produce(
+    request: web.Request, query: dict[str, Any], partition: int | None, *, is_only: bool
+) -> web.Response:
+    """`is_only`: no record may name another partition."""
     node = request.app[NODE]
     node.check_accepting()
     _refuse_planned(request)
@@ -86,6 +89,8 @@ async def _produce(request: web.Request, query: dict[str, Any], partition: int |
             pointer = None if query["key_pointer"] is None else parse_pointer(query["key_pointer"])
             as_records = query["ndjson"] == "records"
             incoming = await node.off_loop(len(body), lambda: _decode(body, content_type, pointer, as_records))
+        if is_only:
+            _refuse_other_partitions(incoming, partition)
         rules = _Rules(topic.settings, now_ms)
         placed = _place(incoming, partition, partitioner, node, key, rules)
         batches = await node.off_loop(len(body), lambda: _encode(placed, rules))
@@ -117,11 +122,22 @@ def _raw(request: web.Request, query: dict[str, Any], body: bytes, content_type:
         text = "key_pointer goes with application/x-ndjson and ndjson=values"
         raise Problem("invalid_query", text, parameter="key_pointer")
     if content_type in (JSON, NDJSON):
+        if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
+            raise Problem("unsupported_media_type", f"the charset is {request.charset!r}; JSON is taken as UTF-8 only")
         return None
     if not body:
         raise Problem("no_records", "the body is empty")
     kept_type = request.headers.get("Content-Type", "application/octet-stream")
     return [IncomingRow(None, body, [("content-type", kept_type.encode())])]
+
+
+def _refuse_other_partitions(incoming: Incoming, partition: int | None) -> None:
+    if isinstance(incoming, IncomingValues):
+        return
+    for position, row in enumerate(incoming):
+        if row.partition not in (None, partition):
+            text = f"record {position} names partition {row.partition}, the request is for {partition}"
+            raise Problem("invalid_body", text, record=position)
 
 
 def _stored_batch(
@@ -190,7 +206,10 @@ def _place_rows(
             if key is not None:
                 target = partitioner.for_key(key)
             else:
-                sticky = target = partitioner.sticky(0, node.clock.monotonic()) if sticky is None else sticky
+                if sticky is None:
+                    size_bytes = sum(len(one.value or b"") for one in rows)
+                    sticky = partitioner.sticky(size_bytes, node.clock.monotonic())
+                target = sticky
         timestamp = row.timestamp
         if timestamp is None:
             timestamp = rules.now_ms

@@ -111,7 +111,7 @@ def _are_json(values: list[bytes]) -> bool:
         return False
     try:
         decoded: list[Any] = _VALUES.decode_lines(joined)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return len(decoded) == len(values) and b"\n".join(decoded) == joined and _is_utf8(joined)
 
@@ -125,9 +125,11 @@ def _is_utf8(data: bytes) -> bool:
 
 def _as_json(value: bytes) -> Raw | bytes:
     try:
-        return Raw(value) if _is_utf8(value) and msgspec.json.decode(value, type=Raw) else value
-    except msgspec.DecodeError:
+        if not _is_utf8(value) or not msgspec.json.decode(value, type=Raw):
+            return value
+    except (msgspec.DecodeError, RecursionError):
         return value
+    return Raw(value.replace(b"\n", b" "))  # between tokens, where it means nothing; it would break a line of NDJSON
 
 
 def _as_text(value: bytes | None) -> Raw | str | bytes:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from aiohttp import HttpVersion, web
 from aiohttp.abc import AbstractStreamWriter
@@ -24,6 +24,7 @@ from granian.server.embed import Server
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from gateway.problems import Problem
 from gateway.settings import NodeSettings
 
 log = logging.getLogger("penstock.gateway")
@@ -32,6 +33,7 @@ WHOLE_BODY_BYTES = 1024 * 1024  # bodies up to here are taken in one piece; larg
 DRAIN_S = 2.0
 WATCH_DISCONNECT_AFTER_S = 0.05  # most requests are over by then and need no watcher
 BACKLOG = 4096
+UNREADABLE = "\ufffd"  # stands for a header value that Granian does not give out, so that it is refused and not missed
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -73,7 +75,11 @@ class RsgiApp:
 
     async def _answer(self, scope: Any, proto: Any, task: asyncio.Task[Any]) -> None:
         headers = CIMultiDict(scope.headers.items())
-        body = _Body(proto, scope.method, headers)
+        headers.popall("Expect", None)  # Granian says 100 Continue itself; aiohttp would try to write it as well
+        for name in scope.headers.keys():  # noqa: SIM118 - no mapping; items() leaves out values that are not ASCII
+            if name not in headers and name != "expect":
+                headers.add(name, UNREADABLE)
+        body = _Body(proto, scope.method, scope.http_version.startswith("1"), headers)
         writer = _StreamWriter(proto)
         message = RawRequestMessage(
             method=scope.method,
@@ -85,7 +91,8 @@ class RsgiApp:
             compression=None,
             upgrade=False,
             chunked=False,
-            url=URL.build(path=scope.path, query_string=scope.query_string, encoded=True),
+            # Granian has decoded the path once; a percent sign that is left must not be decoded again.
+            url=URL.build(path=scope.path.replace("%", "%25"), query_string=scope.query_string, encoded=True),
         )
         request = web.Request(message, body, self._protocol, writer, task, self._loop)  # type: ignore[arg-type]
         try:
@@ -120,39 +127,52 @@ async def _cancel_on_disconnect(proto: Any, task: asyncio.Task[Any]) -> None:
 
 
 class _Body:
-    """What aiohttp calls `request.content`: the body in pieces, as far as handlers here use it."""
+    """What aiohttp calls `request.content`: the body in pieces, as far as handlers here use it.
 
-    def __init__(self, proto: Any, method: str, headers: CIMultiDict[str]) -> None:
+    Granian's pieces do not tell a body that was cut off from one that ended, so this has to find out: by the announced
+    length where there is one. In a chunked HTTP/1.1 body a failure shows as one empty piece more than a proper end
+    has, and so do trailers, which therefore are refused. In HTTP/2 the stream is reset, which ends the handler.
+    """
+
+    def __init__(self, proto: Any, method: str, is_http1: bool, headers: CIMultiDict[str]) -> None:
         length = headers.get("Content-Length", "")
         self._announced = int(length) if length.isdecimal() else None
+        self._is_http1 = is_http1
         self._proto = proto
         self._chunks: Any = None
+        self._received = 0
         self.is_done = self._announced == 0 or (self._announced is None and method not in METHODS_WITH_BODY)
 
     async def readany(self) -> bytes:
-        """The next piece; empty at the end. Raises ConnectionResetError when the client stops before it."""
+        """The next piece; empty at the end. Raises Problem when the body stops before it."""
         if self.is_done:
             return b""
         try:
             if self._chunks is None and self._announced is not None and self._announced <= WHOLE_BODY_BYTES:
                 self.is_done = True
                 whole: bytes = await self._proto()
-                if len(whole) != self._announced:
-                    raise ConnectionResetError("the body was cut off")
-                return whole
+                return whole if len(whole) == self._announced else self._cut_off()
             return await self._next_chunk()
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError):
             self.is_done = True
-            raise ConnectionResetError("the body was cut off") from error
+            return self._cut_off()
 
     async def _next_chunk(self) -> bytes:
         if self._chunks is None:
-            self._chunks = aiter(self._proto)
-        async for chunk in self._chunks:
-            if chunk:
-                return bytes(chunk)
-        self.is_done = True
-        return b""
+            self._chunks = aiter(self._proto)  # once: Granian gives the body away with it
+        empty_pieces = 0
+        try:
+            while not (chunk := await anext(self._chunks)):  # anext's default argument crashes on Granian's awaitables
+                empty_pieces += 1
+            self._received += len(chunk)
+            return bytes(chunk)
+        except StopAsyncIteration:
+            self.is_done = True
+        is_short = self._announced is not None and self._received < self._announced
+        return self._cut_off() if is_short or (self._is_http1 and empty_pieces > 1) else b""
+
+    def _cut_off(self) -> NoReturn:
+        raise Problem("invalid_body", "the body was cut off, or carries trailers, which are not taken")
 
     async def discard(self, bytes_max: int) -> None:
         """Read what is left of a body that nobody wants, within bounds of size and time."""
@@ -160,7 +180,7 @@ class _Body:
             async with asyncio.timeout(DRAIN_S):
                 while bytes_max > 0 and (chunk := await self.readany()):
                     bytes_max -= len(chunk)
-        except (TimeoutError, ConnectionResetError):
+        except (TimeoutError, Problem):
             return
 
 

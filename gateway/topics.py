@@ -126,7 +126,7 @@ async def _read_json(request: web.Request, shape: type[Any], default: Any) -> An
     except msgspec.ValidationError as error:
         code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
         raise Problem(code, str(error)) from None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from engine import paths
 from engine.errors import EngineError
+from engine.tiering.collect import remove_all
 from engine.tiering.manifest import Manifest
 from engine.tiering.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
-from engine.tiering.store import ObjectStore
 from engine.topics import TopicRecord
 
 log = logging.getLogger("penstock.tiering")
@@ -110,12 +110,6 @@ class Shipping:
     async def _remove_objects(self, prefix: str, shippers: list[asyncio.Task[None]]) -> None:
         await asyncio.gather(*shippers, return_exceptions=True)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._with.executor, _remove_all, self._with.store, prefix)
+            await asyncio.get_running_loop().run_in_executor(self._with.executor, remove_all, self._with.store, prefix)
         except (EngineError, OSError) as error:
             log.warning("objects of a deleted topic are left", extra={"prefix": prefix, "reason": str(error)})
-
-
-def _remove_all(store: ObjectStore, prefix: str) -> None:
-    """In any order: nobody reads a deleted topic."""
-    for found in list(store.list(prefix)):
-        store.delete(found.key)

@@ -144,7 +144,7 @@ async def test_delivery_timeout_ends_retries_and_tells_the_last_failure(client: 
     fake.add_topic("t")
     for _ in range(100):
         fake.fail(answering(lambda: problem(503, "overloaded", "later", retryable=True)))
-    producer = client.producer(delivery_timeout_ms=100)
+    producer = client.producer(delivery_timeout_ms=400, backoff_ms=1_000, backoff_ms_max=1_000)
     with pytest.raises(DeliveryTimedOut) as caught:
         await (await producer.send("t", 1))
     assert isinstance(caught.value.last, ProblemError)

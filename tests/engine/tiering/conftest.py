@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from engine.tiering.store import ObjectStore, open_store
 from tests.engine.tiering import servers
+from tests.engine.tiering.shipping import Make, maker
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +31,17 @@ def new_id() -> Callable[[], str]:
     """Identifiers that a test can foresee."""
     numbers = itertools.count(1)
     return lambda: f"{next(numbers):032x}"
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+@pytest.fixture
+def make(executor: ThreadPoolExecutor, new_id: Callable[[], str]) -> Make:
+    return maker(executor, new_id)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,12 +26,6 @@ from tests.engine.tiering.stores import FAILS, Watched
 
 SEGMENTS, BATCHES, COUNT = 3, 40, 5
 WIDTH = BATCHES * COUNT  # offsets in a segment
-
-
-@pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as threads:
-        yield threads
 
 
 def ship(store: ObjectStore, directory: Path, new_id: Callable[[], str], *segments: bytes) -> Manifest:

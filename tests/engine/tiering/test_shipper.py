@@ -3,111 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from engine.clock import SystemClock
 from engine.disk import RealDisk
 from engine.errors import Corrupt, EngineError
 from engine.paths import store_manifest_key
-from engine.tiering.aux_object import decode_aux
 from engine.tiering.collect import GRACE_MS
-from engine.tiering.file_store import FileStore
-from engine.tiering.manifest import DoesNotJoin, Fenced, Manifest
-from engine.tiering.manifest_chain import commit, iter_entries, load_newest, take_over
+from engine.tiering.manifest import DoesNotJoin, Fenced
+from engine.tiering.manifest_chain import commit, take_over
 from engine.tiering.plan import Upload
-from engine.tiering.shipper import PartitionShipper, ShipperComponents, ShipperOptions
+from engine.tiering.shipper import ShipperOptions
 from engine.tiering.store import NoSuchObject, ObjectInfo, ObjectStore, StoreUnavailable
 from engine.tiering.upload import upload_segment
-from engine.tiering.values import LocalLog, SealedSegment
 from tests.engine.tiering.making import PREFIX, local_log, segment_bytes, write_segment
+from tests.engine.tiering.shipping import QUICK, WIDTH, Make, Source, check_store, newest, sealed
 from tests.engine.tiering.stores import FAILS, LOSES, Watched
-
-WIDTH = 12  # offsets in a segment
-QUICK = ShipperOptions(idle_seconds=0.01, backoff_first_seconds=0.001, backoff_max_seconds=0.002)
-
-
-class Source:
-    """A partition's log that the test moves by hand; keeps what it was told."""
-
-    def __init__(self, local: LocalLog) -> None:
-        self.local = local
-        self.told: list[int] = []
-
-    async def local_log(self) -> LocalLog:
-        return self.local
-
-    async def tiered(self, end_offset: int) -> None:
-        self.told.append(end_offset)
-
-
-class Hands:
-    """A clock that a test turns."""
-
-    def __init__(self) -> None:
-        self.ms = SystemClock().now_ms()
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
-
-
-@pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as threads:
-        yield threads
-
-
-Make = Callable[..., PartitionShipper]
-
-
-@pytest.fixture
-def make(executor: ThreadPoolExecutor, new_id: Callable[[], str]) -> Make:
-    """A shipper as after a start of the process: it remembers nothing."""
-    clock = Hands()
-
-    def made(
-        store: ObjectStore, source: Source, *, epoch: int = 1, writer: str = "writer", options: ShipperOptions = QUICK
-    ) -> PartitionShipper:
-        components = ShipperComponents(store, RealDisk(), clock, Random(1), new_id, executor)
-        shipper = PartitionShipper(
-            PREFIX, source, leader_epoch=epoch, writer=writer, components=components, options=options
-        )
-        shipper.clock = clock  # type: ignore[attr-defined]
-        return shipper
-
-    return made
-
-
-def sealed(directory: Path, count: int, first: int = 0, epoch: int = 1) -> list[SealedSegment]:
-    return [
-        write_segment(directory, segment_bytes(at * WIDTH, epoch=epoch, size=300)) for at in range(first, first + count)
-    ]
-
-
-def newest(store: ObjectStore) -> Manifest:
-    found = load_newest(store, PREFIX)
-    assert found is not None
-    return found
-
-
-def check_store(store: ObjectStore, segments: list[SealedSegment]) -> None:
-    """The store holds exactly these segments, each once, byte for byte, with an aux object that says so."""
-    entries = [*iter_entries(store, newest(store))]
-    assert [(one.base_offset, one.end_offset) for one in entries] == [
-        (one.base_offset, one.end_offset) for one in segments
-    ]
-    for one, segment in zip(entries, segments, strict=True):
-        assert store.get(one.key) == Path(segment.path).read_bytes()
-        aux = decode_aux(store.get(one.aux_key), one.aux_key)
-        assert (aux.crc32c, aux.size_bytes, aux.base_offset) == (one.crc32c, one.size_bytes, one.base_offset)
 
 
 async def test_what_is_sealed_and_committed_is_shipped(store: ObjectStore, tmp_path: Path, make: Make) -> None:
@@ -226,175 +140,6 @@ async def test_raising_log_start_gives_up_objects_in_the_store(
     await shipper.ship_once()
     check_store(file_store, segments[3:])
     assert newest(file_store).log_start == 3 * WIDTH + 1
-
-
-# Faults at every call
-
-
-async def ship_through(shipper: PartitionShipper, attempts: int = 20) -> None:
-    for _ in range(attempts):
-        try:
-            return await shipper.ship_once()
-        except EngineError as error:
-            if not error.retryable:
-                raise
-    raise AssertionError("never done")
-
-
-@pytest.mark.parametrize("fault", [FAILS, LOSES])
-@pytest.mark.parametrize("restarts", [False, True])
-async def test_a_fault_at_any_call_neither_loses_nor_doubles(
-    file_store: ObjectStore, tmp_path: Path, make: Make, fault: str, restarts: bool
-) -> None:
-    """Call k fails, or works but its answer is lost; then the process goes on, or is started anew (F23, F25)."""
-    segments = sealed(tmp_path, 3)
-    counted = Watched(file_store)
-    await make(counted, Source(local_log(segments))).ship_once()
-    calls = len(counted.calls)
-    assert calls > 20
-    for k in range(calls):
-        store = Watched(FileStore(f"{tmp_path}/store-{k}", new_id=iter_ids()))
-        store.decide = lambda number, method, key, k=k: fault if number == k else None  # type: ignore[misc]
-        source = Source(local_log(segments))
-        shipper = make(store, source)
-        if restarts:
-            try:
-                await shipper.ship_once()
-            except EngineError:
-                check_told(store, source)
-                shipper = make(store, source)
-        await ship_through(shipper)
-        check_store(store, segments)
-        check_told(store, source)
-
-
-def check_told(store: Watched, source: Source) -> None:
-    """The log was never told more than a committed manifest says."""
-    found = load_newest(store.inner, PREFIX)
-    assert all(end <= (found.end_offset if found else 0) for end in source.told)
-    assert source.told == sorted(source.told)
-
-
-class Crash(BaseException):
-    """The process is gone."""
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_crash_at_any_call_leaves_a_store_that_the_next_start_completes(
-    file_store: ObjectStore, tmp_path: Path, make: Make, when: str
-) -> None:
-    segments = sealed(tmp_path, 2)
-    counted = Watched(file_store)
-    await make(counted, Source(local_log(segments))).ship_once()
-    for k in range(len(counted.calls)):
-        inner = FileStore(f"{tmp_path}/store-{k}", new_id=iter_ids())
-        crashing = Crashing(inner, k, when)
-        source = Source(local_log(segments))
-        with pytest.raises(Crash):
-            await make(crashing, source).ship_once()
-        before = load_newest(inner, PREFIX)
-        assert all(end <= (before.end_offset if before else 0) for end in source.told)
-        await make(inner, source, writer="after the crash").ship_once()
-        check_store(inner, segments)
-
-
-class Crashing(Watched):
-    def __init__(self, inner: ObjectStore, k: int, when: str) -> None:
-        super().__init__(inner)
-        self._k, self._when = k, when
-
-    def _call(self, method: str, key: str, *args: object, **kwargs: object) -> object:
-        is_now = len(self.calls) == self._k
-        if is_now and self._when == "before":
-            raise Crash
-        try:
-            return super()._call(method, key, *args, **kwargs)
-        finally:
-            if is_now:
-                raise Crash
-
-
-async def test_a_cancel_at_any_moment_is_harmless(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
-    segments = sealed(tmp_path, 3)
-    for steps in range(0, 60, 3):
-        store = FileStore(f"{tmp_path}/store-{steps}", new_id=iter_ids())
-        source = Source(local_log(segments))
-        shipper = make(store, source)
-        running = asyncio.ensure_future(shipper.ship_once())
-        for _ in range(steps):
-            await asyncio.sleep(0.0002)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await ship_through(shipper)
-        check_store(store, segments)
-        assert source.told[-1] == 3 * WIDTH
-
-
-def iter_ids() -> Callable[[], str]:
-    numbers = iter(range(10**9))
-    return lambda: f"id-{next(numbers)}"
-
-
-async def test_a_random_storm_of_faults_ends_with_everything_shipped_once(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
-    segments = sealed(tmp_path, 6)
-    for seed in range(15):
-        random = Random(seed)
-        store = Watched(FileStore(f"{tmp_path}/storm-{seed}", new_id=iter_ids()))
-        store.decide = lambda number, method, key, random=random: random.choice([FAILS, LOSES] + [None] * 12)  # type: ignore[misc]
-        source = Source(local_log(segments))
-        await ship_through(make(store, source), attempts=500)
-        store.decide = lambda number, method, key: None
-        check_store(store, segments)
-        check_told(store, source)
-
-
-# Several leaders
-
-
-async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
-    segments = sealed(tmp_path, 4)
-    old_source = Source(local_log(segments[:1]))
-    old = make(file_store, old_source, epoch=1, writer="old")
-    await old.ship_once()
-    await make(file_store, Source(local_log(segments[:2])), epoch=2, writer="new").ship_once()
-    old_source.local = local_log(segments)
-    await asyncio.wait_for(old.run(), 60)
-    assert old.statistics().state == "fenced"
-    assert "leader epoch 1 is over" in str(old.statistics().last_error)
-    assert old_source.told == [0, WIDTH]
-    check_store(file_store, segments[:2])
-
-
-async def test_two_leaders_that_ship_in_parallel_leave_one_log(store: ObjectStore, tmp_path: Path, make: Make) -> None:
-    """F24: both upload the same segments; the manifest takes each range once, and the older leader ends fenced."""
-    segments = sealed(tmp_path, 8)
-    sources = {epoch: Source(local_log(segments)) for epoch in (1, 2)}
-    shippers = {epoch: make(store, source, epoch=epoch, writer=f"leader {epoch}") for epoch, source in sources.items()}
-    running = {epoch: asyncio.ensure_future(shipper.run()) for epoch, shipper in shippers.items()}
-    async with asyncio.timeout(60):
-        while not sources[2].told or sources[2].told[-1] < 8 * WIDTH:
-            await asyncio.sleep(0.01)
-    for task in running.values():
-        task.cancel()
-    await asyncio.gather(*running.values(), return_exceptions=True)
-    check_store(store, segments)
-    assert newest(store).leader_epoch == 2
-    for source in sources.values():
-        assert source.told == sorted(source.told)
-
-
-async def test_a_writer_of_the_same_epoch_only_costs_a_retry(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
-    segments = sealed(tmp_path, 2)
-    first = make(file_store, Source(local_log(segments[:1])), writer="one")
-    await first.ship_once()
-    await make(file_store, Source(local_log(segments)), writer="two").ship_once()
-    first._source.local = local_log(segments)  # type: ignore[attr-defined]
-    await ship_through(first)
-    check_store(file_store, segments)
 
 
 # The running driver

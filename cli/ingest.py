@@ -1,0 +1,171 @@
+"""`penstock ingest`: write topics into tables with Spark, see how far that is, check what it wrote.
+
+Talks to no node: it reads the object store that segments are tiered to. All of the work is in spark_ingest/, which is
+imported when a command is called, because PyArrow takes longer to import than the other commands take to run.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from importlib import import_module
+from typing import Any
+
+import click
+
+from cli.endings import ExitCode, Failure
+from cli.output import Column, print_facts, print_json, print_table, shown_bytes, tell
+from engine.errors import EngineError
+from spark_ingest.options import Pattern, job_option, json_option, output_option, store_option
+
+_PROBLEMS_SHOWN = 20
+
+
+class IngestGroup(click.Group):
+    """Loads `run` when it is called, and makes one line of whatever goes wrong."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["run", *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "run":
+            command = import_module("spark_ingest.command").run_command
+            assert isinstance(command, click.Command)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EngineError as error:
+            from spark_ingest.command import is_refusal
+
+            raise Failure(str(error), ExitCode.USAGE if is_refusal(error) else ExitCode.FAILED) from error
+
+
+@click.group(cls=IngestGroup)
+def ingest() -> None:
+    """Write topics into tables with Spark."""
+
+
+@ingest.command()
+@store_option
+@output_option
+@job_option
+@click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics to show.")
+@click.option("--cluster", help="The cluster's id, if the store has several.")
+@json_option
+def status(store: str, output: str, job_name: str, topics: re.Pattern[str], cluster: str | None, as_json: bool) -> None:
+    """Show how far a job is, and how much of the store it has not read yet."""
+    from engine.tiering.store import open_store
+    from spark_ingest.status import status as status_of
+
+    def is_wanted(topic: str) -> bool:
+        return bool(topics.fullmatch(topic))
+
+    document = status_of(open_store(store), open_store(output), job_name, is_wanted, cluster)
+    print_json(document) if as_json else _print_status(document)
+
+
+@ingest.command()
+@output_option
+@job_option
+@click.option("--deep", is_flag=True, help="Read every file again, too.")
+@json_option
+def verify(output: str, job_name: str, deep: bool, as_json: bool) -> None:
+    """Check that every committed offset is in the tables exactly once.
+
+    Ends with 1 when anything is missing, doubled, damaged or foreign.
+    """
+    from engine.tiering.store import open_store
+    from spark_ingest.verify import verify as verify_files
+    from spark_ingest.verify_deep import verify_deep
+
+    opened = open_store(output)
+    findings, commits = verify_files(opened, job_name)
+    if deep:
+        findings.problems += verify_deep(opened, commits)
+    document = {
+        "job": job_name,
+        "commits": findings.commits,
+        "files": findings.files,
+        "rows": findings.rows,
+        "dead_letters": findings.dead_letters,
+        "leftovers": findings.leftovers,
+        "is_deep": deep,
+        "problems": findings.problems,
+    }
+    print_json(document) if as_json else _print_findings(document)
+    if findings.problems:
+        raise Failure(f"{len(findings.problems)} problems in the output of job {job_name}")
+
+
+@ingest.command()
+@output_option
+@job_option
+@json_option
+def abandon(output: str, job_name: str, as_json: bool) -> None:
+    """Give up a plan that cannot be finished; its files are removed, its records come with the next run.
+
+    Needed when a plan holds an option that turned out wrong, or a segment that is gone.
+    """
+    from engine.tiering.store import open_store
+    from spark_ingest.runner import abandon as abandon_plan
+
+    done = abandon_plan(open_store(output), job_name, time.time_ns() // 1_000_000)
+    number, removed = (done[0].number, len(done[1])) if done else (None, 0)
+    if as_json:
+        print_json({"job": job_name, "abandoned_plan": number, "files_removed": removed})
+    else:
+        tell(
+            "There is no plan to abandon." if done is None else f"Plan {number} is abandoned, {removed} files removed."
+        )
+
+
+def _print_status(document: dict[str, Any]) -> None:
+    pending = document["pending_plan"]
+    print_facts(
+        [
+            ("job", document["job"]),
+            ("cluster", document["cluster"]),
+            ("commit", document["head"]),
+            ("to do", f"{document['lag_records']:,} records, {shown_bytes(document['lag_bytes'])}"),
+        ]
+    )
+    if pending is not None:
+        tell(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
+    click.echo()
+    print_table(
+        [
+            Column("topic", is_text=True),
+            Column("partition"),
+            Column("log\nstart"),
+            Column("committed\nend"),
+            Column("tiered\nend"),
+            Column("lag\nrecords"),
+            Column("lag\nseconds"),
+        ],
+        [
+            (
+                *(one["topic"], one["partition"], one["log_start"], one["committed_end"], one["tiered_end"]),
+                *(one["lag_records"], round(one["lag_ms"] / 1000)),
+            )
+            for one in document["partitions"]
+        ],
+    )
+
+
+def _print_findings(document: dict[str, Any]) -> None:
+    how = "read again" if document["is_deep"] else "listed"
+    click.echo(
+        f"{document['commits']:,} commits, {document['files']:,} files {how}, {document['rows']:,} rows, "
+        f"{document['dead_letters']:,} dead letters"
+    )
+    if document["leftovers"]:
+        click.echo(f"{document['leftovers']:,} files of a plan that is not committed yet")
+    for problem in document["problems"][:_PROBLEMS_SHOWN]:
+        click.echo(f"problem: {problem}")
+    if len(document["problems"]) > _PROBLEMS_SHOWN:
+        click.echo(f"and {len(document['problems']) - _PROBLEMS_SHOWN:,} more; --json tells all")
+    if not document["problems"]:
+        click.echo("sound")

@@ -1,0 +1,48 @@
+"""Fenced blocks of a page, and shell sessions among them: run, and compared with what the page shows.
+
+In a session a line that begins with `$ ` is run by bash, and the lines after it are its output, in which `…` stands for
+anything. White space at the ends of lines does not count.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+PAGES = Path(__file__).parents[2] / "docs"
+
+
+class Step(NamedTuple):
+    command: str
+    expected: str
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def steps_of(session: str) -> list[Step]:
+    parts = re.split(r"^\$ ", session, flags=re.MULTILINE)
+    assert parts[0] == "", "a session begins with a command"
+    return [Step(command, expected) for command, _, expected in (part.partition("\n") for part in parts[1:])]
+
+
+def run_step(step: Step, directory: Path, environment: dict[str, str]) -> None:
+    ended = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", step.command], cwd=directory, env=environment, capture_output=True, timeout=60
+    )
+    shown = ended.stdout.decode() + ended.stderr.decode()
+    assert ended.returncode == 0, f"$ {step.command}\n{shown}"
+    assert matches(step.expected, shown), f"$ {step.command}\nthe page says:\n{step.expected}\nit printed:\n{shown}"
+
+
+def matches(expected: str, shown: str) -> bool:
+    # Spaces before and after `…` are padding around something of another length.
+    pattern = re.sub(r"\\?\s*…\\?\s*", r"\\s*.*?\\s*", re.escape(_trimmed(expected)))
+    return re.fullmatch(pattern, _trimmed(shown), re.DOTALL) is not None
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")

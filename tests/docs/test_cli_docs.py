@@ -1,0 +1,93 @@
+"""docs/cli.md against the command itself: every command and option is there, nothing else is, and its sessions run."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.main import PLACES, penstock
+from tests.docs.console import PAGES, blocks, run_step, steps_of
+from tests.e2e.node_process import running_process
+
+PAGE = "cli.md"
+ELSEWHERE = {"serve", "ingest"}  # their options are on pages of their own
+SHARED = {"--url", "--token", "--json"}
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Each command that can be run, by its whole name."""
+    context = click.Context(penstock)
+    for name, place in PLACES.items():
+        if find_spec(place.module) is None:
+            continue
+        command = penstock.get_command(context, name)
+        if isinstance(command, click.Group) and name not in ELSEWHERE:
+            yield from ((f"{name} {sub}", one) for sub, one in command.commands.items())
+        elif command is not None:
+            yield name, command
+
+
+COMMANDS = dict(commands())
+
+
+def sections() -> dict[str, str]:
+    """The text under each `## `penstock …`` heading."""
+    parts = re.split(r"^## (.*)$", (PAGES / PAGE).read_text(), flags=re.MULTILINE)[1:]
+    return {title.strip("`"): text for title, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def documented_options(text: str) -> set[str]:
+    first_cells = re.findall(r"^\| (.*?[^\\]) \|", text, re.MULTILINE)
+    return {option for cell in first_cells for option in re.findall(r"`(-[-a-z]+)", cell)}
+
+
+def test_every_command_has_its_section_and_no_other_has() -> None:
+    titled = {title.removeprefix("penstock ") for title in sections() if title.startswith("penstock ")}
+    missing_modules = {name for name, place in PLACES.items() if find_spec(place.module) is None}
+    assert titled - missing_modules == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - ELSEWHERE))
+def test_every_option_is_documented_and_no_other_is(name: str) -> None:
+    options = {one for option in COMMANDS[name].params if isinstance(option, click.Option) for one in option.opts}
+    mine = documented_options(sections()[f"penstock {name}"])
+    shared = SHARED if options >= SHARED else set()
+    assert mine == options - shared
+
+
+def test_shared_options_have_their_own_section() -> None:
+    assert documented_options(sections()["Every command that talks to a node"]) == SHARED
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_option_has_a_help_text(name: str) -> None:
+    command = COMMANDS[name]
+    assert command.help
+    assert [one.name for one in command.params if isinstance(one, click.Option) and not one.help] == []
+
+
+@pytest.mark.parametrize("name", sorted(PLACES))
+def test_the_summary_in_the_table_is_the_first_sentence_of_the_help(name: str) -> None:
+    if find_spec(PLACES[name].module) is None:
+        pytest.skip("not written yet")
+    command = penstock.get_command(click.Context(penstock), name)
+    assert command is not None
+    if name not in ELSEWHERE:
+        assert (command.help or "").split("\n\n")[0] == PLACES[name].summary
+
+
+@pytest.mark.e2e
+def test_the_sessions_on_the_page_run_as_shown(tmp_path: Path) -> None:
+    with running_process(tmp_path / "node") as node:
+        paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PENSTOCK_URL": node.url, "PATH": paths}
+        for session in blocks(PAGE, "console"):
+            for step in steps_of(session):
+                run_step(step, tmp_path, environment)

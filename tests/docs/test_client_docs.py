@@ -1,0 +1,92 @@
+"""docs/client.md against the client: its examples run, its tables are complete.
+
+`python -m tests.docs.test_client_docs` writes the table of options into the page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import client
+from client.admin import Admin
+from client.errors import ClientError
+from client.options import ClientOptions
+from tests.docs.console import PAGES, blocks
+from tests.e2e.node_process import ROOT, running_process
+
+PAGE = PAGES / "client.md"
+BEGIN, END = "<!-- options: made by python -m tests.docs.test_client_docs -->", "<!-- end of options -->"
+
+
+def options_table() -> str:
+    rows = ["| option | default | why |", "|---|---|---|"]
+    for item in fields(ClientOptions):
+        default = f"{item.default:,}" if isinstance(item.default, int) and item.default is not True else item.default
+        rows.append(f"| `{item.name}` | {default} | {item.metadata['why']} |")
+    return "\n".join(rows)
+
+
+def page_with_options(text: str) -> str:
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{options_table()}\n{END}{after}"
+
+
+def test_the_table_of_options_is_complete() -> None:
+    text = PAGE.read_text()
+    assert text == page_with_options(text), "write it anew: python -m tests.docs.test_client_docs"
+
+
+def test_every_error_is_on_the_page() -> None:
+    errors = {name for name in client.__all__ if issubclass_of(getattr(client, name), ClientError)} - {"ClientError"}
+    assert set(re.findall(r"^\| `(\w+)` \| (?:The|No|`d|With)", PAGE.read_text(), re.MULTILINE)) == errors
+
+
+def test_every_topic_method_is_on_the_page() -> None:
+    methods = {name for name in vars(Admin) if not name.startswith("_")}
+    section = PAGE.read_text().partition("## Topics")[2].partition("## ")[0]
+    assert set(re.findall(r"`(\w+)`", section)) == methods
+
+
+def test_every_name_that_the_package_gives_can_be_had() -> None:
+    assert set(client.__all__) == set(client._HOMES)
+    for name in client.__all__:
+        assert getattr(client, name).__name__ == name
+    with pytest.raises(AttributeError):
+        _ = client.nothing
+
+
+@pytest.mark.e2e
+def test_the_examples_run(tmp_path: Path) -> None:
+    examples = blocks("client.md", "python")
+    assert len(examples) == 3
+    with running_process(tmp_path / "node") as node:
+        environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT)}
+        printed = [
+            subprocess.run(
+                [sys.executable, "-W", "error", "-c", example],
+                env=environment,
+                capture_output=True,
+                check=True,
+                timeout=60,
+            ).stdout.decode()
+            for example in examples
+        ]
+    assert re.fullmatch(r"flights \d \d+ \d{13}\n", printed[0])
+    assert len(printed[1].splitlines()) == 4
+    assert printed[2].count('"delay":') == 4
+
+
+def issubclass_of(one: object, kind: type) -> bool:
+    return isinstance(one, type) and issubclass(one, kind)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_options(PAGE.read_text()))

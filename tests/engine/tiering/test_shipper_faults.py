@@ -1,0 +1,173 @@
+"""Shipping when calls fail, answers are lost, the process crashes, or two leaders ship at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine.errors import EngineError
+from engine.tiering.file_store import FileStore
+from engine.tiering.manifest_chain import load_newest
+from engine.tiering.store import ObjectStore
+from tests.engine.tiering.making import PREFIX, local_log
+from tests.engine.tiering.shipping import (
+    WIDTH,
+    Make,
+    Source,
+    check_store,
+    check_told,
+    iter_ids,
+    newest,
+    sealed,
+    ship_through,
+)
+from tests.engine.tiering.stores import FAILS, LOSES, Watched
+
+# Faults at every call
+
+
+@pytest.mark.parametrize("fault", [FAILS, LOSES])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_fault_at_any_call_neither_loses_nor_doubles(
+    file_store: ObjectStore, tmp_path: Path, make: Make, fault: str, restarts: bool
+) -> None:
+    """Call k fails, or works but its answer is lost; then the process goes on, or is started anew (F23, F25)."""
+    segments = sealed(tmp_path, 3)
+    counted = Watched(file_store)
+    await make(counted, Source(local_log(segments))).ship_once()
+    calls = len(counted.calls)
+    assert calls > 20
+    for k in range(calls):
+        store = Watched(FileStore(f"{tmp_path}/store-{k}", new_id=iter_ids()))
+        store.decide = lambda number, method, key, k=k: fault if number == k else None  # type: ignore[misc]
+        source = Source(local_log(segments))
+        shipper = make(store, source)
+        if restarts:
+            try:
+                await shipper.ship_once()
+            except EngineError:
+                check_told(store, source)
+                shipper = make(store, source)
+        await ship_through(shipper)
+        check_store(store, segments)
+        check_told(store, source)
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_at_any_call_leaves_a_store_that_the_next_start_completes(
+    file_store: ObjectStore, tmp_path: Path, make: Make, when: str
+) -> None:
+    segments = sealed(tmp_path, 2)
+    counted = Watched(file_store)
+    await make(counted, Source(local_log(segments))).ship_once()
+    for k in range(len(counted.calls)):
+        inner = FileStore(f"{tmp_path}/store-{k}", new_id=iter_ids())
+        crashing = Crashing(inner, k, when)
+        source = Source(local_log(segments))
+        with pytest.raises(Crash):
+            await make(crashing, source).ship_once()
+        before = load_newest(inner, PREFIX)
+        assert all(end <= (before.end_offset if before else 0) for end in source.told)
+        await make(inner, source, writer="after the crash").ship_once()
+        check_store(inner, segments)
+
+
+class Crashing(Watched):
+    def __init__(self, inner: ObjectStore, k: int, when: str) -> None:
+        super().__init__(inner)
+        self._k, self._when = k, when
+
+    def _call(self, method: str, key: str, *args: object, **kwargs: object) -> object:
+        is_now = len(self.calls) == self._k
+        if is_now and self._when == "before":
+            raise Crash
+        try:
+            return super()._call(method, key, *args, **kwargs)
+        finally:
+            if is_now:
+                raise Crash
+
+
+async def test_a_cancel_at_any_moment_is_harmless(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+    segments = sealed(tmp_path, 3)
+    for steps in range(0, 60, 3):
+        store = FileStore(f"{tmp_path}/store-{steps}", new_id=iter_ids())
+        source = Source(local_log(segments))
+        shipper = make(store, source)
+        running = asyncio.ensure_future(shipper.ship_once())
+        for _ in range(steps):
+            await asyncio.sleep(0.0002)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await ship_through(shipper)
+        check_store(store, segments)
+        assert source.told[-1] == 3 * WIDTH
+
+
+async def test_a_random_storm_of_faults_ends_with_everything_shipped_once(
+    file_store: ObjectStore, tmp_path: Path, make: Make
+) -> None:
+    segments = sealed(tmp_path, 6)
+    for seed in range(15):
+        random = Random(seed)
+        store = Watched(FileStore(f"{tmp_path}/storm-{seed}", new_id=iter_ids()))
+        store.decide = lambda number, method, key, random=random: random.choice([FAILS, LOSES] + [None] * 12)  # type: ignore[misc]
+        source = Source(local_log(segments))
+        await ship_through(make(store, source), attempts=500)
+        store.decide = lambda number, method, key: None
+        check_store(store, segments)
+        check_told(store, source)
+
+
+# Several leaders
+
+
+async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+    segments = sealed(tmp_path, 4)
+    old_source = Source(local_log(segments[:1]))
+    old = make(file_store, old_source, epoch=1, writer="old")
+    await old.ship_once()
+    await make(file_store, Source(local_log(segments[:2])), epoch=2, writer="new").ship_once()
+    old_source.local = local_log(segments)
+    await asyncio.wait_for(old.run(), 60)
+    assert old.statistics().state == "fenced"
+    assert "leader epoch 1 is over" in str(old.statistics().last_error)
+    assert old_source.told == [0, WIDTH]
+    check_store(file_store, segments[:2])
+
+
+async def test_two_leaders_that_ship_in_parallel_leave_one_log(store: ObjectStore, tmp_path: Path, make: Make) -> None:
+    """F24: both upload the same segments; the manifest takes each range once, and the older leader ends fenced."""
+    segments = sealed(tmp_path, 8)
+    sources = {epoch: Source(local_log(segments)) for epoch in (1, 2)}
+    shippers = {epoch: make(store, source, epoch=epoch, writer=f"leader {epoch}") for epoch, source in sources.items()}
+    running = {epoch: asyncio.ensure_future(shipper.run()) for epoch, shipper in shippers.items()}
+    async with asyncio.timeout(60):
+        while not sources[2].told or sources[2].told[-1] < 8 * WIDTH:
+            await asyncio.sleep(0.01)
+    for task in running.values():
+        task.cancel()
+    await asyncio.gather(*running.values(), return_exceptions=True)
+    check_store(store, segments)
+    assert newest(store).leader_epoch == 2
+    for source in sources.values():
+        assert source.told == sorted(source.told)
+
+
+async def test_a_writer_of_the_same_epoch_only_costs_a_retry(
+    file_store: ObjectStore, tmp_path: Path, make: Make
+) -> None:
+    segments = sealed(tmp_path, 2)
+    first = make(file_store, Source(local_log(segments[:1])), writer="one")
+    await first.ship_once()
+    await make(file_store, Source(local_log(segments)), writer="two").ship_once()
+    first._source.local = local_log(segments)  # type: ignore[attr-defined]
+    await ship_through(first)
+    check_store(file_store, segments)
