@@ -17,6 +17,7 @@ from engine.errors import EngineError
 from engine.settings import Rule
 from gateway.server import serve as serve_node
 from gateway.settings import NODE_RULES, load_settings
+from gateway.supervisor import serve_shards
 
 EXIT_REFUSED = 1
 
@@ -46,7 +47,8 @@ def serve(config_file: str | None, **flags: Any) -> None:
     given with --config, else its default holds.
     """
     try:
-        uvloop.run(serve_node(load_settings(flags, os.environ, config_file)))
+        settings = load_settings(flags, os.environ, config_file)
+        uvloop.run(serve_shards(settings) if settings.shards else serve_node(settings))
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""
         click.echo(f"penstock: {error.detail}{hint}", err=True)

@@ -38,14 +38,27 @@ class Identity:
 
 
 class DataDirectory:
-    """An opened and locked data directory."""
+    """An opened data directory: the whole of it, locked, or the part of one shard process under a supervisor.
 
-    def __init__(self, disk: Disk, path: str, lock_handle: int, identity: Identity, *, was_clean: bool) -> None:
+    A part has a checkpoint file of its own, so that no two processes write one file; the next start reads them all.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        identity: Identity,
+        *,
+        was_clean: bool,
+        lock_handle: int | None = None,
+        part: int | None = None,
+    ) -> None:
         self.disk = disk
         self.path = path
         self.identity = identity
         self.was_clean = was_clean
-        self._lock_handle = lock_handle
+        self.lock_handle = lock_handle
+        self.part = part
         self._saved: dict[str, Checkpoint] | None = None
 
     def __repr__(self) -> str:
@@ -56,7 +69,25 @@ class DataDirectory:
 
     def load_checkpoints(self) -> dict[str, Checkpoint]:
         """Per partition, by `<topic id>/<partition>`. A file in doubt is no evidence: then everything is scanned."""
-        data = read_file(self.disk, self.file(paths.RECOVERY_POINTS))
+        checkpoints = self._read_points(paths.RECOVERY_POINTS)
+        for name in self._part_files():
+            checkpoints |= self._read_points(name)
+        return checkpoints
+
+    def merge_checkpoints(self) -> None:
+        """Gather what the parts of an earlier run wrote, since partitions may belong to other shards from now on."""
+        parts = self._part_files()
+        if parts:
+            self.save_checkpoints(self.load_checkpoints())
+            for name in parts:
+                self.disk.unlink(self.file(name))
+            self.disk.fsync_dir(self.path)
+
+    def _part_files(self) -> list[str]:
+        return [name for name in self.disk.listdir(self.path) if paths.is_part_of_recovery_points(name)]
+
+    def _read_points(self, name: str) -> dict[str, Checkpoint]:
+        data = read_file(self.disk, self.file(name))
         lines = (data or b"").decode("utf-8", "replace").splitlines()
         if len(lines) < 2 or lines[0] != _POINTS_HEADER or lines[1] != str(len(lines) - 2):
             return {}
@@ -72,18 +103,20 @@ class DataDirectory:
             return
         rows = [f"{name} {c.recovery_point} {c.log_start}" for name, c in sorted(checkpoints.items())]
         text = "\n".join([_POINTS_HEADER, str(len(rows)), *rows]) + "\n"
-        write_atomically(self.disk, self.file(paths.RECOVERY_POINTS), text.encode())
+        write_atomically(self.disk, self.file(paths.recovery_points_file(self.part)), text.encode())
         self._saved = dict(checkpoints)
 
     def close_clean(self) -> None:
-        """Everything is durable: the next start may believe the files."""
-        self.disk.unlink(self.file(paths.RUNNING))
-        self.disk.fsync_dir(self.path)
+        """Everything is durable: the next start may believe the files. A part leaves that word to its supervisor."""
+        if self.part is None:
+            self.disk.unlink(self.file(paths.RUNNING))
+            self.disk.fsync_dir(self.path)
         self.release()
 
     def release(self) -> None:
         """Give up the lock without a word on how clean the directory is."""
-        self.disk.close(self._lock_handle)
+        if self.lock_handle is not None:
+            self.disk.close(self.lock_handle)
 
 
 def open_data_directory(
@@ -113,7 +146,9 @@ def open_data_directory(
     except BaseException:
         disk.close(lock_handle)
         raise
-    return DataDirectory(disk, path, lock_handle, identity, was_clean=was_clean)
+    directory = DataDirectory(disk, path, identity, was_clean=was_clean, lock_handle=lock_handle)
+    directory.merge_checkpoints()
+    return directory
 
 
 def _make_durably(disk: Disk, path: str) -> None:

@@ -5,7 +5,7 @@ Layout of a data directory:
     <data>/lock                        held while a node runs
     <data>/meta                        cluster id, node id, format version
     <data>/running                     present from start to clean stop; holds the boot id
-    <data>/recovery-points             per partition: everything below is fsynced
+    <data>/recovery-points[.<shard>]   per partition: everything below is fsynced
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex
     <data>/tier-cache/                 copies of tiered segments, safe to delete
@@ -33,7 +33,17 @@ TIER_CACHE = "tier-cache"
 EMBEDDED_STORE = "store"
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
+
+
+def recovery_points_file(part: int | None) -> str:
+    """The checkpoint file of a whole data directory, or of one shard's part of it."""
+    return RECOVERY_POINTS if part is None else f"{RECOVERY_POINTS}.{part}"
+
+
+def is_part_of_recovery_points(name: str) -> bool:
+    return bool(_RECOVERY_PART.fullmatch(name))
 
 
 def is_topic_name(name: str) -> bool:

@@ -9,33 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from engine import paths
+from engine.catalog import Catalog
 from engine.clock import Clock
 from engine.committer import Committer
 from engine.data_directory import Checkpoint, DataDirectory
 from engine.disk import Disk
-from engine.errors import Corrupt, EngineError, InvalidConfig, TopicExists, UnknownPartition, UnknownTopic
+from engine.errors import Corrupt, EngineError, UnknownPartition, UnknownTopic
 from engine.log import Log
 from engine.partition import Partition
 from engine.reader import Reader
 from engine.recovery import RecoveryReport, open_log
 from engine.retention import expired_below
 from engine.segment import Segment, save_index
-from engine.settings import TopicSettings, topic_settings
-from engine.topics import (
-    PARTITIONS_MAX,
-    TopicRecord,
-    check_topic_name,
-    load_topics,
-    remove_tree,
-    save_topic,
-    unlist_topic,
-)
+from engine.settings import TopicSettings
+from engine.topics import TopicRecord
 from engine.writer import WriterThread
 
 P = ParamSpec("P")
@@ -53,39 +48,52 @@ class Topic:
 
     record: TopicRecord
     settings: TopicSettings
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: dict[int, Partition] = field(default_factory=dict)  # those that this shard owns
 
 
 class Shard:
     """Opens, serves and closes the partitions of a data directory."""
 
     def __init__(
-        self, disk: Disk, directory: DataDirectory, clock: Clock, executor: Executor, new_id: Callable[[], str]
+        self,
+        disk: Disk,
+        directory: DataDirectory,
+        clock: Clock,
+        executor: Executor,
+        new_id: Callable[[], str],
+        owns: Callable[[str, int], bool] = lambda topic_id, partition: True,  # noqa: ARG005 - all of them
     ) -> None:
         self.disk = disk
         self.directory = directory
         self.clock = clock
+        self.owns = owns
+        self.catalog = Catalog(disk, directory.path, clock, executor, new_id)
         self.topics: dict[str, Topic] = {}
         self.writer = WriterThread(disk, "penstock-writer")
         self.committer = Committer(self.writer, clock, self._sealed)
         self.reader = Reader(disk, executor)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
+        self.when_closed: Callable[[Topic], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
         self.recovered = RecoveryReport()
         self._executor = executor
-        self._new_id = new_id
-        self._changing = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"Shard({self.directory}, topics={len(self.topics)}, {self.committer})"
 
-    async def start(self) -> None:
-        """Open every topic; after an unclean stop this scans what may be torn. Raises Corrupt for a damaged topic."""
+    async def start(self, records: Iterable[TopicRecord] | None = None) -> None:
+        """Open every topic, or those that a supervisor names; after an unclean stop this scans what may be torn.
+
+        Raises Corrupt for a damaged topic.
+        """
         checkpoints = self.directory.load_checkpoints()
-        for record in await self._in_thread(load_topics, self.disk, self.directory.path):
+        if records is None:
+            await self.catalog.load()
+            records = self.catalog.records.values()
+        for record in records:
             self.topics[record.name] = await self._open_topic(record, checkpoints, was_clean=self.directory.was_clean)
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
@@ -104,7 +112,7 @@ class Shard:
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
-            yield from topic.partitions
+            yield from topic.partitions.values()
 
     def topic(self, name: str) -> Topic:
         try:
@@ -113,75 +121,74 @@ class Shard:
             raise UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}") from None
 
     def partition(self, name: str, number: int) -> Partition:
+        """A partition of this shard. Raises UnknownTopic, UnknownPartition."""
         topic = self.topic(name)
-        if not 0 <= number < len(topic.partitions):
-            count = len(topic.partitions)
+        partition = topic.partitions.get(number)
+        if partition is None:
+            count = topic.record.partitions
             raise UnknownPartition(f"topic {name!r} has no partition {number}", hint=f"it has 0 to {count - 1}")
-        return topic.partitions[number]
+        return partition
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
         """Make a topic, or find the same one there. Returns it and whether it is new. Raises TopicExists, Invalid."""
-        check_topic_name(name)
-        topic_settings(overrides)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
-        if replication_factor != 1:
-            raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
-        async with self._changing:
-            existing = self.topics.get(name)
-            if existing is not None:
-                _check_same(existing.record, partitions, replication_factor, overrides)
-                return existing, False
-            record = TopicRecord(
-                name, self._new_id(), partitions, replication_factor, dict(overrides), self.clock.now_ms()
-            )
-            await self._in_thread(save_topic, self.disk, self.directory.path, record)
-            self.topics[name] = topic = await self._open_topic(record, {}, was_clean=True)
-            return topic, True
+        async with self.catalog.changing:
+            record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides)
+            if is_new:
+                await self.open_topic(record)
+            return self.topics[name], is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic:
         """Change settings; those not named stay. Raises InvalidConfig."""
-        async with self._changing:
-            topic = self.topic(name)
-            old = topic.record
-            merged = {**old.overrides, **overrides}
-            settings = topic_settings(merged)
-            record = TopicRecord(name, old.topic_id, old.partitions, old.replication_factor, merged, old.created_ms)
-            await self._in_thread(save_topic, self.disk, self.directory.path, record)
-            topic.record, topic.settings = record, settings
-            for partition in topic.partitions:
-                partition.settings = settings
-            return topic
+        async with self.catalog.changing:
+            return self.altered(await self.catalog.alter(name, overrides))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. Those who wait on it are told; its bytes are never served again."""
-        async with self._changing:
-            topic = self.topic(name)
-            del self.topics[name]
-            for partition in topic.partitions:
-                partition.go_offline(UnknownTopic(f"topic {name!r} has been deleted"))
-                self.committer.forget(partition)
-            await self.committer.drained()
-            left = await self._in_thread(unlist_topic, self.disk, self.directory.path, topic.record)
-            for partition in topic.partitions:
-                for segment in partition.log.segments:
-                    segment.deleted()
-            self._in_background(self._tried("removal", self._in_thread(remove_tree, self.disk, left)))
+        async with self.catalog.changing:
+            record = self.catalog.record(name)
+            await self.close_topic(name)
+            await self.catalog.delete(record)
+
+    async def open_topic(self, record: TopicRecord) -> Topic:
+        """Begin to serve a topic that was just made. Files that a failed try left are opened as they are."""
+        self.topics[record.name] = topic = await self._open_topic(record, {}, was_clean=True)
+        return topic
+
+    def altered(self, record: TopicRecord) -> Topic:
+        """A topic's settings have changed."""
+        topic = self.topic(record.name)
+        topic.record, topic.settings = record, record.settings
+        for partition in topic.partitions.values():
+            partition.settings = topic.settings
+        return topic
+
+    async def close_topic(self, name: str) -> None:
+        """Stop serving a topic for ever: whoever waits is told, nothing is written any more, its files are let go."""
+        topic = self.topics.pop(name)
+        for partition in topic.partitions.values():
+            partition.go_offline(UnknownTopic(f"topic {name!r} has been deleted"))
+            self.committer.forget(partition)
+        await self.committer.drained()
+        for partition in topic.partitions.values():
+            for segment in partition.log.segments:
+                segment.deleted()
+        self.when_closed(topic)
 
     async def roll_topic(self, name: str) -> list[int]:
         """Seal every partition's active segment; returns each sealed_end."""
-        return list(await asyncio.gather(*(self.committer.roll(p) for p in self.topic(name).partitions)))
+        partitions = self.topic(name).partitions.values()
+        return list(await asyncio.gather(*(self.committer.roll(partition) for partition in partitions)))
 
     async def _open_topic(
         self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint], *, was_clean: bool
     ) -> Topic:
         topic = Topic(record, record.settings)
-        for number in range(record.partitions):
+        for number in filter(partial(self.owns, record.topic_id), range(record.partitions)):
             checkpoint = checkpoints.get(f"{record.topic_id}/{number}", Checkpoint())
             partition = await self._open_partition(record, number, checkpoint, was_clean)
-            topic.partitions.append(partition)
+            topic.partitions[number] = partition
             self.when_opened(topic, partition)
         return topic
 
@@ -231,6 +238,8 @@ class Shard:
                 await self._in_thread(save_index, self.disk, segment)
             except OSError as error:  # derived files: without them the next start is slower, nothing else
                 log.warning("index not saved", extra={"segment": segment.path, "reason": str(error)})
+        with suppress(EngineError):
+            await partition.wait_for_high_watermark(segments[-1].next_offset)  # only what is committed is shipped
         self.when_sealed(partition)
 
     async def _tick_for_ever(self) -> None:
@@ -285,7 +294,7 @@ class Shard:
         return {
             f"{topic.record.topic_id}/{partition.number}": Checkpoint(partition.durable_end, partition.log.log_start)
             for topic in self.topics.values()
-            for partition in topic.partitions
+            for partition in topic.partitions.values()
             if partition.offline is None
         }
 
@@ -313,12 +322,3 @@ class Shard:
 
 def _nothing(*_: object) -> None:
     """Nobody is interested yet."""
-
-
-def _check_same(record: TopicRecord, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:
-    wanted = (partitions, replication_factor, topic_settings(overrides))
-    if wanted != (record.partitions, record.replication_factor, record.settings):
-        raise TopicExists(
-            f"topic {record.name!r} exists with other partitions or settings",
-            hint="describe it, alter it with PATCH, or choose another name",
-        )

@@ -85,7 +85,7 @@ class _Surroundings:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._ids = itertools.count(1)
-        self._id_prefix = f"{node.settings.node_id}-{node.clock.now_ms():x}"
+        self._id_prefix = f"{node.settings.node_id}.{node.peers.index}-{node.clock.now_ms():x}"
 
     @web.middleware
     async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:

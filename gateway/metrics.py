@@ -12,7 +12,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nobody asks for
@@ -52,6 +53,28 @@ class Metrics:
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+def merged(texts: dict[int, str]) -> bytes:
+    """The metrics of several shards as one page, each sample with its shard; one shard's page as it is."""
+    if len(texts) == 1:
+        return next(iter(texts.values())).encode()
+    families: dict[str, Metric] = {}
+    for shard, text in sorted(texts.items()):
+        for family in text_string_to_metric_families(text):
+            whole = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            whole.samples += [s._replace(labels={**s.labels, "shard": str(shard)}) for s in family.samples]
+    return generate_latest(_Given(list(families.values())))
+
+
+class _Given(Collector):
+    """A registry of families that are there already."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 class _State(Collector):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from aiohttp import web
 
 from engine.clock import Clock
 from engine.errors import Draining, UnknownTopic
 from engine.partition import Partition
+from engine.reader import Chunk
 from engine.shard import Shard, Topic
-from engine.tiering.tier import Tier
+from engine.tiering.shipping import TierStatistics
+from engine.topics import TopicRecord
 from gateway.metrics import Metrics
 from gateway.partitioner import Partitioner
+from gateway.peers import Peers, RemoteLeader
 from gateway.problems import Problem
 from gateway.settings import NodeSettings
 from replication.leader import Leader
@@ -26,38 +29,90 @@ T = TypeVar("T")
 OFF_LOOP_BYTES = 512 * 1024  # coding this much takes about 2 ms; the bound for a loop callback is 20
 
 
+AnyLeader = Leader | RemoteLeader
+
+
+class TopicChanges(Protocol):
+    """Who makes, changes and deletes topics: the shard itself in a node of one process, else its supervisor."""
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+    ) -> tuple[Topic, bool]: ...
+    async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic: ...
+    async def delete_topic(self, name: str) -> None: ...
+
+
+class TierOfNode(Protocol):
+    """What is in the store, as handlers need it; ships here or in the node's worker process."""
+
+    store_url: str
+
+    def add(self, topic: TopicRecord, partition: Partition) -> None: ...
+    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
+    async def statistics(self, partition: Partition) -> TierStatistics: ...
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None: ...
+    async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None: ...
+
+
 class Node:
     """One running node as the gateway sees it."""
 
     def __init__(
-        self, settings: NodeSettings, shard: Shard, tier: Tier, clock: Clock, executor: Executor, random: Random
+        self,
+        settings: NodeSettings,
+        shard: Shard,
+        tier: TierOfNode,
+        changes: TopicChanges,
+        peers: Peers,
+        clock: Clock,
+        executor: Executor,
+        random: Random,
     ) -> None:
         self.settings = settings
         self.shard = shard
         self.tier = tier
+        self.peers = peers
         self.clock = clock
         self.executor = executor
         self.metrics = Metrics(self._gauges)
+        self.is_ready = True
         self.is_draining = False
         self.url = settings.advertised_url
+        self.direct_url = ""
+        self._changes = changes
         self._random = random
-        self._leaders: dict[tuple[str, int], Leader] = {}
+        self._leaders: dict[Partition, Leader] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._long_polls = 0
         shard.when_opened = self._opened
+        shard.when_closed = self._closed
 
     def __repr__(self) -> str:
-        return f"Node({self.url}, {self.shard})"
+        return f"Node({self.url}, {self.peers}, {self.shard})"
 
-    def leader(self, topic: str, partition: int) -> Leader:
-        """The leader of a partition that the topic is known to have."""
-        try:
-            return self._leaders[topic, partition]
-        except KeyError:
-            raise UnknownTopic(f"there is no topic {topic!r}") from None
+    def local_leader(self, partition: Partition) -> Leader:
+        return self._leaders[partition]
+
+    def leader(self, topic: Topic, number: int) -> AnyLeader:
+        """The leader of a partition that the topic is known to have, in this shard or in another one."""
+        partition = topic.partitions.get(number)
+        if partition is not None:
+            try:
+                return self._leaders[partition]
+            except KeyError:
+                raise UnknownTopic(f"topic {topic.record.name!r} has been deleted") from None
+        return RemoteLeader(self.peers, topic.record.name, topic.record.topic_id, number)
 
     def partitioner(self, topic: Topic) -> Partitioner:
-        return self._partitioners[topic.record.name]
+        """Kept by id, so that a topic made again starts afresh."""
+        topic_id = topic.record.topic_id
+        partitioner = self._partitioners.get(topic_id)
+        if partitioner is None:
+            partitioner = Partitioner(
+                topic.record.name, topic.record.partitions, self._random, preferred=sorted(topic.partitions)
+            )
+            self._partitioners[topic_id] = partitioner
+        return partitioner
 
     async def topic_to_produce_to(self, name: str) -> Topic:
         """The topic, made on the spot where `auto_create_topics` says so."""
@@ -73,15 +128,13 @@ class Node:
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
     ) -> tuple[Topic, bool]:
         """Make a topic, or find the same one there; whether it is new comes with it."""
-        return await self.shard.create_topic(name, partitions, replication_factor, overrides)
+        return await self._changes.create_topic(name, partitions, replication_factor, overrides)
+
+    async def alter_topic(self, name: str, overrides: dict[str, object]) -> Topic:
+        return await self._changes.alter_topic(name, overrides)
 
     async def delete_topic(self, name: str) -> None:
-        topic = self.shard.topic(name)
-        await self.shard.delete_topic(name)
-        self._partitioners.pop(name, None)
-        for partition in topic.partitions:
-            self._leaders.pop((name, partition.number), None)
-        self.tier.remove_topic(topic.record, topic.partitions)
+        await self._changes.delete_topic(name)
 
     def check_accepting(self) -> None:
         if self.is_draining:
@@ -116,11 +169,14 @@ class Node:
         await asyncio.sleep(0)
 
     def _opened(self, topic: Topic, partition: Partition) -> None:
-        name = topic.record.name
-        self._leaders[name, partition.number] = Leader(partition, self.shard.committer, self.settings.node_id)
-        if partition.number == 0:
-            self._partitioners[name] = Partitioner(name, topic.record.partitions, self._random)
+        self._leaders[partition] = Leader(partition, self.shard.committer, self.settings.node_id)
         self.tier.add(topic.record, partition)
+
+    def _closed(self, topic: Topic) -> None:
+        self._partitioners.pop(topic.record.topic_id, None)
+        for partition in topic.partitions.values():
+            self._leaders.pop(partition, None)
+        self.tier.remove_topic(topic.record, list(topic.partitions.values()))
 
     def _gauges(self) -> Iterator[tuple[str, str, float]]:
         partitions = list(self.shard.partitions())
@@ -140,6 +196,7 @@ class Node:
             "Reads that had to wait for the disk",
             self.shard.reader.page_cache_misses,
         )
+        yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.peers.forwarded
         yield "penstock_recovered_bytes", "Bytes scanned at the last start", self.shard.recovered.scanned_bytes
         yield "penstock_recovery_cut_bytes", "Bytes of torn tails cut at the last start", self.shard.recovered.cut_bytes
 

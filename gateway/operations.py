@@ -7,9 +7,11 @@ from importlib.metadata import version
 from aiohttp import web
 
 from gateway.docs_page import content_security_policy, render_docs
+from gateway.metrics import merged
 from gateway.node import NODE
 from gateway.problems import Problem
 from gateway.query import read_query
+from gateway.routing import metrics_of_all
 from gateway.topics import answer
 from openapi import contract_json, load_contract
 
@@ -29,7 +31,7 @@ async def describe_cluster(request: web.Request) -> web.Response:
             "cluster_id": node.shard.directory.identity.cluster_id,
             "nodes": [this],
             "controller": settings.node_id,
-            "shards": 1,
+            "shards": max(1, settings.shards),
         }
     )
 
@@ -45,14 +47,17 @@ async def readyz(request: web.Request) -> web.Response:
     read_query(request, {})
     if request.app[NODE].is_draining:
         raise Problem("draining", "the node is stopping")
+    if not request.app[NODE].is_ready:
+        raise Problem("overloaded", "not all shards of the node are ready")
     return answer({"status": "ready"})
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """GET /metrics"""
+    """GET /metrics: of the whole node, whichever shard answers; a label names the shard where there are several."""
     read_query(request, {})
+    node = request.app[NODE]
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return web.Response(body=request.app[NODE].metrics.render(), headers=headers)
+    return web.Response(body=merged(await metrics_of_all(node)), headers=headers)
 
 
 async def openapi_json(request: web.Request) -> web.Response:

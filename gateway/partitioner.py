@@ -7,6 +7,7 @@ that records without a key make large batches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 
@@ -26,13 +27,17 @@ def kafka_hash(key: bytes) -> int:
 
 
 class Partitioner:
-    """Chooses partitions of one topic."""
+    """Chooses partitions of one topic; for records without a key among the `preferred` ones, ascending, if any.
 
-    def __init__(self, topic: str, partitions: int, random: Random) -> None:
+    Preferred are those of the shard that accepted the request: what has no key need not be brought to another one.
+    """
+
+    def __init__(self, topic: str, partitions: int, random: Random, preferred: Sequence[int] = ()) -> None:
         self._topic = topic
         self._partitions = partitions
         self._random = random
-        self._sticky = random.randrange(partitions)
+        self._preferred = preferred or range(partitions)
+        self._sticky = random.choice(self._preferred)
         self._sticky_bytes = 0
         self._sticky_since = 0.0
 
@@ -50,7 +55,7 @@ class Partitioner:
     def sticky(self, size_bytes: int, now: float) -> int:
         """The partition for records without a key, of this many bytes together."""
         is_stale = self._sticky_bytes >= STICKY_BYTES or now - self._sticky_since >= STICKY_S
-        if is_stale and self._partitions > 1:
+        if is_stale and len(self._preferred) > 1:
             self._sticky = self._other_than(self._sticky)
         if is_stale:
             self._sticky_bytes, self._sticky_since = 0, now
@@ -59,4 +64,5 @@ class Partitioner:
 
     def _other_than(self, partition: int) -> int:
         """Uniform over the others: a choice that may repeat makes long runs on one partition."""
-        return (partition + self._random.randrange(1, self._partitions)) % self._partitions
+        other = self._random.randrange(len(self._preferred) - 1)
+        return self._preferred[other if self._preferred[other] < partition else other + 1]

@@ -7,6 +7,7 @@ leaves nothing behind, and the appends of one request are queued without a pause
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,13 +22,12 @@ from gateway import problems
 from gateway.incoming import Incoming, IncomingRow, IncomingValues
 from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
-from gateway.node import NODE, Node
+from gateway.node import NODE, AnyLeader, Node
 from gateway.partitioner import Partitioner
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.request_body import read_body
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
-from replication.leader import Leader
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -272,7 +272,7 @@ async def _append(
     node: Node, topic: Topic, batches: list[Batch], acks: Acks, timeout_ms: int | None, now_ms: int
 ) -> web.Response:
     node.check_capacity(sum(len(batch.data) for batch in batches))
-    leaders = [(batch, node.leader(topic.record.name, batch.partition)) for batch in batches]
+    leaders = [(batch, node.leader(topic, batch.partition)) for batch in batches]
     for batch in batches:
         node.metrics.produce_records.inc(batch.record_count)
     if acks is Acks.NONE:
@@ -283,30 +283,24 @@ async def _append(
     timeout = timeout_ms or node.settings.produce_timeout_ms
     if len(leaders) == 1:
         batch, leader = leaders[0]
-        base_offset = await leader.acknowledged(leader.append(batch.data, acks), batch.record_count, acks, timeout)
+        base_offset = await leader.produce(batch.data, batch.record_count, acks, timeout)
         return _answer(topic, acks, [_result(batch, base_offset, now_ms)], 200)
-    appended = [_append_one(leader, batch, acks) for batch, leader in leaders]
-    waits = [
-        _acknowledge_one(leader, future, batch, acks, timeout)
-        for (batch, leader), future in zip(leaders, appended, strict=True)
-    ]
-    return _several(topic, acks, batches, await asyncio.gather(*waits), now_ms)
+    queued = [_queue_one(leader, batch, acks, timeout) for batch, leader in leaders]
+    return _several(topic, acks, batches, await asyncio.gather(*map(_acknowledge_one, queued)), now_ms)
 
 
-def _append_one(leader: Leader, batch: Batch, acks: Acks) -> asyncio.Future[int] | Problem:
+def _queue_one(leader: AnyLeader, batch: Batch, acks: Acks, timeout_ms: int) -> Awaitable[int] | Problem:
     try:
-        return leader.append(batch.data, acks)
+        return leader.produce(batch.data, batch.record_count, acks, timeout_ms)
     except EngineError as error:
         return problems.from_engine(error)
 
 
-async def _acknowledge_one(
-    leader: Leader, appended: asyncio.Future[int] | Problem, batch: Batch, acks: Acks, timeout_ms: int
-) -> int | Problem:
-    if isinstance(appended, Problem):
-        return appended
+async def _acknowledge_one(queued: Awaitable[int] | Problem) -> int | Problem:
+    if isinstance(queued, Problem):
+        return queued
     try:
-        return await leader.acknowledged(appended, batch.record_count, acks, timeout_ms)
+        return await queued
     except EngineError as error:
         return problems.from_engine(error)
 

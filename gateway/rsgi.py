@@ -49,6 +49,12 @@ class RsgiApp:
         self.idle = asyncio.Event()
         app.freeze()
 
+    async def until_idle(self) -> None:
+        """Wait until no request is under way."""
+        while self.under_way:
+            self.idle.clear()
+            await self.idle.wait()
+
     async def __call__(self, scope: Any, proto: Any) -> None:
         task = asyncio.current_task()
         assert task is not None

@@ -1,6 +1,7 @@
-"""A node as a process: checks that it may start, puts the parts together, serves, and stops cleanly.
+"""A node in one process: checks that it may start, puts the parts together, serves, and stops cleanly.
 
-The composition root: here, and only here, clocks, disks, stores, identifiers and randomness are made.
+A composition root: clocks, disks, stores, identifiers and randomness are made here, and in gateway/supervisor.py's
+processes for a node of several shards.
 Start, in this order: port, data directory, store, log, listener; whatever is wrong is said in one line before anything
 else is touched. Stop: refuse new work, let what is under way finish, make everything durable, release.
 """
@@ -8,93 +9,74 @@ else is touched. Stop: refuse new work, let what is under way finish, make every
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import os
 import random
 import signal
-import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from engine import paths
 from engine.clock import SystemClock
 from engine.data_directory import DataDirectory, open_data_directory
 from engine.disk import RealDisk
-from engine.errors import StartRefused
 from engine.shard import Shard
-from engine.tiering.store import open_store
+from engine.tiering.remote_logs import RemoteLogs
+from engine.tiering.shipper import ShipperComponents, ShipperOptions
+from engine.tiering.shipping import Shipping
+from engine.tiering.store import ObjectStore, open_store
 from engine.tiering.tier import Tier
-from gateway.app import make_app
+from gateway.listener import Listener, free_port, url_of
 from gateway.logs import set_up_logging
 from gateway.node import Node
-from gateway.rsgi import RsgiApp, make_server
+from gateway.peers import Peers
 from gateway.settings import NodeSettings
-
-log = logging.getLogger("penstock.server")
 
 DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
 STORE_THREADS = 4  # uploads and reads of the store: apart, so that a store that hangs stops nothing else
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-LISTEN_ATTEMPTS = 200
-GRANIAN_STOP_S = 2.0
 
 
 async def serve(settings: NodeSettings) -> None:
     """Run a node until SIGTERM or SIGINT. Raises StartRefused when it may not start."""
     set_up_logging(settings.log_level)
     port = free_port(settings.host, settings.port)
-    url = settings.advertised_url or f"{'https' if settings.is_tls else 'http'}://{_host_in_url(settings.host)}:{port}"
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     async with running_node(settings) as node:
-        node.url = url
-        target = RsgiApp(make_app(node), settings.drain_bytes_max)
-        server = make_server(target, settings, port)
-        serving = asyncio.create_task(server.serve())
-        await _until_listening(serving, settings.host, port)
-        print(f"penstock is ready on {url} (data: {settings.data_dir}, store: {node.tier.store_url})", flush=True)  # noqa: T201
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        await node.drain()
-        await _finish_requests(target, settings.shutdown_deadline_ms)
-        server.stop()
-        server.main_loop_interrupt.set()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(serving, GRANIAN_STOP_S)
+        node.url = node.direct_url = settings.advertised_url or url_of(settings, port)
+        listener = Listener(node, settings, [port])
+        await listener.open()
+        tell_ready(node.url, settings, node.tier.store_url)
+        await first_of(listener.closed_by_itself(), stop.wait())
+        await listener.drain()
 
 
 @asynccontextmanager
 async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
     """A node without a listener: what tests put behind aiohttp's own server."""
     disk, clock = RealDisk(), SystemClock()
-    directory = _open_directory(disk, settings)
+    directory = open_directory(disk, settings)
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
-        store_url = settings.store or Path(directory.path, paths.EMBEDDED_STORE).as_uri()
         try:
-            store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, store_url)
-            await asyncio.get_running_loop().run_in_executor(store_executor, store.probe)
+            store = await asyncio.get_running_loop().run_in_executor(
+                store_executor, open_probed_store, store_url(settings, directory)
+            )
         except BaseException:
             directory.release()
             raise
         shard = Shard(disk, directory, clock, executor, new_id)
-        tier = Tier(
-            store,
-            shard,
-            store_executor,
-            check_ms=settings.tier_check_ms,
-            cache_bytes_max=settings.tier_cache_bytes_max,
-            random=random.Random(),
-            new_id=new_id,
-        )
-        node = Node(settings, shard, tier, clock, executor, random.Random())
+        components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor)
+        options = ShipperOptions(idle_seconds=settings.tier_check_ms / 1000)
+        shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
+        remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
+        tier = Tier(shard, shipping, remote_logs, store.url)
+        node = Node(settings, shard, tier, shard, Peers(), clock, executor, random.Random())
         await shard.start()
         await tier.start()
         try:
@@ -105,7 +87,8 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
             await shard.stop()
 
 
-def _open_directory(disk: RealDisk, settings: NodeSettings) -> DataDirectory:
+def open_directory(disk: RealDisk, settings: NodeSettings) -> DataDirectory:
+    """Raises StartRefused."""
     return open_data_directory(
         disk,
         os.path.abspath(settings.data_dir),
@@ -116,51 +99,36 @@ def _open_directory(disk: RealDisk, settings: NodeSettings) -> DataDirectory:
     )
 
 
+def store_url(settings: NodeSettings, directory: DataDirectory) -> str:
+    return settings.store or Path(directory.path, paths.EMBEDDED_STORE).as_uri()
+
+
+def open_probed_store(url: str) -> ObjectStore:
+    """A store that is there and keeps its word on conditional puts. Raises EngineError; blocks."""
+    store = open_store(url)
+    store.probe()
+    return store
+
+
 def new_id() -> str:
     return uuid.uuid4().hex  # noqa: TID251 - the composition root
 
 
-def free_port(host: str, port: int) -> int:
-    """The port, if nobody has it; a free one for 0.
-
-    The listener shares its port between processes (SO_REUSEPORT), so it would not notice a stranger on it; a plain
-    bind does. Raises StartRefused.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            taken: int = probe.getsockname()[1]
-            return taken
-    except OSError as error:
-        text = f"cannot listen on {host}:{port}: {error.strerror}"
-        raise StartRefused(text, hint="another program has the port: stop it, or give --port another one") from None
+def stop_event() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
-async def _until_listening(serving: asyncio.Task[None], host: str, port: int) -> None:
-    for _ in range(LISTEN_ATTEMPTS):
-        if serving.done():
-            raise StartRefused(
-                f"the listener ended at once: {serving.exception()}", hint="check --tls-cert and --tls-key"
-            )
-        try:
-            _, writer = await asyncio.open_connection(host, port)
-        except OSError:
-            await asyncio.sleep(0.02)
-        else:
-            writer.close()
-            return
-    raise StartRefused(f"the listener on {host}:{port} does not answer")
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for one of several things; the other waits end."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
 
 
-async def _finish_requests(target: RsgiApp, deadline_ms: int) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(deadline_ms / 1000):
-            while target.under_way:
-                target.idle.clear()
-                await target.idle.wait()
-
-
-def _host_in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def tell_ready(url: str, settings: NodeSettings, store: str) -> None:
+    print(f"penstock is ready on {url} (data: {settings.data_dir}, store: {store})", flush=True)  # noqa: T201

@@ -30,6 +30,18 @@ class NodeSettings:
         why="Where sealed segments go: file:///path or s3://bucket/prefix. Empty: file:// inside the data directory.",
     )
     node_id: int = setting(1, minimum=1, maximum=2**31 - 1, why="This node's number in its cluster.")
+    shards: int = setting(
+        0,
+        minimum=0,
+        maximum=64,
+        why="Processes that own the partitions, one writer each, under a supervisor. 0: everything in one process.",
+    )
+    direct_port_base: int = setting(
+        0,
+        minimum=0,
+        maximum=65_000,
+        why="Shard i listens on this port plus i too, for clients that want no forwarding. 0 takes free ports.",
+    )
     cluster_id: str = setting("", why="Refuse a data directory of another cluster. Empty: whatever the directory says.")
     rack: str = setting("", why="Where the node stands, for spreading replicas. Shown in /v1/cluster.")
     advertised_url: str = setting("", why="What clients are told to call, behind a proxy or NAT. Empty: host and port.")

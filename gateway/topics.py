@@ -9,7 +9,6 @@ import orjson
 from aiohttp import web
 from msgspec import Struct
 
-from engine.partition import Partition
 from engine.settings import TopicSettings, rules
 from engine.shard import Topic
 from gateway.json_records import check_utf8, malformed_json
@@ -17,6 +16,7 @@ from gateway.node import NODE, Node
 from gateway.problems import Problem
 from gateway.query import read_query
 from gateway.request_body import read_body
+from gateway.routing import at_owners
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 
@@ -41,7 +41,7 @@ async def create_topic(request: web.Request) -> web.Response:
     topic, is_new = await node.create_topic(
         request.match_info["topic"], partitions, wish.replication_factor, wish.config
     )
-    return _described(node, topic, 201 if is_new else 200)
+    return await _described(node, topic, 201 if is_new else 200)
 
 
 async def list_topics(request: web.Request) -> web.Response:
@@ -64,7 +64,7 @@ async def describe_topic(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}"""
     node = request.app[NODE]
     read_query(request, {})
-    return _described(node, node.shard.topic(request.match_info["topic"]), 200)
+    return await _described(node, node.shard.topic(request.match_info["topic"]), 200)
 
 
 async def alter_topic(request: web.Request) -> web.Response:
@@ -73,7 +73,7 @@ async def alter_topic(request: web.Request) -> web.Response:
     read_query(request, {})
     node.check_accepting()
     wish = await _read_json(request, _Alter, None)
-    return _described(node, await node.shard.alter_topic(request.match_info["topic"], wish.config), 200)
+    return await _described(node, await node.alter_topic(request.match_info["topic"], wish.config), 200)
 
 
 async def delete_topic(request: web.Request) -> web.Response:
@@ -90,9 +90,8 @@ async def roll_topic(request: web.Request) -> web.Response:
     node = request.app[NODE]
     read_query(request, {})
     node.check_accepting()
-    name = request.match_info["topic"]
-    ends = await node.shard.roll_topic(name)
-    return answer({"topic": name, "partitions": [{"partition": n, "sealed_end": end} for n, end in enumerate(ends)]})
+    topic = node.shard.topic(request.match_info["topic"])
+    return answer({"topic": topic.record.name, "partitions": await at_owners(node, "roll", topic)})
 
 
 async def tier_status(request: web.Request) -> web.Response:
@@ -100,24 +99,7 @@ async def tier_status(request: web.Request) -> web.Response:
     node = request.app[NODE]
     read_query(request, {})
     topic = node.shard.topic(request.match_info["topic"])
-    partitions = []
-    for partition in topic.partitions:
-        positions, tiered = partition.statistics(), node.tier.statistics(partition)
-        partitions.append(
-            {
-                "partition": partition.number,
-                "log_start": positions.log_start,
-                "local_log_start": positions.local_log_start,
-                "sealed_end": positions.sealed_end,
-                "tiered_end": tiered.tiered_end,
-                "high_watermark": positions.high_watermark,
-                "objects": tiered.objects,
-                "tiered_bytes": tiered.tiered_bytes,
-                "pending_segments": tiered.pending_segments,
-                "pending_bytes": tiered.pending_bytes,
-                "last_error": tiered.last_error,
-            }
-        )
+    partitions = await at_owners(node, "tier_status", topic)
     return answer({"topic": topic.record.name, "store": node.tier.store_url, "partitions": partitions})
 
 
@@ -148,35 +130,13 @@ async def _read_json(request: web.Request, shape: type[Any], default: Any) -> An
         raise malformed_json(body) from None
 
 
-def _described(node: Node, topic: Topic, status: int) -> web.Response:
+async def _described(node: Node, topic: Topic, status: int) -> web.Response:
     settings = topic.settings
     document = {
         "topic": topic.record.name,
         "topic_id": topic.record.topic_id,
         "replication_factor": topic.record.replication_factor,
         "config": {rule.name: getattr(settings, rule.name) for rule in rules(TopicSettings)},
-        "partitions": [_partition(node, partition) for partition in topic.partitions],
+        "partitions": await at_owners(node, "describe", topic),
     }
     return answer(document, status)
-
-
-def _partition(node: Node, partition: Partition) -> dict[str, Any]:
-    positions, leader = partition.statistics(), node.leader(partition.topic, partition.number)
-    described = {
-        "partition": partition.number,
-        "leader": node.settings.node_id,
-        "replicas": [node.settings.node_id],
-        "in_sync": leader.in_sync,
-        "leader_epoch": positions.leader_epoch,
-        "log_start": positions.log_start,
-        "local_log_start": positions.local_log_start,
-        "log_end": positions.log_end,
-        "durable_end": positions.durable_end,
-        "high_watermark": positions.high_watermark,
-        "size_bytes": positions.size_bytes,
-        "segments": positions.segments,
-        "leader_url": node.url,
-    }
-    if partition.offline is not None:
-        described["offline"] = str(partition.offline)
-    return described

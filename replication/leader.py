@@ -8,6 +8,7 @@ Does not write: the committer does. Does not know HTTP.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 from engine.committer import Committer
 from engine.errors import AckTimeout
@@ -41,6 +42,10 @@ class Leader:
         """Queue a batch now, so that calls keep their order; the future is the base offset once log_end passed it."""
         wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
         return self._committer.append(self.partition, batch, wants_sync=wants_sync)
+
+    def produce(self, batch: bytearray, count: int, acks: Acks, timeout_ms: int) -> Awaitable[int]:
+        """Queue a batch of so many records now; what is returned is to be awaited for its base offset."""
+        return self.acknowledged(self.append(batch, acks), count, acks, timeout_ms)
 
     async def acknowledged(self, appended: asyncio.Future[int], count: int, acks: Acks, timeout_ms: int) -> int:
         """Wait for what `acks` asks; returns the base offset.

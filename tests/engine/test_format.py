@@ -124,7 +124,7 @@ def test_the_engine_makes_the_index_files_of_the_example() -> None:
 
 def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.RECOVERY_POINTS).write_text(EXAMPLES["recovery-points"])
-    directory = DataDirectory(RealDisk(), str(tmp_path), -1, Identity("", 1), was_clean=False)
+    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), was_clean=False)
     points = directory.load_checkpoints()
     topic_id = "eaa0ec4499334a868153b0a426f98c19"
     assert points == {f"{topic_id}/0": Checkpoint(6, 0), f"{topic_id}/1": Checkpoint(118, 40)}

@@ -1,0 +1,115 @@
+"""The shippers of many partitions: one task each, one store and one set of threads for all.
+
+Decides nothing. It does not know where a partition lives: a `SegmentSource` tells what is sealed and hears what is in
+the store, in this process or in another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from engine import paths
+from engine.errors import EngineError
+from engine.tiering.collect import remove_all
+from engine.tiering.manifest import Manifest
+from engine.tiering.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
+from engine.topics import TopicRecord
+
+log = logging.getLogger("penstock.tiering")
+
+
+class TierStatistics(NamedTuple):
+    """How far the store has a partition. Sizes in bytes; `last_error` tells why nothing moves, if nothing does."""
+
+    tiered_end: int = 0
+    objects: int = 0
+    tiered_bytes: int = 0
+    pending_segments: int = 0
+    pending_bytes: int = 0
+    last_error: str | None = None
+
+
+class _Shipped(NamedTuple):
+    shipper: PartitionShipper
+    task: asyncio.Task[None]
+
+
+class Shipping:
+    """Ships partitions, by topic id and number, from when they are added until their topic is removed."""
+
+    def __init__(self, components: ShipperComponents, options: ShipperOptions, cluster_id: str, writer: str) -> None:
+        self._with = components
+        self._options = options
+        self._cluster_id = cluster_id
+        self._writer = writer
+        self._shipped: dict[tuple[str, int], _Shipped] = {}
+        self._removing: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"Shipping({self._with.store.url}, partitions={len(self._shipped)})"
+
+    def add(self, topic: TopicRecord, partition: int, source: SegmentSource, leader_epoch: int) -> None:
+        prefix = paths.store_partition_prefix(self._cluster_id, topic.name, topic.topic_id, partition)
+        shipper = PartitionShipper(
+            prefix,
+            source,
+            leader_epoch=leader_epoch,
+            writer=self._writer,
+            components=self._with,
+            options=self._options,
+        )
+        task = asyncio.create_task(shipper.run())
+        self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)
+
+    def wake(self, topic_id: str, partition: int) -> None:
+        """Something was sealed."""
+        if (shipped := self._shipped.get((topic_id, partition))) is not None:
+            shipped.shipper.wake()
+
+    def manifest(self, topic_id: str, partition: int) -> Manifest | None:
+        """The newest manifest seen, to save readers in this process from loading it."""
+        shipped = self._shipped.get((topic_id, partition))
+        return None if shipped is None else shipped.shipper.manifest
+
+    def statistics(self, topic_id: str, partition: int) -> TierStatistics:
+        shipped = self._shipped.get((topic_id, partition))
+        if shipped is None:
+            return TierStatistics()
+        statistics = shipped.shipper.statistics()
+        return TierStatistics(
+            tiered_end=statistics.tiered_end or 0,
+            objects=statistics.objects,
+            tiered_bytes=statistics.tiered_bytes,
+            pending_segments=statistics.pending_segments,
+            pending_bytes=statistics.pending_bytes,
+            last_error=statistics.last_error,
+        )
+
+    def remove_topic(self, topic: TopicRecord) -> None:
+        """A topic is deleted: stop shipping it, and take its objects away in the background."""
+        tasks = []
+        for partition in range(topic.partitions):
+            shipped = self._shipped.pop((topic.topic_id, partition), None)
+            if shipped is not None:
+                shipped.task.cancel()
+                tasks.append(shipped.task)
+        prefix = paths.store_topic_prefix(self._cluster_id, topic.name, topic.topic_id)
+        task = asyncio.create_task(self._remove_objects(prefix, tasks))
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+
+    async def stop(self) -> None:
+        """Leave off where it is: what is half done is found again by the next start."""
+        tasks = [shipped.task for shipped in self._shipped.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._removing, return_exceptions=True)
+
+    async def _remove_objects(self, prefix: str, shippers: list[asyncio.Task[None]]) -> None:
+        await asyncio.gather(*shippers, return_exceptions=True)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._with.executor, remove_all, self._with.store, prefix)
+        except (EngineError, OSError) as error:
+            log.warning("objects of a deleted topic are left", extra={"prefix": prefix, "reason": str(error)})

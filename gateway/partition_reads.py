@@ -1,0 +1,229 @@
+"""What only the owner of a partition can do for a reader: fetch, find positions, describe.
+
+Asked by name (`READS`), so that any shard can ask the owner over a link: arguments and results are plain values. Reads
+whole stored batches; what is below the local log comes from the store. Only the JSON forms look into records.
+A fetch returns at least one record if there is one, whatever its size: no consumer is ever stuck before a large one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from engine import batch as record_batch
+from engine.batch import Record
+from engine.errors import InvalidBatch
+from engine.partition import Partition
+from engine.reader import Chunk, available_bytes
+from gateway import record_json
+from gateway.node import Node
+from gateway.record_json import Out, Undecodable
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+Read = Callable[[Node, Partition, Any], Awaitable[tuple[Any, bytes]]]
+
+
+async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of a fetch's answer. Waits, as a long poll, for at most `wait_ms`."""
+    if partition.offline is not None:
+        raise partition.offline
+    offset = await _start_offset(node, partition, query)
+    partition.check_readable(offset)
+    max_bytes = min(query["max_bytes"] or node.settings.fetch_bytes_default, node.settings.fetch_bytes_max)
+    if offset + 1 > partition.high_watermark or query["min_bytes"] > 1:
+        await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), query["wait_ms"])
+    chunk = await read_chunk(node, partition, offset, max_bytes)
+    return await _answer(node, partition, offset, chunk, query)
+
+
+async def find_offsets(node: Node, partition: Partition, timestamp: int | None) -> tuple[dict[str, Any], bytes]:
+    """The bounds and, for a time, the first record at or after it."""
+    found = None if timestamp is None else await find_time(node, partition, timestamp)
+    document = {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "log_start": partition.log.log_start,
+        "log_end": partition.log_end,
+        "high_watermark": partition.high_watermark,
+        "offset": None if found is None else found[0],
+        "timestamp": None if found is None else found[1],
+    }
+    return document, b""
+
+
+async def describe(node: Node, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
+    """A partition's row in the description of its topic."""
+    positions, leader = partition.statistics(), node.local_leader(partition)
+    described = {
+        "partition": partition.number,
+        "leader": node.settings.node_id,
+        "replicas": [node.settings.node_id],
+        "in_sync": leader.in_sync,
+        "leader_epoch": positions.leader_epoch,
+        "log_start": positions.log_start,
+        "local_log_start": positions.local_log_start,
+        "log_end": positions.log_end,
+        "durable_end": positions.durable_end,
+        "high_watermark": positions.high_watermark,
+        "size_bytes": positions.size_bytes,
+        "segments": positions.segments,
+        "leader_url": node.direct_url,
+    }
+    if partition.offline is not None:
+        described["offline"] = str(partition.offline)
+    return described, b""
+
+
+async def tier_status(node: Node, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
+    """A partition's row in the status of the store."""
+    positions, tiered = partition.statistics(), await node.tier.statistics(partition)
+    document = {
+        "partition": partition.number,
+        "log_start": positions.log_start,
+        "local_log_start": positions.local_log_start,
+        "sealed_end": positions.sealed_end,
+        "tiered_end": tiered.tiered_end,
+        "high_watermark": positions.high_watermark,
+        "objects": tiered.objects,
+        "tiered_bytes": tiered.tiered_bytes,
+        "pending_segments": tiered.pending_segments,
+        "pending_bytes": tiered.pending_bytes,
+        "last_error": tiered.last_error,
+    }
+    return document, b""
+
+
+async def roll(node: Node, partition: Partition, _: None) -> tuple[dict[str, int], bytes]:
+    """Seal the active segment."""
+    return {"partition": partition.number, "sealed_end": await node.shard.committer.roll(partition)}, b""
+
+
+READS: dict[str, Read] = {
+    "fetch": fetch,
+    "find_offsets": find_offsets,
+    "describe": describe,
+    "tier_status": tier_status,
+    "roll": roll,
+}
+
+
+async def read_chunk(node: Node, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+    """Whole batches from the local log, or from the store below it."""
+    if offset < partition.log.local_log_start:
+        return await node.tier.read(partition, offset, max_bytes)
+    return await node.shard.reader.read(partition, offset, max_bytes)
+
+
+async def find_time(node: Node, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """The first committed record at or after a time, in the store or here, as (offset, its timestamp)."""
+    if partition.log.log_start < partition.log.local_log_start:
+        found = await node.tier.first_at_or_after(partition, timestamp)
+        if found is not None:
+            return found
+    return await node.shard.reader.first_at_or_after(partition, timestamp)
+
+
+async def _start_offset(node: Node, partition: Partition, query: dict[str, Any]) -> int:
+    if query["offset"] is not None:
+        return int(query["offset"])
+    if query["from"] is not None:
+        return partition.log.log_start if query["from"] == "earliest" else partition.high_watermark
+    found = await find_time(node, partition, query["timestamp"])
+    return partition.high_watermark if found is None else found[0]
+
+
+async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, wait_ms: int) -> None:
+    """Until `min_bytes` are committed at the offset, the time is over, or the node drains."""
+    if wait_ms == 0 or min_bytes == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
+        return
+    node.begin_long_poll()
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            while not node.is_draining and not _has_enough(partition, offset, min_bytes):
+                await partition.wait_for_high_watermark(max(partition.high_watermark, offset) + 1)
+    except TimeoutError:
+        pass
+    finally:
+        node.end_long_poll()
+
+
+def _has_enough(partition: Partition, offset: int, min_bytes: int) -> bool:
+    if offset < partition.log.local_log_start:
+        return True
+    limit = partition.read_limit
+    return offset < limit[0] and (min_bytes <= 1 or available_bytes(partition.log, offset, *limit) >= min_bytes)
+
+
+async def _answer(
+    node: Node, partition: Partition, offset: int, chunk: Chunk | None, query: dict[str, Any]
+) -> tuple[dict[str, str], bytes]:
+    data = b"" if chunk is None else chunk.data
+    next_offset = offset if chunk is None else chunk.next_offset
+    media_type = query["media_type"]
+    node.metrics.fetch_bytes.inc(len(data))
+    if media_type == record_batch.MEDIA_TYPE:
+        headers = _position_headers(partition, next_offset, media_type)
+        if data:
+            headers["Penstock-Base-Offset"] = str(record_batch.read_header(data).base_offset)
+        return headers, data
+
+    def render() -> tuple[bytes, int]:
+        outs, end = _decode(data, offset, next_offset, query["max_records"], query["value"])
+        return _render(partition, outs, end, media_type, query["ndjson"]), end
+
+    body, next_offset = await node.off_loop(len(data), render)
+    return _position_headers(partition, next_offset, media_type), body
+
+
+def _decode(
+    data: bytes, offset: int, next_offset: int, max_records: int | None, form: str | None
+) -> tuple[list[Out], int]:
+    """The records at or after the offset, at most so many, and the offset to go on from."""
+    outs: list[Out] = []
+    readable: list[Record] = []
+    for position, header in record_batch.walk(data):
+        try:
+            if not record_batch.has_valid_crc(data, position, header):
+                raise InvalidBatch("checksum")
+            records = record_batch.decode_one(data[position : position + header.size_bytes])
+        except InvalidBatch:
+            outs += record_json.records_out(readable, form)
+            readable = []
+            outs.append(Undecodable(max(header.base_offset, offset), header.next_offset - 1))
+        else:
+            readable += records if records[0].offset >= offset else [r for r in records if r.offset >= offset]
+        if max_records is not None and len(outs) + len(readable) >= max_records:
+            break
+    outs += record_json.records_out(readable[: None if max_records is None else max(0, max_records - len(outs))], form)
+    if max_records is not None and outs and len(outs) >= max_records:
+        outs = outs[:max_records]
+        last = outs[-1]
+        return outs, (last.last_offset if isinstance(last, Undecodable) else last.offset) + 1
+    return outs, next_offset
+
+
+def _render(partition: Partition, outs: list[Out], next_offset: int, media_type: str, ndjson: str) -> bytes:
+    if media_type == NDJSON:
+        if ndjson == "values":
+            return b"".join(record_json.bare_value(out) + b"\n" for out in outs)
+        return record_json.encode_lines(outs)
+    fields = {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "next_offset": next_offset,
+        "high_watermark": partition.high_watermark,
+        "log_start": partition.log.log_start,
+    }
+    return record_json.encode_document(fields, outs)
+
+
+def _position_headers(partition: Partition, next_offset: int, media_type: str) -> dict[str, str]:
+    return {
+        "Content-Type": media_type,
+        "Penstock-Next-Offset": str(next_offset),
+        "Penstock-High-Watermark": str(partition.high_watermark),
+        "Penstock-Log-Start": str(partition.log.log_start),
+    }

@@ -1,0 +1,84 @@
+"""Brings work to the shard that owns a partition: here when it is this one, over a link otherwise.
+
+Both ends of the links: what handlers ask for, and what is done for the other shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import UnknownPartition, UnknownTopic
+from engine.shard import Topic
+from gateway.link import Handler
+from gateway.node import Node
+from gateway.partition_reads import READS
+from replication.acks import ACKS_BY_WORD, Acks
+
+METRICS_S = 2.0
+CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
+
+
+async def at_owner(
+    node: Node, name: str, topic_name: str, number: int, arguments: Any, *, wait_ms: int = 0
+) -> tuple[Any, bytes]:
+    """Do one of READS for a partition, wherever it is. Raises UnknownTopic, UnknownPartition, what the read raises."""
+    topic = node.shard.topic(topic_name)
+    if number >= topic.record.partitions:
+        last = topic.record.partitions - 1
+        raise UnknownPartition(f"topic {topic_name!r} has no partition {number}", hint=f"it has 0 to {last}")
+    topic_id = topic.record.topic_id
+    if node.peers.owns(topic_id, number):
+        return await READS[name](node, node.shard.partition(topic_name, number), arguments)
+    link = node.peers.link_to_owner(topic_id, number)
+    return await link.call(name, (topic_id, topic_name, number, arguments), timeout_s=wait_ms / 1000 + CALL_S)
+
+
+async def at_owners(node: Node, name: str, topic: Topic) -> list[Any]:
+    """Do one of READS for every partition of a topic; the results in the order of the partitions."""
+    numbers = range(topic.record.partitions)
+    results = await asyncio.gather(*(at_owner(node, name, topic.record.name, number, None) for number in numbers))
+    return [result for result, _ in results]
+
+
+async def metrics_of_all(node: Node) -> dict[int, str]:
+    """The metrics of every shard that answers, by index."""
+    links = node.peers.links()
+    calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in links]
+    texts = {node.peers.index: node.metrics.render().decode()}
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(outcome, BaseException):
+            (index, text), _ = outcome
+            texts[index] = text
+    return texts
+
+
+def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
+    """What this shard does when another one calls."""
+
+    async def append(arguments: Any, payload: bytes) -> tuple[int | None, bytes]:
+        topic, number, count, acks_word, timeout_ms = arguments
+        node.check_accepting()
+        node.check_capacity(len(payload))
+        leader = node.local_leader(node.shard.partition(topic, number))
+        acks = ACKS_BY_WORD[acks_word]
+        if acks is Acks.NONE:
+            leader.append_nowait(bytearray(payload))
+            return None, b""
+        return await leader.produce(bytearray(payload), count, acks, timeout_ms), b""
+
+    async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
+        return (node.peers.index, node.metrics.render().decode()), b""
+
+    def read(name: str) -> Handler:
+        async def call(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+            topic_id, topic_name, number, read_arguments = arguments
+            topic = node.shard.topic(topic_name)
+            if topic.record.topic_id != topic_id:
+                raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
+            return await READS[name](node, node.shard.partition(topic_name, number), read_arguments)
+
+        return call
+
+    return {"append": append, "metrics": metrics, **{name: read(name) for name in READS}}

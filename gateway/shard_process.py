@@ -1,0 +1,214 @@
+"""One shard of a node as a process: opens its partitions, serves the shared port and its own, answers its siblings.
+
+Started by gateway/supervisor.py only, which tells it everything in one line on standard input. It ends when told by
+SIGTERM, or by itself when the supervisor is gone: a shard without one would serve topics that nobody can change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import uvloop
+
+from engine.clock import SystemClock
+from engine.data_directory import DataDirectory
+from engine.disk import RealDisk
+from engine.errors import UnknownTopic
+from engine.partition import Partition
+from engine.reader import Chunk
+from engine.shard import Shard, Topic
+from engine.tiering.remote_logs import RemoteLogs
+from engine.tiering.shipping import TierStatistics
+from engine.tiering.store import open_store
+from engine.tiering.tier import local_log
+from engine.topics import TopicRecord
+from gateway.link import Busy, Caller, Handler, LinkLost, listen
+from gateway.listener import Listener
+from gateway.logs import set_up_logging
+from gateway.node import Node
+from gateway.peers import Peers
+from gateway.processes import CHANGE_S, ShardTask, record_from, shard_socket, supervisor_socket, worker_socket
+from gateway.routing import handlers_for_peers
+from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, stop_event
+
+STATISTICS_S = 5.0
+
+
+async def run(task: ShardTask) -> None:
+    """Serve until stopped. Returns normally only if everything of this shard is durable."""
+    settings = task.settings
+    set_up_logging(settings.log_level)
+    stop = stop_event()
+    disk, clock = RealDisk(), SystemClock()
+    directory = DataDirectory(disk, task.data_dir, task.identity, was_clean=task.was_clean, part=task.index)
+    with (
+        ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
+        ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
+    ):
+        peers = Peers(task.index, task.count, _callers(task))
+        shard = Shard(disk, directory, clock, executor, new_id, peers.owns)
+        worker = Caller(worker_socket(task.run_dir))
+        store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
+        logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
+        tier = TierOfShard(shard, logs, worker, store.url)
+        changes = SupervisedChanges(shard)
+        node = Node(settings, shard, tier, changes, peers, clock, executor, random.Random())
+        node.url, node.direct_url = task.url, task.direct_url
+        node.is_ready = False
+        changes.when_all_ready = lambda: setattr(node, "is_ready", True)
+        await logs.start()
+        supervisor_gone = asyncio.Event()
+        changes.supervisor = Caller(supervisor_socket(task.run_dir), changes.handlers(), when_lost=supervisor_gone.set)
+        link = await changes.supervisor.connected()
+        records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
+        await shard.start(map(record_from, records))
+        changes.is_started.set()
+        server = await listen(shard_socket(task.run_dir, task.index), {**handlers_for_peers(node), **tier.handlers()})
+        peers.connect()
+        worker.connect()
+        listener = Listener(node, settings, task.ports)
+        await listener.open()
+        await link.call("ready", task.index, timeout_s=CHANGE_S)
+        await first_of(listener.closed_by_itself(), stop.wait(), supervisor_gone.wait())
+        await listener.drain()
+        server.close()
+        for caller in (worker, changes.supervisor):
+            caller.close()
+        peers.close()
+        await logs.stop()
+        await shard.stop()
+
+
+def _callers(task: ShardTask) -> dict[int, Caller]:
+    others = (index for index in range(task.count) if index != task.index)
+    return {index: Caller(shard_socket(task.run_dir, index)) for index in others}
+
+
+class SupervisedChanges:
+    """Topics are made by the supervisor, which then tells every shard; both directions of that."""
+
+    supervisor: Caller
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.is_started = asyncio.Event()
+        self.when_all_ready: Callable[[], None] = lambda: None
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+    ) -> tuple[Topic, bool]:
+        arguments = (name, partitions, replication_factor, dict(overrides))
+        is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
+        return self._shard.topic(name), is_new
+
+    async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic:
+        await self.supervisor.link().call("alter_topic", (name, dict(overrides)), timeout_s=CHANGE_S)
+        return self._shard.topic(name)
+
+    async def delete_topic(self, name: str) -> None:
+        await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
+
+    def handlers(self) -> dict[str, Handler]:
+        """What the supervisor calls. All wait until this shard has opened what it began with."""
+
+        async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            record = record_from(fields)
+            if record.name not in self._shard.topics:
+                await self._shard.open_topic(record)
+            return None, b""
+
+        async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            self._shard.altered(record_from(fields))
+            return None, b""
+
+        async def close_topic(name: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            if name in self._shard.topics:
+                await self._shard.close_topic(name)
+            return None, b""
+
+        async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
+            self.when_all_ready()
+            return None, b""
+
+        return {"open_topic": open_topic, "altered": altered, "close_topic": close_topic, "all_ready": all_ready}
+
+
+class TierOfShard:
+    """The store as a shard sees it: the worker process ships, this process reads back."""
+
+    def __init__(self, shard: Shard, logs: RemoteLogs, worker: Caller, store_url: str) -> None:
+        self.store_url = store_url
+        self._shard = shard
+        self._logs = logs
+        self._worker = worker
+        self._topic_ids: dict[Partition, str] = {}
+        self._tiered_ends: dict[Partition, int] = {}
+        shard.when_sealed = self._sealed
+        shard.tiered_end = lambda partition: self._tiered_ends.get(partition, 0)
+
+    def __repr__(self) -> str:
+        return f"TierOfShard({self._logs})"
+
+    def add(self, topic: TopicRecord, partition: Partition) -> None:
+        self._topic_ids[partition] = topic.topic_id
+        self._logs.add(topic, partition.number)
+
+    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            self._topic_ids.pop(partition, None)
+            self._tiered_ends.pop(partition, None)
+        self._logs.remove(topic)
+
+    async def statistics(self, partition: Partition) -> TierStatistics:
+        arguments = (self._topic_ids[partition], partition.number)
+        fields, _ = await self._worker.link().call("statistics", arguments, timeout_s=STATISTICS_S)
+        return TierStatistics(*fields)
+
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        return await self._logs.read(self._topic_ids[partition], partition.number, offset, max_bytes)
+
+    async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+        return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
+
+    def handlers(self) -> dict[str, Handler]:
+        """What the worker calls."""
+
+        def partition_of(topic_id: str, name: str, number: int) -> Partition:
+            partition = self._shard.partition(name, number)
+            if self._topic_ids.get(partition) != topic_id:
+                raise UnknownTopic(f"there is no topic {name!r} of that id")
+            return partition
+
+        async def sealed_log(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+            partition = partition_of(*arguments)
+            if partition.offline is not None:
+                raise partition.offline
+            log = local_log(partition)
+            sealed = [(s.base_offset, s.end_offset, s.path, s.size_bytes) for s in log.sealed]
+            positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
+            return (positions, sealed, self._tiered_ends.get(partition, 0)), b""
+
+        async def tiered(arguments: Any, _: bytes) -> tuple[None, bytes]:
+            *which, end_offset = arguments
+            self._tiered_ends[partition_of(*which)] = end_offset
+            return None, b""
+
+        return {"sealed_log": sealed_log, "tiered": tiered}
+
+    def _sealed(self, partition: Partition) -> None:
+        """A missed wake costs `tier_check_ms`, no more."""
+        with suppress(Busy, LinkLost, KeyError):
+            self._worker.link().begin("wake", (self._topic_ids[partition], partition.number))
+
+
+if __name__ == "__main__":
+    uvloop.run(run(ShardTask.read(sys.stdin.readline())))

@@ -1,0 +1,271 @@
+"""The supervisor of a node of several shards: holds the data directory and the topics, starts shards and the worker.
+
+It serves no request. A shard that dies is started again; its siblings go on. When the supervisor itself dies, the
+shards stop by themselves, and until the last one has, the lock of the data directory stays held: each inherits it.
+Invariant: a topic change is answered only when every shard that is up has followed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from engine.catalog import Catalog
+from engine.clock import SystemClock
+from engine.data_directory import DataDirectory
+from engine.disk import RealDisk
+from engine.errors import StartRefused
+from gateway.link import Link, LinkLost
+from gateway.listener import free_port, url_of
+from gateway.logs import set_up_logging
+from gateway.processes import CHANGE_S, ShardTask, record_to, supervisor_socket
+from gateway.server import new_id, open_directory, open_probed_store, stop_event, store_url, tell_ready
+from gateway.settings import NodeSettings
+
+WORKER = -1
+RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
+HEALTHY_S = 60.0
+STOP_MARGIN_S = 10.0
+
+log = logging.getLogger("penstock.supervisor")
+
+
+async def serve_shards(settings: NodeSettings) -> None:
+    """Run a node of `shards` processes until SIGTERM or SIGINT. Raises StartRefused when it may not start."""
+    set_up_logging(settings.log_level)
+    port = free_port(settings.host, settings.port)
+    stop = stop_event()
+    directory = open_directory(RealDisk(), settings)
+    run_dir = tempfile.mkdtemp(prefix="penstock-")
+    try:
+        with ThreadPoolExecutor(2, "penstock-supervisor") as executor:
+            supervisor = Supervisor(settings, directory, run_dir, port, executor)
+            await supervisor.start()
+            tell_ready(supervisor.url, settings, supervisor.store_url)
+            await stop.wait()
+            is_clean = await supervisor.stop()
+    except BaseException:
+        directory.release()
+        raise
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    if is_clean:
+        directory.close_clean()
+    else:
+        directory.release()
+
+
+@dataclass(slots=True)
+class _Child:
+    """One process: a shard by its index, or the worker."""
+
+    index: int
+    process: asyncio.subprocess.Process | None = None
+    link: Link | None = None
+    is_ready: bool = False
+    deaths_in_a_row: int = 0
+
+
+class Supervisor:
+    """Starts and restarts the processes of a node and makes its topics."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        directory: DataDirectory,
+        run_dir: str,
+        port: int,
+        executor: ThreadPoolExecutor,
+    ) -> None:
+        self.url = settings.advertised_url or url_of(settings, port)
+        self.store_url = store_url(settings, directory)
+        self._settings = settings
+        self._directory = directory
+        self._run_dir = run_dir
+        self._port = port
+        self._executor = executor
+        self._catalog = Catalog(directory.disk, directory.path, SystemClock(), executor, new_id)
+        self._direct_ports = _direct_ports(settings)
+        self._children = [_Child(index) for index in (*range(settings.shards), WORKER)]
+        self._keepers: list[asyncio.Task[None]] = []
+        self._all_ready = asyncio.Event()
+        self._is_stopping = False
+        self._was_clean = directory.was_clean
+
+    async def start(self) -> None:
+        """Returns when every shard serves. Raises StartRefused when one cannot."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
+        await self._catalog.load()
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            lambda: _Conversation(self).link, supervisor_socket(self._run_dir)
+        )
+        self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
+        ready = asyncio.create_task(self._all_ready.wait())
+        await asyncio.wait([ready, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if not self._all_ready.is_set():
+            await self.stop()
+            raise StartRefused("a shard could not start", hint="its reason stands above")
+
+    async def stop(self) -> bool:
+        """End every process, shards first. Returns whether all ended clean, so that the next start need not scan."""
+        self._is_stopping = True
+        deadline = self._settings.shutdown_deadline_ms / 1000 + STOP_MARGIN_S
+        is_clean = True
+        for group in (self._children[:-1], self._children[-1:]):
+            running = [
+                child.process for child in group if child.process is not None and child.process.returncode is None
+            ]
+            for process in running:
+                process.terminate()
+            for process in running:
+                try:
+                    await asyncio.wait_for(process.wait(), deadline)
+                except TimeoutError:
+                    process.kill()
+            if WORKER not in (child.index for child in group):
+                is_clean = all(child.process is not None and child.process.returncode == 0 for child in group)
+        for keeper in self._keepers:
+            keeper.cancel()
+        self._server.close()
+        return is_clean
+
+    async def _keep(self, child: _Child) -> None:
+        """Run one process, again and again. Ends only when it dies before it was ever ready, or at the stop."""
+        while True:
+            began = asyncio.get_running_loop().time()
+            child.process = await self._spawn(child.index)
+            code = await child.process.wait()
+            was_ready, child.is_ready, child.link = child.is_ready, False, None
+            if self._is_stopping or not was_ready:
+                return
+            self._was_clean = False
+            if asyncio.get_running_loop().time() - began > HEALTHY_S:
+                child.deaths_in_a_row = 0
+            pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
+            child.deaths_in_a_row += 1
+            log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
+            await asyncio.sleep(pause)
+
+    async def _spawn(self, index: int) -> asyncio.subprocess.Process:
+        module = "gateway.worker_process" if index == WORKER else "gateway.shard_process"
+        assert self._directory.lock_handle is not None
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=[self._directory.lock_handle],
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        process.stdin.write(self._task(index).line())
+        await process.stdin.drain()
+        process.stdin.close()
+        return process
+
+    def _task(self, index: int) -> ShardTask:
+        return ShardTask(
+            settings=self._settings,
+            data_dir=self._directory.path,
+            identity=self._directory.identity,
+            run_dir=self._run_dir,
+            store_url=self.store_url,
+            url=self.url,
+            index=index,
+            count=self._settings.shards,
+            was_clean=self._was_clean,
+            ports=[] if index == WORKER else [self._port, self._direct_ports[index]],
+            direct_url="" if index == WORKER else url_of(self._settings, self._direct_ports[index]),
+        )
+
+    async def joined(self, index: int, link: Link) -> list[dict[str, Any]]:
+        """A process asks what to serve. From here on it hears of every change."""
+        async with self._catalog.changing:
+            self._children[index].link = link  # the worker, -1, is the last
+            return [record_to(record) for record in self._catalog.records.values()]
+
+    async def ready(self, index: int) -> None:
+        """A process serves. Once all do, each may say so."""
+        self._children[index].is_ready = True
+        if all(child.is_ready for child in self._children):
+            await self._tell(self._children[:-1], "all_ready", None)
+            self._all_ready.set()
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
+    ) -> bool:
+        async with self._catalog.changing:
+            record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
+            if is_new:
+                await self._tell(self._children, "open_topic", record_to(record))
+            return is_new
+
+    async def alter_topic(self, name: str, overrides: dict[str, object]) -> None:
+        async with self._catalog.changing:
+            record = await self._catalog.alter(name, overrides)
+            await self._tell(self._children, "altered", record_to(record))
+
+    async def delete_topic(self, name: str) -> None:
+        async with self._catalog.changing:
+            record = self._catalog.record(name)
+            await self._tell(self._children[:-1], "close_topic", name)
+            await self._catalog.delete(record)
+            await self._tell(self._children[-1:], "removed", record_to(record))
+
+    async def _tell(self, children: Sequence[_Child], change: str, arguments: Any) -> None:
+        """Every process that is up. One that goes down meanwhile learns it from `joined` when it is back."""
+        links = [child.link for child in children if child.link is not None and child.link.is_up]
+        calls = [link.call(change, arguments, timeout_s=CHANGE_S) for link in links]
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, LinkLost):
+                raise outcome
+
+
+class _Conversation:
+    """One process talking to the supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._telling: set[asyncio.Task[None]] = set()
+        self._supervisor = supervisor
+        self.link = Link(
+            {
+                "topics": self._topics,
+                "ready": self._ready,
+                "create_topic": self._create_topic,
+                "alter_topic": self._alter_topic,
+                "delete_topic": self._delete_topic,
+            }
+        )
+
+    async def _topics(self, index: Any, _: bytes) -> tuple[Any, bytes]:
+        return await self._supervisor.joined(index, self.link), b""
+
+    async def _ready(self, index: Any, _: bytes) -> tuple[None, bytes]:
+        task = asyncio.create_task(self._supervisor.ready(index))  # it calls back on this link: not before the reply
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        return None, b""
+
+    async def _create_topic(self, arguments: Any, _: bytes) -> tuple[bool, bytes]:
+        return await self._supervisor.create_topic(*arguments), b""
+
+    async def _alter_topic(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
+        await self._supervisor.alter_topic(*arguments)
+        return None, b""
+
+    async def _delete_topic(self, name: Any, _: bytes) -> tuple[None, bytes]:
+        await self._supervisor.delete_topic(name)
+        return None, b""
+
+
+def _direct_ports(settings: NodeSettings) -> list[int]:
+    base = settings.direct_port_base
+    return [free_port(settings.host, base + index if base else 0) for index in range(settings.shards)]

@@ -1,0 +1,115 @@
+"""The worker of a node of several shards: ships sealed segments, niced, so that no shard's loop ever does.
+
+Started by gateway/supervisor.py only. It asks the owner of each partition what is sealed and tells it what the store
+has; it opens segment files itself, which never change once sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import uvloop
+
+from engine.clock import SystemClock
+from engine.disk import RealDisk
+from engine.placement import shard_of
+from engine.tiering.shipper import ShipperComponents, ShipperOptions
+from engine.tiering.shipping import Shipping
+from engine.tiering.store import open_store
+from engine.tiering.values import LocalLog, SealedSegment
+from engine.topics import TopicRecord
+from gateway.link import Caller, Handler, listen
+from gateway.logs import set_up_logging
+from gateway.processes import CHANGE_S, ShardTask, record_from, shard_socket, supervisor_socket, worker_socket
+from gateway.server import STORE_THREADS, first_of, new_id, stop_event
+
+NICENESS = 10
+CALL_S = 10.0
+
+
+async def run(task: ShardTask) -> None:
+    """Ship until stopped."""
+    set_up_logging(task.settings.log_level)
+    stop = stop_event()
+    with ThreadPoolExecutor(STORE_THREADS, "penstock-store") as executor:
+        store = await asyncio.get_running_loop().run_in_executor(executor, open_store, task.store_url)
+        components = ShipperComponents(store, RealDisk(), SystemClock(), random.Random(), new_id, executor)
+        options = ShipperOptions(idle_seconds=task.settings.tier_check_ms / 1000)
+        shipping = Shipping(components, options, task.identity.cluster_id, writer=new_id())
+        shards = [Caller(shard_socket(task.run_dir, index)) for index in range(task.count)]
+        for caller in shards:
+            caller.connect()
+        supervisor_gone = asyncio.Event()
+        handlers = _handlers(shipping, shards)
+        supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
+        server = await listen(worker_socket(task.run_dir), handlers)
+        link = await supervisor.connected()
+        records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
+        for record in map(record_from, records):
+            _add(shipping, shards, record)
+        await link.call("ready", task.index, timeout_s=CHANGE_S)
+        await first_of(stop.wait(), supervisor_gone.wait())
+        server.close()
+        await shipping.stop()
+        for caller in (*shards, supervisor):
+            caller.close()
+
+
+def _handlers(shipping: Shipping, shards: list[Caller]) -> dict[str, Handler]:
+    async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
+        _add(shipping, shards, record_from(fields))
+        return None, b""
+
+    async def altered(_: Any, __: bytes) -> tuple[None, bytes]:
+        return None, b""
+
+    async def removed(fields: Any, _: bytes) -> tuple[None, bytes]:
+        shipping.remove_topic(record_from(fields))
+        return None, b""
+
+    async def wake(arguments: Any, _: bytes) -> tuple[None, bytes]:
+        shipping.wake(*arguments)
+        return None, b""
+
+    async def statistics(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+        return tuple(shipping.statistics(*arguments)), b""
+
+    return {"open_topic": open_topic, "altered": altered, "removed": removed, "wake": wake, "statistics": statistics}
+
+
+def _add(shipping: Shipping, shards: list[Caller], record: TopicRecord) -> None:
+    for number in range(record.partitions):
+        owner = shards[shard_of(record.topic_id, number, len(shards))]
+        shipping.add(record, number, _Source(owner, record, number), leader_epoch=0)
+
+
+class _Source:
+    """A partition of a shard process, for its shipper."""
+
+    def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
+        self._owner = owner
+        self._which = (record.topic_id, record.name, number)
+        self._told_end = 0
+
+    async def local_log(self) -> LocalLog:
+        answer, _ = await self._owner.link().call("sealed_log", self._which, timeout_s=CALL_S)
+        positions, sealed, known_end = answer
+        if known_end < self._told_end:  # the shard has restarted since
+            await self.tiered(self._told_end)
+        segments = tuple(SealedSegment(*fields) for fields in sealed)
+        log_start, local_log_start, log_end, high_watermark, durable_end = positions
+        return LocalLog(log_start, local_log_start, log_end, high_watermark, durable_end, segments)
+
+    async def tiered(self, end_offset: int) -> None:
+        await self._owner.link().call("tiered", (*self._which, end_offset), timeout_s=CALL_S)
+        self._told_end = end_offset
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    uvloop.run(run(ShardTask.read(sys.stdin.readline())))
