@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from cli.output import shown_bytes
+from cli.output import counted, shown_bytes
 from cli.reading import STDIN
 
 
@@ -19,9 +19,10 @@ class Progress(NamedTuple):
 
 
 @contextmanager
-def progress_of(total_bytes: int | None) -> Iterator[Progress]:
-    """A bar while the block runs. An unknown total shows what has been done, without an end."""
-    if not sys.stderr.isatty():
+def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
+    """A bar while the block runs, unless somebody is typing the input. An unknown total shows only what is done."""
+    total_bytes = input_bytes(inputs)
+    if not sys.stderr.isatty() or (STDIN in inputs and sys.stdin.isatty()):
         yield Progress(_show_nothing)
         return
     from rich import progress
@@ -42,7 +43,9 @@ def progress_of(total_bytes: int | None) -> Iterator[Progress]:
             done = bar.tasks[0]
             of_total = f" of {shown_bytes(total_bytes)}" if total_bytes else ""
             rate = shown_bytes(int(done.speed or 0))
-            bar.update(task, text=f"{records:,} records, {shown_bytes(int(done.completed))}{of_total}, {rate}/s")
+            bar.update(
+                task, text=f"{counted(records, 'record')}, {shown_bytes(int(done.completed))}{of_total}, {rate}/s"
+            )
 
         yield Progress(advance)
 

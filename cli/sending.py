@@ -16,8 +16,8 @@ import orjson
 from cli.endings import ExitCode, Failure, line_of
 from cli.line_cutter import LineCutter, LineTooLong
 from cli.node import Node
-from cli.output import tell
-from cli.progress import Progress, input_bytes, progress_of
+from cli.output import counted, tell
+from cli.progress import Progress, progress_of
 from cli.reading import STDIN, InputReader
 from client import api
 from client.aio import Client
@@ -62,7 +62,7 @@ async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
     began = time.monotonic()
     async with Client(node.url, token=node.token, options=options) as client:
         await _expect_node(client, target.topic)
-        with progress_of(input_bytes(inputs)) as progress:
+        with progress_of(inputs) as progress:
             for name in inputs:
                 sent = await _send_input(client, target, name, records, progress)
                 records, size_bytes = records + sent.records, size_bytes + sent.size_bytes
@@ -89,7 +89,7 @@ async def _send_input(client: Client, target: Target, name: str, records_before:
                 lines += body.lines
                 progress.advance(body.size_bytes, records_before + records)
         except asyncio.CancelledError:
-            tell(f"interrupted; {records_before + records:,} records were sent before")
+            tell(f"interrupted; {_sent_before(records_before + records)}")
             raise
         except OSError as error:
             raise Failure(f"{shown_name}: {(error.strerror or str(error)).lower()}") from error
@@ -174,4 +174,8 @@ def _failure(error: Exception, name: str, lines_before: int, records: int) -> Fa
     line = error.members.get("line") if isinstance(error, ProblemError) else None
     if isinstance(line, int):
         name, text = f"{name}, line {lines_before + line:,}", text.removeprefix(f"line {line} ")
-    return Failure(f"{name}: {text}; {records:,} records were sent before", code)
+    return Failure(f"{name}: {text}; {_sent_before(records)}", code)
+
+
+def _sent_before(records: int) -> str:
+    return f"{counted(records, 'record')} {'was' if records == 1 else 'were'} sent before"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli.endings import Failure
 from cli.node import Node, node_options
 from cli.output import (
     Column,
@@ -123,7 +124,8 @@ def delete(name: str, is_sure: bool, url: str, token: str | None, as_json: bool)
     if not is_sure:
         if not sys.stdin.isatty():
             raise click.UsageError("deleting without a terminal to ask at needs --yes", click.get_current_context())
-        click.confirm(f"Delete topic {name} and all its records?", abort=True, err=True)
+        if not click.confirm(f"Delete topic {name} and all its records?", err=True):
+            raise Failure("nothing was deleted")
     Node(url, token).once().delete_topic(name)
     if as_json:
         print_json({"topic": name, "deleted": True})
