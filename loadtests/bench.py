@@ -26,8 +26,9 @@ from loadtests.generators import Generators
 from loadtests.load import GeneratorFailed
 from loadtests.machine import look_at_machine
 from loadtests.open_rounds import Deliveries, prove
+from loadtests.profiler import HOW_TO_GET, Profiler, py_spy
 from loadtests.report import Report, to_json, to_markdown
-from loadtests.rounds import Rounds
+from loadtests.rounds import Around, Rounds, nothing_around
 from loadtests.table import print_report
 
 EXIT_WRONG, EXIT_FAILED = 1, 2
@@ -44,6 +45,7 @@ DELIVERY = "delivery"
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to a file.")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the table to a file.")
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where the temporary data go.")
+@click.option("--profile", "profile_to", type=click.Path(path_type=Path), help="Sample the node; keep stacks here.")
 @click.option("--no-h2load", is_flag=True, help="Use our own HTTP/1.1 generator though h2load is there.")
 def main(
     plan_name: str,
@@ -53,6 +55,7 @@ def main(
     json_file: Path | None,
     markdown_file: Path | None,
     directory: Path | None,
+    profile_to: Path | None,
     no_h2load: bool,
 ) -> None:
     """Measure a fresh node beside a bare Granian function in the same run."""
@@ -60,11 +63,14 @@ def main(
     console = Console()
     if not no_h2load and not h2load.is_installed():
         console.print(f"{h2load.HOW_TO_GET}; until then a slower generator of our own takes its place", style="yellow")
+    if profile_to is not None and py_spy() is None:
+        raise click.UsageError(HOW_TO_GET)
     plan = _plan(plan_name, rounds, round_s)
+    around = nothing_around if profile_to is None else Profiler(profile_to, console).around
     generators = Generators(use_h2load=not no_h2load and h2load.is_installed())
     try:
         with _temporary_directory(directory) as data, console.status("starting") as status:
-            report = run(plan, only, Path(data), generators, status.update)
+            report = run(plan, only, Path(data), generators, status.update, around)
     except (servers.ServerFailed, GeneratorFailed) as error:
         console.print(f"bench: {error}", style="red", markup=False)
         sys.exit(EXIT_FAILED)
@@ -77,7 +83,9 @@ def main(
     sys.exit(0 if report.is_correct else EXIT_WRONG)
 
 
-def run(plan: Plan, only: str, directory: Path, generators: Generators, tell: Callable[[str], None]) -> Report:
+def run(
+    plan: Plan, only: str, directory: Path, generators: Generators, tell: Callable[[str], None], around: Around
+) -> Report:
     """The whole plan, between starting and stopping the two servers. Raises ServerFailed, GeneratorFailed."""
     started, deadline = time.monotonic(), time.monotonic() + plan.deadline_s
     now = datetime.now(UTC)
@@ -91,7 +99,7 @@ def run(plan: Plan, only: str, directory: Path, generators: Generators, tell: Ca
             tell("proving the open-loop generator")
             proofs.append(prove(plan, bare, generators))
             delivery_rows = deliveries.run(tell)
-        rounds = Rounds(plan, directory, node, bare, generators)
+        rounds = Rounds(plan, directory, node, bare, generators, around)
         rounds.run(groups, deadline, tell)
     return Report(
         plan=plan.name,

@@ -1,4 +1,4 @@
-"""What the bench asks of a node beside the load: topics, positions, a few records. One connection, standard library.
+"""What the bench asks of a node beside the load: topics, positions, a few records. Standard library only.
 
 Deliberately not the project's client: a figure must not depend on what it retries or batches.
 """
@@ -18,22 +18,23 @@ SETTLE_S = 5.0
 
 
 class Control:
-    """Talks to one node. Not thread-safe."""
+    """Talks to one node, with a connection for each request: between two rounds a server may close an idle one."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
-        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
-
-    def close(self) -> None:
-        self._connection.close()
+        self._host, self._port = parts.hostname, parts.port
 
     def request(self, method: str, target: str, body: bytes | None = None, **headers: str) -> tuple[Any, bytes]:
         """The answer's headers and body. Raises RuntimeError unless the status is 2xx."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request(method, target, body, named)
-        answer = self._connection.getresponse()
-        data = answer.read()
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, target, body, named)
+            answer = connection.getresponse()
+            data = answer.read()
+        finally:
+            connection.close()
         if not 200 <= answer.status < 300:
             raise RuntimeError(f"{method} {target} got {answer.status}: {data[:300].decode(errors='replace')}")
         return answer.headers, data

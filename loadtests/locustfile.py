@@ -65,9 +65,7 @@ def _begin(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner | WorkerRunner):
         raise SystemExit("the ledger of what was acknowledged is in one process: run without --master and --worker")
     run = _runs[environment] = Run(environment.parsed_options.partitions)
-    control = Control(environment.host or "")
-    control.create_topic(run.topic, {}, run.partitions)
-    control.close()
+    Control(environment.host or "").create_topic(run.topic, {}, run.partitions)
 
 
 def _audit(environment: Environment, **_: Any) -> None:
@@ -88,7 +86,6 @@ def _audit(environment: Environment, **_: Any) -> None:
     if not faults:
         control.delete_topic(run.topic)
     log.warning("%d records acknowledged, %d faults", run.ledger.acknowledged_count, len(faults))
-    control.close()
 
 
 events.init_command_line_parser.add_listener(_add_options)

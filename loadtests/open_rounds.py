@@ -38,9 +38,7 @@ def prove(plan: Plan, bare: Server, generators: Generators) -> str:
         outcome = generators.open(bare.url, host, "/", body, schedule)
         if _keeps_up(outcome, schedule):
             break
-    control = Control(bare.url)
-    control.request("DELETE", "/")
-    control.close()
+    Control(bare.url).request("DELETE", "/")
     is_proved, reached, delay_ms = _keeps_up(outcome, schedule), outcome.good / outcome.seconds, _send_delay_ms(outcome)
     return (
         f"Open-loop generator {'proved' if is_proved else 'not proved'} against the bare function: asked "

@@ -47,6 +47,17 @@ def usage(pid: int) -> Usage:
     return Usage(cpu_s, rss_bytes)
 
 
+def thread_cpu_s(pid: int) -> dict[str, float]:
+    """CPU seconds of a process by the names of its threads; those of one name together."""
+    by_name: dict[str, float] = {}
+    for thread in (PROC / str(pid) / "task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            text = (thread / "stat").read_text()
+            name = text[text.index("(") + 1 : text.rindex(")")]
+            by_name[name] = by_name.get(name, 0.0) + parse_stat(text).cpu_s
+    return by_name
+
+
 def process_tree(pid: int) -> list[int]:
     """A process and all its living descendants, parents first."""
     found = [pid]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from loadtests import proc
@@ -25,15 +26,31 @@ WARM_UP_GROWTH = 4
 ROUND_BYTES_MAX = 1 << 30  # a round leaves no more than this on the disk at once
 SETTLE_S = 0.1  # for what a cell left behind: a last flush, deleted files
 
+# What is put around each measured load, with the number of requests: a profiler, or nothing.
+Around = Callable[[Cell, Server, int], AbstractContextManager[None]]
+
+
+def nothing_around(cell: Cell, server: Server, requests: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
 
 class Rounds:
     """The two servers, the generators and what has been measured so far."""
 
-    def __init__(self, plan: Plan, directory: Path, node: Server, bare: Server, generators: Generators) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path,
+        node: Server,
+        bare: Server,
+        generators: Generators,
+        around: Around,
+    ) -> None:
         self._plan = plan
         self._directory = directory
         self._servers = {"penstock": node, "bare": bare}
         self._generators = generators
+        self._around = around
         self._control = Control(node.url)
         self._bare_control = Control(bare.url)
         self._rates: dict[str, float] = {}
@@ -106,7 +123,8 @@ class Rounds:
         requests = max(load.in_flight, min(wanted, ROUND_BYTES_MAX // body_bytes))
         before, machine, own = self._usage(cell), proc.machine_time(), self._own_cpu_s()
         started = time.perf_counter()
-        outcome = self._send(load, requests, sent)
+        with self._around(cell, self._servers[cell.peer], requests):
+            outcome = self._send(load, requests, sent)
         elapsed = time.perf_counter() - started
         after, busy_s = self._usage(cell), proc.machine_time().busy_s - machine.busy_s
         self._rates[cell.key] = outcome.good / outcome.seconds

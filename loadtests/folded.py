@@ -1,0 +1,97 @@
+"""Folded stacks, as py-spy and flame graphs have them, and the ranked lists that they come down to. Pure.
+
+A line is the frames of one stack, outermost first, split by semicolons, then a blank and how often it was seen. A frame
+is `name (file:line)`; native code has other files than .py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+_FRAME = re.compile(r"(?P<name>.*) \((?P<file>[^():]+)(?::\d+)?\)$")
+# A sampler that reads native stacks takes a thread that waits for a busy one. These are where threads wait in C.
+_WAITS = re.compile(
+    r"(epoll_p?wait|pthread_cond_(timed)?wait|PyThread_acquire_lock_timed|sem_(timed)?wait|syscall|fdatasync)\b"
+)
+_GIL_WAIT = re.compile(r"pthread_cond_timedwait\b")
+_INNERMOST = 4  # frames of a wait below its name: the C library's own, without symbols
+
+Stack = tuple[str, ...]
+
+
+class Share(NamedTuple):
+    """A function and the share of all samples in which it was seen."""
+
+    function: str
+    share: float
+
+
+def parse(text: str) -> Counter[Stack]:
+    """Stacks without line numbers, so that one function is one thing."""
+    stacks: Counter[Stack] = Counter()
+    for line in text.splitlines():
+        frames, _, count = line.rpartition(" ")
+        if frames:
+            stacks[tuple(_without_line(frame) for frame in frames.split(";"))] += int(count)
+    return stacks
+
+
+def working(stacks: Counter[Stack]) -> Counter[Stack]:
+    """Without the stacks of threads that waited: for work, for the GIL, for the disk."""
+    return Counter({stack: count for stack, count in stacks.items() if not _ends_in(stack, _WAITS)})
+
+
+def waiting_for_gil(stacks: Counter[Stack]) -> int:
+    """How many samples found a thread that had work and no GIL. Pools that wait for work look different."""
+    return sum(count for stack, count in stacks.items() if _ends_in(stack, _GIL_WAIT) and "uv__io_poll" not in stack)
+
+
+def self_time(stacks: Counter[Stack]) -> list[Share]:
+    """By the innermost Python function: its own time and that of the C code it called, most first."""
+    return _ranked(stacks, lambda stack: [_innermost_python(stack)])
+
+
+def by_package(stacks: Counter[Stack]) -> list[Share]:
+    """By the package, ours or a library's, that holds the innermost Python function."""
+    return _ranked(stacks, lambda stack: [_package(_innermost_python(stack))])
+
+
+def within(stacks: Counter[Stack], prefixes: tuple[str, ...]) -> list[Share]:
+    """Time in a function and all that it called, for functions of files that begin so; most first."""
+    return _ranked(stacks, lambda stack: {frame for frame in stack if _file(frame).startswith(prefixes)})
+
+
+def _ranked(stacks: Counter[Stack], functions_of: Callable[[Stack], Iterable[str]]) -> list[Share]:
+    total = sum(stacks.values())
+    seen: Counter[str] = Counter()
+    for stack, count in stacks.items():
+        for function in functions_of(stack):
+            seen[function] += count
+    return [Share(function, count / total) for function, count in seen.most_common()]
+
+
+def _innermost_python(stack: Stack) -> str:
+    """Threads without Python are known by the library that they run in."""
+    python = next((frame for frame in reversed(stack) if _file(frame).endswith(".py")), None)
+    return python or f"native ({_file(stack[0]) or stack[0]})"
+
+
+def _package(frame: str) -> str:
+    return _file(frame).split("/")[0].removesuffix(".py")
+
+
+def _ends_in(stack: Stack, names: re.Pattern[str]) -> bool:
+    return any(names.match(frame) for frame in stack[-_INNERMOST:])
+
+
+def _without_line(frame: str) -> str:
+    match = _FRAME.match(frame)
+    return frame if match is None else f"{match['name']} ({match['file']})"
+
+
+def _file(frame: str) -> str:
+    match = _FRAME.match(frame)
+    return "" if match is None else match["file"]
