@@ -1,0 +1,96 @@
+"""`penstock serve` as a real process: started, asked, stopped, killed. Always ended by whoever started it.
+
+Knows nothing of HTTP. A node takes a free port itself and prints its URL when it is ready.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+READY = re.compile(r"penstock is ready on (?P<url>\S+?://[^:/]+:(?P<port>\d+))")
+START_S = 60  # generous: the machine may be busy with other tests
+STOP_S = 30
+
+
+class NodeProcess:
+    """A node under way. `errors` is what it has written to stderr so far: log lines, one JSON object each."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self._process = process
+        self._output = output
+        self.url, self.port = self._wait_until_ready()
+
+    def __repr__(self) -> str:
+        return f"NodeProcess({self.url}, pid={self._process.pid})"
+
+    @property
+    def errors(self) -> str:
+        return self._output.with_suffix(".err").read_text()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def begin_stop(self) -> None:
+        """SIGTERM, without waiting for what it does."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def exit_code(self) -> int:
+        """Waits for the end."""
+        return self._process.wait(STOP_S)
+
+    def stop(self) -> int:
+        self.begin_stop()
+        return self.exit_code()
+
+    def kill(self) -> None:
+        """As a crash: no chance to clean up."""
+        self._process.kill()
+        self._process.wait()
+
+    def _wait_until_ready(self) -> tuple[str, int]:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            ready = READY.search(self._output.read_text())
+            if ready:
+                return ready["url"], int(ready["port"])
+            assert self._process.poll() is None, f"the node ended at its start: {self.errors}"
+            time.sleep(0.02)
+        raise AssertionError(f"the node is not ready after {START_S} s: {self.errors}")
+
+
+@contextmanager
+def running_process(directory: Path, **settings: object) -> Iterator[NodeProcess]:
+    """A node with its data in `directory`/data, ended at the latest when the context is left."""
+    directory.mkdir(parents=True, exist_ok=True)
+    output = directory / f"node-{time.monotonic_ns()}.out"
+    command = serve_command({"port": 0, "data_dir": directory / "data", **settings})
+    with output.open("wb") as out, output.with_suffix(".err").open("wb") as err:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT)
+    try:
+        yield NodeProcess(process, output)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def refused_start(*flags: str, **settings: object) -> tuple[int, str, str]:
+    """A start that is expected to fail at once: exit code, stdout, stderr."""
+    command = [*serve_command(settings), *flags]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S, cwd=ROOT)
+    return ended.returncode, ended.stdout.decode(), ended.stderr.decode()
+
+
+def serve_command(settings: dict[str, object]) -> list[str]:
+    flags = []
+    for name, value in settings.items():
+        flags += [f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", str(value)]
+    return [sys.executable, "-m", "cli.main", "serve", *flags]

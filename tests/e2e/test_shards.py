@@ -1,0 +1,196 @@
+"""A node of several shards, as real processes: it is one node to its clients, whatever happens to a part of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.e2e.node_process import NodeProcess, refused_start, running_process
+
+pytestmark = pytest.mark.e2e
+
+PARTITIONS = 5
+PATIENCE_S = 60.0
+
+
+def call(url: str, method: str = "GET", body: object = None) -> Any:
+    data = None if body is None else orjson.dumps(body)
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return orjson.loads(response.read() or b"null")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def children(pid: int) -> dict[str, int]:
+    """The processes that a supervisor has started, by their module; a second shard has a number behind it."""
+    found: dict[str, int] = {}
+    for child in sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())):
+        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        module = next((word.decode() for word in words if word.startswith(b"gateway.")), "")
+        found[module if module not in found else f"{module}-{len(found)}"] = child
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Ledger:
+    """What was acknowledged, to be found again."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.acknowledged: dict[tuple[int, int], int] = {}
+        self.refused = 0
+        self._next = 0
+
+    def produce(self, count: int) -> None:
+        for _ in range(count):
+            self._next += 1
+            partition = self._next % PARTITIONS
+            try:
+                answer = call(
+                    f"{self.url}/v1/topics/t/partitions/{partition}/records",
+                    "POST",
+                    {"records": [{"value": self._next}]},
+                )
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                self.refused += 1
+            else:
+                self.acknowledged[partition, answer["results"][0]["base_offset"]] = self._next
+
+    def missing(self, url: str) -> dict[tuple[int, int], int]:
+        found = {}
+        for partition in range(PARTITIONS):
+            offset = 0
+            while True:
+                chunk = call(f"{url}/v1/topics/t/partitions/{partition}/records?offset={offset}")
+                if not chunk["records"]:
+                    break
+                found |= {(partition, record["offset"]): record["value"] for record in chunk["records"]}
+                offset = chunk["next_offset"]
+        return {where: value for where, value in self.acknowledged.items() if found.get(where) != value}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    with running_process(tmp_path, shards=2) as process:
+        call(f"{process.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
+        yield process
+
+
+def test_every_port_serves_every_partition_and_describe_names_the_owners_own(node: NodeProcess) -> None:
+    ledger = Ledger(node.url)
+    ledger.produce(3 * PARTITIONS)
+    described = call(f"{node.url}/v1/topics/t")["partitions"]
+    urls = {partition["leader_url"] for partition in described}
+    assert len(urls) == 2
+    assert node.url not in urls
+    assert [partition["high_watermark"] for partition in described] == [3] * PARTITIONS
+    for url in urls:
+        assert ledger.missing(url) == {}
+
+
+def test_topics_are_the_same_in_every_shard(node: NodeProcess) -> None:
+    urls = [partition["leader_url"] for partition in call(f"{node.url}/v1/topics/t")["partitions"]]
+    call(f"{urls[0]}/v1/topics/u", "PUT", {"partitions": 2})
+    call(f"{urls[1]}/v1/topics/u", "PATCH", {"config": {"flush_ms": 7}})
+    for url in urls:
+        assert call(f"{url}/v1/topics/u")["config"]["flush_ms"] == 7
+    call(f"{urls[1]}/v1/topics/u", "DELETE")
+    for url in urls:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            call(f"{url}/v1/topics/u")
+        assert refused.value.code == 404
+
+
+def test_the_worker_ships_what_the_shards_seal(node: NodeProcess) -> None:
+    Ledger(node.url).produce(2 * PARTITIONS)
+    sealed = {row["partition"]: row["sealed_end"] for row in call(f"{node.url}/v1/topics/t/roll", "POST")["partitions"]}
+    assert sealed == dict.fromkeys(range(PARTITIONS), 2)
+
+    def is_tiered() -> bool:
+        return all(row["tiered_end"] == 2 for row in call(f"{node.url}/v1/topics/t/tier")["partitions"])
+
+    until(is_tiered)
+
+
+def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProcess) -> None:
+    ledger = Ledger(node.url)
+    ledger.produce(4 * PARTITIONS)
+    shard = children(node.pid)["gateway.shard_process"]
+    os.kill(shard, signal.SIGKILL)
+    ledger.produce(2 * PARTITIONS)
+
+    def serves_again() -> bool:
+        refused_before = ledger.refused
+        ledger.produce(PARTITIONS)
+        return ledger.refused == refused_before
+
+    until(serves_again)
+    assert shard not in children(node.pid).values()
+    assert ledger.missing(node.url) == {}
+
+
+def test_a_killed_worker_comes_back_and_ships_on(node: NodeProcess) -> None:
+    os.kill(children(node.pid)["gateway.worker_process"], signal.SIGKILL)
+    Ledger(node.url).produce(PARTITIONS)
+    call(f"{node.url}/v1/topics/t/roll", "POST")
+
+    def is_tiered() -> bool:
+        try:
+            return all(row["tiered_end"] == 1 for row in call(f"{node.url}/v1/topics/t/tier")["partitions"])
+        except urllib.error.HTTPError:
+            return False  # 503 while the worker is away
+
+    until(is_tiered)
+
+
+def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_everything(tmp_path: Path) -> None:
+    with running_process(tmp_path, shards=2) as process:
+        call(f"{process.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
+        ledger = Ledger(process.url)
+        ledger.produce(4 * PARTITIONS)
+        orphans = list(children(process.pid).values())
+        for orphan in orphans:
+            os.kill(orphan, signal.SIGSTOP)
+        process.kill()
+        code, _, stderr = refused_start(data_dir=tmp_path / "data", port=0)
+        assert (code, "in use" in stderr) == (1, True), "a second node must not start while an orphan could still write"
+        for orphan in orphans:
+            os.kill(orphan, signal.SIGCONT)
+        until(lambda: not any(map(is_alive, orphans)))
+    with running_process(tmp_path, shards=3) as process:
+        assert ledger.missing(process.url) == {}
+        ledger.url = process.url
+        ledger.produce(PARTITIONS)
+        assert process.stop() == 0
+    with running_process(tmp_path) as process:
+        assert ledger.missing(process.url) == {}
+        assert process.stop() == 0
+
+
+def test_a_stop_is_clean_and_leaves_no_process(node: NodeProcess, tmp_path: Path) -> None:
+    Ledger(node.url).produce(PARTITIONS)
+    pids = list(children(node.pid).values())
+    assert node.stop() == 0
+    assert not any(map(is_alive, pids))
+    assert not (tmp_path / "data" / "running").exists()
