@@ -35,7 +35,7 @@ class Disk(Protocol):
     def pread(self, handle: int, length: int, position: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
 
-    def pread_nowait(self, handle: int, length: int, position: int) -> bytes:
+    def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
         """As pread, but only from memory: raises WouldBlock where the disk would have to be waited for."""
 
     def fdatasync(self, handle: int) -> None: ...
@@ -121,14 +121,14 @@ class RealDisk:
             parts.append(data)
         return b"".join(parts)
 
-    def pread_nowait(self, handle: int, length: int, position: int) -> bytes:
+    def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
         buffer = bytearray(length)
         try:
             read = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
         except BlockingIOError as error:
             raise WouldBlock from error
         if read == length:
-            return bytes(buffer)
+            return buffer
         if position + read < os.fstat(handle).st_size:
             raise WouldBlock
         return bytes(memoryview(buffer)[:read])

@@ -22,7 +22,7 @@ _TIME_SCAN_BYTES = 256 * 1024
 class Chunk(NamedTuple):
     """Whole batches; the first may begin before the offset asked for. `next_offset` follows the last record."""
 
-    data: bytes
+    data: bytes | bytearray
     next_offset: int
 
 
@@ -84,7 +84,7 @@ class Reader:
         finally:
             release()
 
-    def _chunk(self, span: ReadSpan, offset: int, data: bytes) -> Chunk:
+    def _chunk(self, span: ReadSpan, offset: int, data: bytes | bytearray) -> Chunk:
         """Leave off the batches before the offset; the index is sparse, so there are few."""
         if len(data) != span.end - span.start:
             raise Corrupt(f"{span.segment}: {len(data)} bytes at {span.start}, {span.end - span.start} expected")

@@ -36,7 +36,7 @@ class PositionWaiters:
             return future
         self._sequence += 1
         insort(self._waiting, (end, self._sequence, future))
-        future.add_done_callback(self._forget_cancelled)
+        future.add_done_callback(self._forget_given_up)
         return future
 
     def advance(self, position: int) -> None:
@@ -67,7 +67,7 @@ class PositionWaiters:
             if not future.done():
                 future.set_result(self.position)
 
-    def _forget_cancelled(self, future: asyncio.Future[int]) -> None:
-        """A client that left must not stay in the list until its position comes, which may be never."""
-        if future.cancelled():
+    def _forget_given_up(self, future: asyncio.Future[int]) -> None:
+        """Who left, or waited too long, must not stay in the list until its position comes, which may be never."""
+        if future.cancelled() or isinstance(future.exception(), TimeoutError):
             self._waiting = [entry for entry in self._waiting if entry[2] is not future]

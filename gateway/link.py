@@ -23,7 +23,7 @@ from engine.errors import EngineError
 from gateway.problems import KINDS, Problem
 
 Arguments = Any
-Handler = Callable[[Arguments, bytes], Awaitable[tuple[Any, bytes]]]
+Handler = Callable[[Arguments, bytes], Awaitable[tuple[Any, bytes | bytearray]]]
 
 BYTES_UNDER_WAY_MAX = 128 * 1024 * 1024  # half of what waits for the disk at most (append_queue_bytes_max)
 

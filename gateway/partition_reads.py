@@ -23,10 +23,10 @@ from gateway.record_json import Out, Undecodable
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
-Read = Callable[[Node, Partition, Any], Awaitable[tuple[Any, bytes]]]
+Read = Callable[[Node, Partition, Any], Awaitable[tuple[Any, bytes | bytearray]]]
 
 
-async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tuple[dict[str, str], bytes]:
+async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tuple[dict[str, str], bytes | bytearray]:
     """The headers and the body of a fetch's answer. Waits, as a long poll, for at most `wait_ms`."""
     if partition.offline is not None:
         raise partition.offline
@@ -159,7 +159,7 @@ def _has_enough(partition: Partition, offset: int, min_bytes: int) -> bool:
 
 async def _answer(
     node: Node, partition: Partition, offset: int, chunk: Chunk | None, query: dict[str, Any]
-) -> tuple[dict[str, str], bytes]:
+) -> tuple[dict[str, str], bytes | bytearray]:
     data = b"" if chunk is None else chunk.data
     next_offset = offset if chunk is None else chunk.next_offset
     media_type = query["media_type"]
@@ -179,7 +179,7 @@ async def _answer(
 
 
 def _decode(
-    data: bytes, offset: int, next_offset: int, max_records: int | None, form: str | None
+    data: bytes | bytearray, offset: int, next_offset: int, max_records: int | None, form: str | None
 ) -> tuple[list[Out], int]:
     """The records at or after the offset, at most so many, and the offset to go on from."""
     outs: list[Out] = []

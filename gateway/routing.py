@@ -22,7 +22,7 @@ CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
 
 async def at_owner(
     node: Node, name: str, topic_name: str, number: int, arguments: Any, *, wait_ms: int = 0
-) -> tuple[Any, bytes]:
+) -> tuple[Any, bytes | bytearray]:
     """Do one of READS for a partition, wherever it is. Raises UnknownTopic, UnknownPartition, what the read raises."""
     topic = node.shard.topic(topic_name)
     if number >= topic.record.partitions:
@@ -72,7 +72,7 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
         return (node.peers.index, node.metrics.render().decode()), b""
 
     def read(name: str) -> Handler:
-        async def call(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+        async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
             topic_id, topic_name, number, read_arguments = arguments
             topic = node.shard.topic(topic_name)
             if topic.record.topic_id != topic_id:

@@ -112,7 +112,7 @@ class RsgiApp:
         headers = [*response.headers.items(), _SERVER]
         content = response.body if isinstance(response, web.Response) else None
         if isinstance(content, (bytes, bytearray)) and request.method != "HEAD":
-            proto.response_bytes(response.status, headers, bytes(content))
+            proto.response_bytes(response.status, headers, content)
         else:
             proto.response_empty(response.status, headers)
 

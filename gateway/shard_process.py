@@ -35,7 +35,7 @@ from gateway.node import Node
 from gateway.peers import Peers
 from gateway.processes import CHANGE_S, ShardTask, record_from, shard_socket, supervisor_socket, worker_socket
 from gateway.routing import handlers_for_peers
-from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, stop_event
+from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
 
 STATISTICS_S = 5.0
 
@@ -72,6 +72,7 @@ async def run(task: ShardTask) -> None:
         server = await listen(shard_socket(task.run_dir, task.index), {**handlers_for_peers(node), **tier.handlers()})
         peers.connect()
         worker.connect()
+        settle_memory()
         listener = Listener(node, settings, task.ports)
         await listener.open()
         await link.call("ready", task.index, timeout_s=CHANGE_S)

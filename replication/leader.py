@@ -53,12 +53,12 @@ class Leader:
         Raises what the append met (nothing stored), or AckTimeout (it may be). A timeout or a cancel gives up the wait
         only: the future is how the append reports, not what carries it out.
         """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                base_offset = await appended
-                if acks is Acks.ALL and self.partition.high_watermark < base_offset + count:
-                    await self.partition.wait_for_high_watermark(base_offset + count)
-                return base_offset
+            base_offset = await _by(deadline, appended)
+            if acks is Acks.ALL and self.partition.high_watermark < base_offset + count:
+                await _by(deadline, self.partition.wait_for_high_watermark(base_offset + count))
+            return base_offset
         except TimeoutError:
             text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
             raise AckTimeout(text, hint="the records may be committed; retrying may store them twice") from None
@@ -72,6 +72,25 @@ class Leader:
         """A long poll or ack waits for bytes that are written but not fsynced: do not leave them to the flush timer."""
         if self.partition.unsynced_since is not None:
             self._committer.look_at(self.partition)
+
+
+async def _by(deadline: float, future: asyncio.Future[int]) -> int:
+    """Wait for a future of our own until a moment of the loop's clock. Raises TimeoutError.
+
+    Instead of asyncio.timeout, which costs a fourteenth of a small produce: who sets a result finds the future done.
+    """
+    if future.done():
+        return future.result()
+    expiry = future.get_loop().call_at(deadline, _expire, future)
+    try:
+        return await future
+    finally:
+        expiry.cancel()
+
+
+def _expire(future: asyncio.Future[int]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 def _forget(future: asyncio.Future[int]) -> None:

@@ -83,7 +83,7 @@ class RemoteLog:
     async def read(self, offset: int, max_bytes: int) -> bytes:
         """The bytes of `read_chunk`; empty when there is nothing."""
         chunk = await self.read_chunk(offset, max_bytes)
-        return chunk.data if chunk else b""
+        return bytes(chunk.data) if chunk else b""
 
     async def read_chunk(self, offset: int, max_bytes: int) -> Chunk | None:
         """Whole batches of one object, from the one that holds `offset`: at least one, up to about `max_bytes`.
