@@ -17,6 +17,7 @@ from engine.batch import Record
 
 _VALUES = msgspec.json.Decoder(Raw)
 _ENCODER = msgspec.json.Encoder()
+_LINE_ENDS_TO_SPACES = bytes.maketrans(b"\r\n", b"  ")
 _NO_HEADERS: dict[str, Any] = {}
 _NULL = Raw(b"null")
 _TEXTUAL = (b"application/x-www-form-urlencoded", b"application/xml")  # the first is what plain `curl -d` says
@@ -105,9 +106,9 @@ def _values(records: Sequence[Record], form: str | None) -> Iterable[Raw | str |
 
 
 def _are_json(values: list[bytes]) -> bool:
-    """Whether each is exactly one JSON value. Joined by newlines, which none may hold, they must decode to as many."""
+    """Whether each is exactly one JSON value on one line. Joined by newlines they must decode to as many."""
     joined = b"\n".join(values)
-    if joined.count(b"\n") != len(values) - 1:
+    if joined.count(b"\n") != len(values) - 1 or b"\r" in joined:
         return False
     try:
         decoded: list[Any] = _VALUES.decode_lines(joined)
@@ -129,7 +130,7 @@ def _as_json(value: bytes) -> Raw | bytes:
             return value
     except (msgspec.DecodeError, RecursionError):
         return value
-    return Raw(value.replace(b"\n", b" "))  # between tokens, where it means nothing; it would break a line of NDJSON
+    return Raw(value.translate(_LINE_ENDS_TO_SPACES))  # they stand between tokens; NDJSON would break there
 
 
 def _as_text(value: bytes | None) -> Raw | str | bytes:

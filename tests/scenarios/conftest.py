@@ -1,0 +1,80 @@
+"""Runs every scenario twice: against the application in this process, and over HTTP/2 against a real process.
+
+The process serves the whole session, so each test makes topics of its own; a test that needs other settings, or a node
+that nobody else has touched, starts one with `start_gateway`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.node_process import NodeProcess, running_process
+from tests.scenarios.gateways import Gateway, Topic, in_process, over_http2
+
+StartGateway = Callable[..., Awaitable[Gateway]]
+NewTopic = Callable[..., Awaitable[Topic]]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["in-process", "http2"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_process(tmp_path_factory.mktemp("shared")) as process:
+        yield process
+        assert process.stop() == 0
+
+
+@pytest.fixture
+async def start_gateway(form: str, tmp_path: Path) -> AsyncIterator[StartGateway]:
+    """Starts a node of its own with these settings."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**settings: Any) -> Gateway:
+            directory = tmp_path / f"node-{next(_numbers)}"
+            if form == "in-process":
+                return await stack.enter_async_context(in_process(directory, **settings))
+            process = stack.enter_context(running_process(directory, **settings))
+            return await stack.enter_async_context(over_http2(process.port))
+
+        yield start
+
+
+@pytest.fixture
+async def gateway(form: str, request: pytest.FixtureRequest, start_gateway: StartGateway) -> AsyncIterator[Gateway]:
+    """A node with the settings that a start without flags gives."""
+    if form == "in-process":
+        yield await start_gateway()
+    else:
+        async with over_http2(request.getfixturevalue("shared_process").port) as gateway:
+            yield gateway
+
+
+@pytest.fixture
+def new_name(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """A topic name that no other test has, and that tells where it comes from."""
+    slug = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_"))[:80]
+    return lambda: f"{slug}.{next(_numbers)}"
+
+
+@pytest.fixture
+def new_topic(gateway: Gateway, new_name: Callable[[], str]) -> NewTopic:
+    """Makes a topic: `await new_topic(partitions, setting=value)`."""
+    return lambda partitions=1, **config: gateway.create(new_name(), partitions, **config)
+
+
+@pytest.fixture
+async def topic(new_topic: NewTopic) -> Topic:
+    """A topic of one partition with default settings."""
+    return await new_topic()

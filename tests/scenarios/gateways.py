@@ -1,0 +1,181 @@
+"""A gateway as the scenarios see it, in two forms: in this process behind aiohttp's server, and as a real process that
+is spoken to in HTTP/2. Scenarios do not know which one they have.
+
+Every answer is held against the contract on the way: see conformity.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+from aiohttp.test_utils import TestClient, TestServer
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway.app import make_app
+from gateway.server import running_node
+from gateway.settings import NodeSettings
+from tests.scenarios.conformity import assert_conforms
+from tests.scenarios.http2_client import Http2Client
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+RECORD_BATCH = "application/vnd.penstock.recordbatch"
+AUTOMATIC_HEADERS = ("Content-Type", "User-Agent", "Accept", "Accept-Encoding")
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [orjson.loads(line) for line in self.body.splitlines()]
+
+
+class Gateway(ABC):
+    """A running node to send requests to. `port` also takes HTTP/1.1, whichever form it is."""
+
+    port: int
+
+    async def send(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, **query: object
+    ) -> Answer:
+        if query:
+            path += "?" + urlencode(query)
+        answer = await self._send(method, path, dict(headers or {}), body)
+        assert_conforms(method, path, answer.status, answer.headers, answer.body)
+        return answer
+
+    @abstractmethod
+    async def _send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer: ...
+
+    async def create(self, name: str, partitions: int = 1, **config: object) -> Topic:
+        wish = orjson.dumps({"partitions": partitions, "config": config})
+        answer = await self.send("PUT", f"/v1/topics/{name}", wish, {"Content-Type": JSON})
+        assert answer.status == 201, answer.body
+        return Topic(self, name)
+
+    async def metric(self, name: str) -> float:
+        text = (await self.send("GET", "/metrics")).body.decode()
+        return next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name + " "))
+
+
+class Topic:
+    """One topic of a gateway. What a test does to it reads as what a client does."""
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        self.gateway = gateway
+        self.name = name
+        self.path = f"/v1/topics/{quote(name)}"
+
+    async def post(
+        self,
+        body: bytes,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        to: int | None = None,
+        **query: object,
+    ) -> Answer:
+        """Produce a body as it is; `to` names the partition in the path."""
+        where = f"{self.path}/records" if to is None else f"{self.path}/partitions/{to}/records"
+        given = {} if content_type is None else {"Content-Type": content_type}
+        return await self.gateway.send("POST", where, body, {**given, **(headers or {})}, **query)
+
+    async def post_records(self, *records: dict[str, Any], **query: Any) -> Answer:
+        return await self.post(orjson.dumps({"records": records}), JSON, **query)
+
+    async def post_lines(self, *lines: str, **query: Any) -> Answer:
+        return await self.post("".join(f"{line}\n" for line in lines).encode(), NDJSON, **query)
+
+    async def fetch(
+        self, offset: int | None = None, partition: int = 0, accept: str | None = None, **query: object
+    ) -> Answer:
+        """From an offset, or from where the query says; from the earliest when neither is given."""
+        if offset is not None:
+            query = {"offset": offset, **query}
+        elif not query.keys() & {"from", "timestamp", "offset"}:
+            query = {"from": "earliest", **query}
+        headers = {} if accept is None else {"Accept": accept}
+        return await self.gateway.send("GET", f"{self.path}/partitions/{partition}/records", b"", headers, **query)
+
+    async def records(self, partition: int = 0, **query: object) -> list[dict[str, Any]]:
+        """All records that one fetch gives."""
+        answer = await self.fetch(partition=partition, **query)
+        assert answer.status == 200, answer.body
+        records: list[dict[str, Any]] = answer.json["records"]
+        return records
+
+    async def values(self, partition: int = 0) -> list[Any]:
+        return [record.get("value", record.get("value_base64")) for record in await self.records(partition)]
+
+    async def positions(self, partition: int = 0, **query: object) -> dict[str, Any]:
+        answer = await self.gateway.send("GET", f"{self.path}/partitions/{partition}/offsets", **query)
+        assert answer.status == 200, answer.body
+        return dict(answer.json)
+
+    async def describe(self) -> dict[str, Any]:
+        return dict((await self.gateway.send("GET", self.path)).json)
+
+    async def roll(self) -> Answer:
+        return await self.gateway.send("POST", f"{self.path}/roll")
+
+
+class InProcess(Gateway):
+    """The application on aiohttp's own server, in this process and loop."""
+
+    def __init__(self, client: TestClient[Any, Any]) -> None:
+        self._client = client
+        assert client.port is not None
+        self.port = client.port
+
+    async def _send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        url = URL(str(self._client.make_url("/")).rstrip("/") + path, encoded=True)
+        async with self._client.session.request(
+            method, url, data=body or None, headers=headers, skip_auto_headers=AUTOMATIC_HEADERS
+        ) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+
+class OverHttp2(Gateway):
+    """A process, by HTTP/2 with prior knowledge."""
+
+    def __init__(self, client: Http2Client, port: int) -> None:
+        self.client = client
+        self.port = port
+
+    async def _send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        status, pairs, content = await self.client.request(method, path, headers, body)
+        return Answer(status, CIMultiDict(pairs), content)
+
+
+@asynccontextmanager
+async def in_process(directory: Path, **settings: Any) -> AsyncIterator[Gateway]:
+    async with running_node(NodeSettings(data_dir=str(directory / "data"), **settings)) as node:
+        server = TestServer(make_app(node))
+        await server.start_server(auto_decompress=False)  # read_body unpacks, against its limits
+        async with TestClient(server) as client:
+            node.url = node.direct_url = str(client.make_url("/")).rstrip("/")
+            yield InProcess(client)
+
+
+@asynccontextmanager
+async def over_http2(port: int) -> AsyncIterator[Gateway]:
+    client = await Http2Client.open("127.0.0.1", port)
+    try:
+        yield OverHttp2(client, port)
+    finally:
+        await client.close()

@@ -1,0 +1,80 @@
+"""`Content-Encoding` gzip and zstd on any body, and the bombs that come with them."""
+
+import gzip
+
+import pytest
+import zstandard
+
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import JSON, NDJSON
+
+PACK = {"gzip": gzip.compress, "zstd": zstandard.compress}
+LIMIT = 8 * 2**20
+
+
+@pytest.mark.parametrize("encoding", PACK)
+async def test_every_kind_of_body_may_be_compressed(topic, encoding):
+    headers = {"Content-Encoding": encoding}
+    await topic.post(PACK[encoding](b'{"records":[{"value":"json"}]}'), JSON, headers)
+    await topic.post(PACK[encoding](b'"lines"\n'), NDJSON, headers)
+    await topic.post(PACK[encoding](b"raw"), "text/plain", headers)
+    assert await topic.values() == ["json", "lines", "raw"]
+
+
+async def test_identity_is_no_compression(topic):
+    await topic.post(b"1\n", NDJSON, {"Content-Encoding": "identity"})
+    assert await topic.values() == [1]
+
+
+@pytest.mark.parametrize("encoding", PACK)
+async def test_several_members_are_one_body(topic, encoding):
+    packed = PACK[encoding](b"1\n2") + PACK[encoding](b"3\n") + PACK[encoding](b"4\n")
+    await topic.post(packed, NDJSON, {"Content-Encoding": encoding})
+    assert await topic.values() == [1, 23, 4]
+
+
+@pytest.mark.parametrize("encoding", PACK)
+async def test_a_body_of_exactly_the_limit_is_unpacked_and_one_byte_more_is_not(start_gateway, encoding):
+    gateway = await start_gateway(request_body_bytes_max=100_000)
+    topic = await gateway.create("limits")
+    headers = {"Content-Encoding": encoding}
+    assert (await topic.post(PACK[encoding](b"x" * 100_000), "text/plain", headers)).status == 200
+    refused = await topic.post(PACK[encoding](b"x" * 100_001), "text/plain", headers)
+    assert_problem(refused, "body_too_large", limit=100_000)
+
+
+@pytest.mark.parametrize("encoding", PACK)
+@pytest.mark.parametrize("members", [1, 100])
+async def test_a_bomb_is_stopped_at_the_limit(topic, encoding, members):
+    """100 MiB in 200 kB and less, at once or a member at a time."""
+    bomb = PACK[encoding](bytes(100 * 2**20 // members)) * members
+    assert len(bomb) < 200_000
+    answer = await topic.post(bomb, "application/octet-stream", {"Content-Encoding": encoding})
+    assert_problem(answer, "body_too_large", limit=LIMIT)
+
+
+@pytest.mark.parametrize("encoding", PACK)
+@pytest.mark.parametrize("damage", ["plain", "cut", "flipped", "trailing"])
+async def test_a_body_that_is_not_what_its_encoding_says_is_refused(topic, encoding, damage):
+    packed = PACK[encoding](b'{"records":[{"value":"' + bytes(range(97, 123)) * 40 + b'"}]}')
+    middle = len(packed) // 2
+    body = {
+        "plain": b'{"records":[]}',
+        "cut": packed[:-3],
+        "flipped": packed[:middle] + bytes([packed[middle] ^ 0xFF]) + packed[middle + 1 :],
+        "trailing": packed + b"garbage",
+    }[damage]
+    answer = await topic.post(body, JSON, {"Content-Encoding": encoding})
+    assert answer.status == 400
+    assert await topic.records() == []
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, zstd", "snappy"])
+async def test_an_unknown_encoding_is_refused_and_the_known_ones_are_named(topic, encoding):
+    answer = await topic.post(b"1\n", NDJSON, {"Content-Encoding": encoding})
+    assert_problem(answer, "unsupported_encoding")
+    assert answer.headers["Accept-Encoding"] == "gzip, zstd"
+
+
+async def test_the_encoding_may_be_written_in_any_case(topic):
+    assert (await topic.post(gzip.compress(b"1\n"), NDJSON, {"Content-Encoding": "GZIP"})).status == 200

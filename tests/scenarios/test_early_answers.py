@@ -1,0 +1,102 @@
+"""An answer given before the body was read reaches the client: status and problem, no reset.
+
+Clients of HTTP/2 lose such an answer when the server closes the stream while they still send (curl: error 92). Sent
+with curl, as a user would, over both protocols; 4 MiB are far more than any window or buffer on the way holds.
+"""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.e2e.node_process import running_process
+from tests.scenarios.gateways import over_http2
+
+BODY_BYTES = 4 * 2**20
+PROTOCOLS = pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge"])
+
+
+@pytest.fixture(scope="module")
+def large_body(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bodies") / "large"
+    path.write_bytes(b"x" * BODY_BYTES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def small_process(tmp_path_factory):
+    """A node that takes bodies of 1 MiB at most, and topics as they come."""
+    settings = {"request_body_bytes_max": 2**20, "auto_create_topics": True}
+    with running_process(tmp_path_factory.mktemp("small"), **settings) as process:
+        yield process
+
+
+@pytest.fixture
+async def topic_path(shared_process, new_name):
+    async with over_http2(shared_process.port) as gateway:
+        yield (await gateway.create(new_name())).path
+
+
+def curl(url, protocol, *arguments):
+    """Exit code, version and status as curl saw them, and the body."""
+    marker = "\n%{http_version} %{http_code}"
+    command = ["curl", "--silent", "--max-time", "30", protocol, "--write-out", marker, *arguments, url]
+    ended = subprocess.run(command, capture_output=True, timeout=40)
+    body, _, written = ended.stdout.rpartition(b"\n")
+    version, status = written.decode().split()
+    return ended.returncode, version, int(status), body
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("framing", ["announced", "unannounced", "expecting 100"])
+@pytest.mark.parametrize(
+    ("status", "code", "path", "headers"),
+    [
+        (404, "unknown_topic", "/v1/topics/no-such-topic/records", []),
+        (404, "not_found", "/nothing/here", []),
+        (405, "method_not_allowed", "/healthz", []),
+        (415, "unsupported_encoding", "{topic}/records", ["Content-Encoding: br"]),
+        (400, "unknown_query", "{topic}/records?colour=red", []),
+        (501, "not_implemented", "/v1/records", []),
+        (501, "not_implemented", "{topic}/records", ["Idempotency-Key: once"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.islower() and "/" not in value else None,
+)
+def test_a_refusal_reaches_a_client_that_still_sends(
+    shared_process, topic_path, large_body, protocol, framing, status, code, path, headers
+):
+    if framing == "expecting 100" and protocol != "--http1.1":
+        return  # nobody does that over HTTP/2; curl waits a second for nothing
+    url = shared_process.url + path.replace("{topic}", topic_path)
+    given = [argument for header in headers for argument in ("--header", header)]
+    upload = {
+        "announced": ["--header", "Expect:", "--data-binary", f"@{large_body}"],
+        "unannounced": ["--header", "Expect:", "--request", "POST", "--header", "Transfer-Encoding: chunked"],
+        "expecting 100": ["--header", "Expect: 100-continue", "--data-binary", f"@{large_body}"],
+    }[framing]
+    if framing == "unannounced":
+        upload += ["--upload-file", str(large_body)]
+    exit_code, version, seen, body = curl(url, protocol, *given, *upload)
+    assert (exit_code, seen, version) == (0, status, "1.1" if protocol == "--http1.1" else "2")
+    assert json.loads(body)["code"] == code
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_body_over_the_limit_is_told_413_and_its_limit(small_process, large_body, protocol, is_announced):
+    """As its length says, or as is found while reading."""
+    chunked = ["--request", "POST", "--upload-file", str(large_body), "--header", "Transfer-Encoding: chunked"]
+    upload = ["--data-binary", f"@{large_body}"] if is_announced else chunked
+    arguments = ["--header", "Expect:", "--header", "Content-Type: text/plain", *upload]
+    exit_code, _, status, body = curl(f"{small_process.url}/v1/topics/t/records", protocol, *arguments)
+    assert (exit_code, status) == (0, 413)
+    assert json.loads(body)["code"] == "body_too_large"
+    assert json.loads(body)["limit"] == 2**20
+
+
+async def test_the_connection_can_be_used_again_after_an_early_answer(shared_process, topic_path):
+    async with over_http2(shared_process.port) as gateway:
+        for _ in range(3):
+            refused = await gateway.send("POST", f"{topic_path}/records", b"x" * BODY_BYTES, colour="red")
+            assert refused.status == 400
+        assert (await gateway.send("POST", f"{topic_path}/records", b"taken")).status == 200

@@ -1,0 +1,139 @@
+"""A fetch that waits: it wakes at once, ends at its deadline, and ends when its client leaves."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.scenarios.conformity import assert_problem
+
+LONG_MS = 30_000  # far beyond any wait seen here: who is woken late fails by seconds, not by a hair
+PROMPT_S = 5.0
+
+
+async def waiting(topic, **query):
+    """A long poll from the end, once the node has it."""
+    before = await topic.gateway.metric("penstock_long_polls")
+    poll = asyncio.create_task(topic.fetch(**{"from": "latest", "wait_ms": LONG_MS, **query}))
+    async with asyncio.timeout(10):
+        while await topic.gateway.metric("penstock_long_polls") <= before:
+            assert not poll.done(), poll.result()
+            await asyncio.sleep(0.01)
+    return poll
+
+
+async def long_polls_are(topic, expected):
+    async with asyncio.timeout(10):
+        while await topic.gateway.metric("penstock_long_polls") != expected:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+async def test_a_produce_wakes_a_waiting_reader_at_once(topic, acks):
+    poll = await waiting(topic)
+    begun = time.monotonic()
+    await topic.post_lines('"news"', acks=acks)
+    answer = await poll
+    assert time.monotonic() - begun < PROMPT_S
+    assert [record["value"] for record in answer.json["records"]] == ["news"]
+    assert answer.json["next_offset"] == 1
+
+
+async def test_many_readers_wake_together(new_topic):
+    topic = await new_topic(2)
+    polls = [await waiting(topic) for _ in range(10)]
+    others = await waiting(topic, partition=1)
+    await topic.post_lines('"news"', to=0)
+    async with asyncio.timeout(PROMPT_S):
+        answers = await asyncio.gather(*polls)
+    assert all(answer.json["records"][0]["value"] == "news" for answer in answers)
+    assert not others.done(), "a produce to one partition wakes nobody at another"
+    others.cancel()
+
+
+async def test_a_reader_who_waits_for_what_is_there_does_not_wait(topic):
+    await topic.post_lines("1")
+    begun = time.monotonic()
+    assert len(await topic.records(offset=0, wait_ms=LONG_MS)) == 1
+    assert time.monotonic() - begun < PROMPT_S
+
+
+async def test_at_the_deadline_comes_what_there_is(topic):
+    begun = time.monotonic()
+    answer = await topic.fetch(offset=0, wait_ms=300)
+    assert 0.25 <= time.monotonic() - begun < PROMPT_S
+    assert (answer.status, answer.json["records"], answer.json["next_offset"]) == (200, [], 0)
+
+
+async def test_min_bytes_waits_until_so_much_is_there(topic):
+    poll = await waiting(topic, min_bytes=10_000, max_bytes=100_000)
+    for _ in range(3):
+        await topic.post(b"x" * 3_000, "text/plain")
+        await asyncio.sleep(0.05)
+    assert not poll.done()
+    await topic.post(b"x" * 3_000, "text/plain")
+    async with asyncio.timeout(PROMPT_S):
+        assert len((await poll).json["records"]) == 4
+
+
+async def test_min_bytes_at_the_deadline_gives_the_part_that_is_there(topic):
+    await topic.post_lines("1")
+    begun = time.monotonic()
+    records = await topic.records(offset=0, wait_ms=300, min_bytes=1_000_000)
+    assert time.monotonic() - begun >= 0.25
+    assert len(records) == 1
+
+
+async def test_min_bytes_beyond_max_bytes_counts_as_max_bytes(topic):
+    poll = await waiting(topic, min_bytes=2**31 - 1, max_bytes=2_000)
+    await topic.post(b"x" * 4_000, "text/plain")
+    async with asyncio.timeout(PROMPT_S):
+        assert len((await poll).json["records"]) == 1
+
+
+async def test_min_bytes_0_does_not_wait(topic):
+    begun = time.monotonic()
+    assert await topic.records(offset=0, wait_ms=LONG_MS, min_bytes=0) == []
+    assert time.monotonic() - begun < PROMPT_S
+
+
+async def test_a_long_poll_ends_when_its_client_leaves(start_gateway):
+    topic = await (await start_gateway()).create("left-alone")
+    polls = [await waiting(topic) for _ in range(3)]
+    assert await topic.gateway.metric("penstock_long_polls") == 3
+    for poll in polls:
+        poll.cancel()
+    await long_polls_are(topic, 0)
+    await topic.post_lines("1")
+    assert len(await topic.records()) == 1
+
+
+async def test_those_who_stay_are_still_woken_after_another_has_left(start_gateway):
+    topic = await (await start_gateway()).create("one-leaves")
+    stays, leaves = await waiting(topic), await waiting(topic)
+    leaves.cancel()
+    await long_polls_are(topic, 1)
+    await topic.post_lines("1")
+    async with asyncio.timeout(PROMPT_S):
+        assert len((await stays).json["records"]) == 1
+
+
+async def test_more_long_polls_than_allowed_are_told_to_come_back(start_gateway):
+    topic = await (await start_gateway(long_polls_max=2)).create("crowded")
+    polls = [await waiting(topic), await waiting(topic)]
+    refused = await topic.fetch(offset=0, wait_ms=1000)
+    assert_problem(refused, "too_many_long_polls", limit=2, retryable=True)
+    assert refused.headers["Retry-After"]
+    assert (await topic.fetch(offset=0)).status == 200, "who does not wait is not counted"
+    polls[0].cancel()
+    await long_polls_are(topic, 1)
+    polls.append(await waiting(topic))
+    await topic.post_lines("1")
+    assert (await polls[2]).status == 200
+
+
+async def test_a_deleted_topic_ends_its_long_polls(topic):
+    poll = await waiting(topic)
+    await topic.gateway.send("DELETE", topic.path)
+    async with asyncio.timeout(PROMPT_S):
+        assert_problem(await poll, "unknown_topic")

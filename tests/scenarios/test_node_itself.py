@@ -1,0 +1,68 @@
+"""What a node says of itself: health, cluster, metrics, its contract and the page that explains it."""
+
+import orjson
+
+from openapi import load_contract
+
+
+async def test_a_node_that_runs_is_healthy_and_ready(gateway):
+    assert (await gateway.send("GET", "/healthz")).json == {"status": "ok"}
+    assert (await gateway.send("GET", "/readyz")).json == {"status": "ready"}
+
+
+async def test_the_cluster_is_this_node(start_gateway):
+    gateway = await start_gateway(node_id=7, rack="r1")
+    cluster = (await gateway.send("GET", "/v1/cluster")).json
+    (node,) = cluster["nodes"]
+    assert (node["node_id"], node["rack"], cluster["controller"]) == (7, "r1", 7)
+    assert len(cluster["cluster_id"]) >= 16
+
+
+async def test_the_leader_of_a_partition_is_this_node_and_its_url_answers(topic):
+    (partition,) = (await topic.describe())["partitions"]
+    (node,) = (await topic.gateway.send("GET", "/v1/cluster")).json["nodes"]
+    assert (partition["leader"], partition["leader_url"]) == (node["node_id"], node["url"])
+    assert node["url"].endswith(f":{topic.gateway.port}")
+
+
+async def test_the_contract_is_served_as_it_is_written(gateway):
+    assert (await gateway.send("GET", "/openapi.json")).json == orjson.loads(orjson.dumps(load_contract()))
+
+
+async def test_the_page_needs_no_network(gateway):
+    answer = await gateway.send("GET", "/docs")
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert b"problem-unknown_topic" in answer.body
+
+
+async def test_metrics_count_what_happens(start_gateway):
+    gateway = await start_gateway()
+    topic = await gateway.create("counted")
+    await topic.post_lines("1", "2", "3")
+    await topic.fetch(offset=0)
+    await topic.fetch(offset=99)
+    text = (await gateway.send("GET", "/metrics")).body.decode()
+    assert 'penstock_requests_total{operation="fetch",status="200"} 1.0' in text
+    assert 'penstock_requests_total{operation="fetch",status="416"} 1.0' in text
+    assert await gateway.metric("penstock_produce_records_total") == 3
+    assert await gateway.metric("penstock_topics") == 1
+
+
+async def test_metrics_do_not_grow_with_what_clients_make_up(start_gateway):
+    """Labels come from the table of routes, never from a path, a topic or a client."""
+    gateway = await start_gateway()
+    await gateway.send("GET", "/nothing/0")
+    before = (await gateway.send("GET", "/metrics")).body.count(b"\n")
+    for n in range(1, 20):
+        await gateway.send("GET", f"/nothing/{n}", b"", {"Penstock-Client-Id": f"client-{n}"})
+        await gateway.send("GET", f"/v1/topics/unknown-{n}")
+    after = (await gateway.send("GET", "/metrics")).body.count(b"\n")
+    assert after - before < 60
+
+
+async def test_a_head_request_is_refused_without_a_body(gateway):
+    """HEAD is not in the contract; what matters is that nothing follows the headers."""
+    answer = await gateway.send("HEAD", "/healthz")
+    assert (answer.status, answer.body) == (405, b"")
+    assert (await gateway.send("GET", "/healthz")).status == 200

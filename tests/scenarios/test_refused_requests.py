@@ -1,0 +1,183 @@
+"""What is wrong whatever the operation: names, methods, paths, headers, sizes. Problems tell, and nothing happens."""
+
+import pytest
+
+from openapi import load_contract, operations
+from tests.scenarios.conformity import assert_problem
+
+BUILT = [operation for operation in operations(load_contract()) if not operation.is_planned]
+PLANNED = [operation for operation in operations(load_contract()) if operation.is_planned]
+IDS = {"ids": lambda operation: operation.operation_id}
+
+
+def path_of(operation, topic="no-such-topic"):
+    path = operation.path.replace("{topic}", topic).replace("{partition}", "0")
+    return path.replace("{group}", "g").replace("{member}", "m").replace("{key}", "k")
+
+
+@pytest.mark.parametrize("operation", BUILT, **IDS)
+async def test_an_unknown_query_name_is_refused_everywhere(topic, operation):
+    answer = await topic.gateway.send(operation.method, path_of(operation, topic.name), b"", colour="red")
+    assert_problem(answer, "unknown_query", parameter="colour", no_side_effects=True)
+    assert (await topic.gateway.send("GET", topic.path)).status == 200
+
+
+@pytest.mark.parametrize("operation", PLANNED, **IDS)
+async def test_what_is_planned_answers_501(gateway, operation):
+    answer = await gateway.send(operation.method, path_of(operation), b"{}" if operation.method == "POST" else b"")
+    assert_problem(answer, "not_implemented", retryable=False, no_side_effects=True)
+
+
+@pytest.mark.parametrize("operation", [one for one in BUILT if "{topic}" in one.path], **IDS)
+async def test_an_unknown_topic_is_told_everywhere(gateway, operation):
+    if operation.operation_id == "create_topic":
+        return
+    answer = await gateway.send(operation.method, path_of(operation), b"1" if operation.method == "POST" else b"")
+    if operation.operation_id == "alter_topic":
+        answer = await gateway.send("PATCH", path_of(operation), b'{"config":{}}', {"Content-Type": "application/json"})
+    if operation.operation_id == "fetch":
+        answer = await gateway.send("GET", path_of(operation), b"", offset=0)
+    assert_problem(answer, "unknown_topic")
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Idempotency-Key", "Producer-Id", "Producer-Epoch", "Producer-Seq", "Penstock-Expected-End", "Penstock-Forward",
+     "ce-specversion", "CE-Type"],
+)  # fmt: skip
+async def test_a_planned_header_is_refused_and_not_ignored(topic, header):
+    """Ignoring one of these could store a record twice."""
+    answer = await topic.post(b"1", "application/x-ndjson", {header: "1"})
+    assert_problem(answer, "not_implemented", no_side_effects=True)
+    assert await topic.records() == []
+
+
+@pytest.mark.parametrize("media_type", ["application/cloudevents+json", "application/cloudevents-batch+json"])
+async def test_cloudevents_are_planned(topic, media_type):
+    assert_problem(await topic.post(b"{}", media_type), "not_implemented")
+    assert await topic.records() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/healthz", {"GET"}),
+        ("DELETE", "/v1/topics", {"GET"}),
+        ("POST", "/v1/topics/t", {"GET", "PUT", "PATCH", "DELETE"}),
+        ("GET", "/v1/topics/t/records", {"POST"}),
+        ("PUT", "/v1/topics/t/partitions/0/records", {"GET", "POST"}),
+        ("GET", "/v1/topics/t/roll", {"POST"}),
+        ("OPTIONS", "/v1/topics/t", {"GET", "PUT", "PATCH", "DELETE"}),
+    ],
+)
+async def test_a_wrong_method_is_told_which_are_right(gateway, method, path, allowed):
+    answer = await gateway.send(method, path, b"x" if method == "PUT" else b"")
+    assert_problem(answer, "method_not_allowed")
+    assert set(answer.headers["Allow"].split(", ")) - {"HEAD"} == allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1", "/v2/topics", "/v1/topics/", "/v1/topics/t/", "/v1/topics/t/records/", "/v1/topics/t/partitions",
+     "/v1/topics//records", "/favicon.ico", "/%2e%2e/etc/passwd", "/docs/", "/v1/topics/t/partitions/0"],
+)  # fmt: skip
+async def test_a_path_with_nothing_at_it(gateway, path):
+    assert_problem(await gateway.send("GET", path), "not_found")
+
+
+async def test_names_in_problems_do_not_break_them(gateway):
+    for name in ("%22%7D", "%0d%0aSet-Cookie:x", "%3Cscript%3E", "%F0%9F%92%A7", "%00", "%2541", "%ff"):
+        answer = await gateway.send("GET", f"/v1/topics/{name}")
+        assert answer.status in (400, 404)
+        assert "Set-Cookie" not in answer.headers
+
+
+async def test_a_name_is_decoded_once(gateway, new_name):
+    """`%2541` is `%41`, which cannot name a topic, and not `A`."""
+    topic = await gateway.create("A" + new_name())
+    assert_problem(await gateway.send("GET", topic.path.replace("A", "%2541")), "unknown_topic")
+    assert (await gateway.send("GET", topic.path.replace("A", "%41"))).status == 200
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 129, "é", "a/b"])
+async def test_a_client_id_must_be_a_plain_word(gateway, name):
+    answer = await gateway.send("GET", "/v1/topics", b"", {"Penstock-Client-Id": name})
+    assert_problem(answer, "invalid_header")
+
+
+async def test_a_key_in_a_header_that_is_not_ascii_is_refused_and_not_dropped(topic):
+    """HTTP has no charset for headers; a key that is lost on the way would put the record into another partition."""
+    assert_problem(await topic.post(b"1", "text/plain", {"Penstock-Key": "caf\u00e9"}), "invalid_header")
+    await topic.post(b"1", "text/plain", key="caf\u00e9")
+    assert [record["key"] for record in await topic.records()] == ["caf\u00e9"]
+
+
+async def test_a_plain_client_id_is_welcome(gateway):
+    assert (await gateway.send("GET", "/healthz", b"", {"Penstock-Client-Id": "billing-2.eu_west"})).status == 200
+
+
+async def test_a_sane_request_id_is_echoed_and_any_other_replaced(gateway):
+    for given in ("abc-123", "x" * 128):
+        answer = await gateway.send("GET", "/nothing", b"", {"X-Request-Id": given})
+        assert answer.headers["Penstock-Request-Id"] == answer.json["request_id"] == given
+    for given in ("a b", "x" * 129, '"}', ""):
+        answer = await gateway.send("GET", "/healthz", b"", {"X-Request-Id": given})
+        assert answer.headers["Penstock-Request-Id"] not in ("", given)
+
+
+async def test_request_ids_differ(gateway):
+    ids = [(await gateway.send("GET", "/healthz")).headers["Penstock-Request-Id"] for _ in range(5)]
+    assert len(set(ids)) == 5
+
+
+async def test_a_record_over_the_limit_of_its_topic_is_refused(new_topic):
+    topic = await new_topic(record_bytes_max=100)
+    fits, over = "x" * 96, "x" * 99
+    assert (await topic.post_lines(f'"{fits}"')).status == 200
+    for answer in (
+        await topic.post_lines("1", f'"{over}"'),
+        await topic.post_records({"value": 1}, {"value": over}),
+        await topic.post_records({"key": "k" * 60, "value": "v" * 60}),
+        await topic.post_records({"value": 1, "headers": {"h" * 60: "v" * 60}}),
+        await topic.post(b"x" * 101, "text/plain"),
+    ):
+        assert_problem(answer, "record_too_large", limit=100, no_side_effects=True)
+    assert (await topic.positions())["log_end"] == 1
+
+
+async def test_a_batch_over_the_limit_of_its_topic_is_refused(new_topic):
+    topic = await new_topic(batch_bytes_max=2_000, record_bytes_max=1_000)
+    assert (await topic.post_lines(*['"' + "x" * 500 + '"'] * 3)).status == 200
+    assert_problem(await topic.post_lines(*['"' + "x" * 500 + '"'] * 4), "batch_too_large", limit=2_000)
+    assert (await topic.positions())["log_end"] == 3
+
+
+async def test_a_body_over_the_limit_of_the_node_is_refused(start_gateway):
+    topic = await (await start_gateway(request_body_bytes_max=10_000)).create("small-bodies")
+    assert (await topic.post(b"x" * 10_000, "text/plain")).status == 200
+    for size in (10_001, 500_000, 3_000_000):
+        assert_problem(await topic.post(b"x" * size, "text/plain"), "body_too_large", limit=10_000)
+    assert (await topic.positions())["log_end"] == 1
+
+
+async def test_more_records_than_the_node_takes_at_once_are_refused(start_gateway):
+    topic = await (await start_gateway(records_per_request_max=10)).create("few-records")
+    assert (await topic.post_lines(*["1"] * 10)).status == 200
+    assert_problem(await topic.post_lines(*["1"] * 11), "body_too_large", limit=10)
+    assert_problem(await topic.post_records(*[{"value": 1}] * 11), "body_too_large", limit=10)
+    assert (await topic.positions())["log_end"] == 10
+
+
+async def test_too_much_waiting_for_the_disk_is_told_503(start_gateway):
+    gateway = await start_gateway(append_queue_bytes_max=2**20)
+    topic = await gateway.create("busy", record_bytes_max=4 * 2**20)
+    answer = await topic.post(b"x" * 2 * 2**20, "text/plain")
+    assert_problem(answer, "overloaded", retryable=True, no_side_effects=True)
+    assert (await topic.post(b"x", "text/plain")).status == 200
+
+
+@pytest.mark.parametrize("charset", ["latin-1", "utf-16"])
+async def test_json_in_another_charset_is_refused(topic, charset):
+    answer = await topic.post(b'{"records":[{"value":1}]}', f"application/json; charset={charset}")
+    assert_problem(answer, "unsupported_media_type")
+    assert_problem(await topic.post(b"1\n", f"application/x-ndjson; charset={charset}"), "unsupported_media_type")
