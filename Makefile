@@ -33,16 +33,17 @@ lint: $(VENV)/.all ## Lint and format check
 types: $(VENV)/.all ## Type check, strictly
 	$(BIN)/mypy
 
-architecture: $(VENV)/.all ## Directions of imports
+architecture: $(VENV)/.all ## Check who imports whom, doors, dead modules, idle libraries
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest tests/architecture $(ARGS)
 
 docs: $(VENV)/.all ## Check the documents against the code
 	$(BIN)/pytest tests/docs $(ARGS)
 
-docs-write: $(VENV)/.all ## Write the generated pages again
+docs-write: $(VENV)/.all ## Write the generated parts of documents again
 	$(BIN)/python -m gateway.settings_page >docs/settings.md.tmp
 	@mv docs/settings.md.tmp docs/settings.md
+	$(BIN)/python -m tests.docs.test_client_docs
 
 format: $(VENV)/.all ## Format the code
 	$(BIN)/ruff check --fix .

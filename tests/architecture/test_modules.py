@@ -17,7 +17,10 @@ LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is 
 FOR_TESTS_ONLY = {"engine.recording_disk": "the second Disk, which shows what a power loss may leave behind"}
 
 # What programs import and no command of ours does.
-PUBLIC = {"client.sync": "the client for programs that are not async"}
+PUBLIC = {
+    "client.sync": "the client for programs that are not async",
+    "spark_ingest.job": "the script that spark-submit is given",
+}
 
 CODE_MODULES = modules_of(ROOT, CODE)
 TEST_MODULES = modules_of(ROOT, ("tests",))

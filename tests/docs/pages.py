@@ -1,0 +1,65 @@
+"""The documents of the repository, and what can be read off them: links, headings, names of files and of targets.
+
+Pure but for reading the pages. Fenced blocks and their running are console.py's and test_readme.py's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+ROOT = Path(__file__).parents[2]
+HOMES = ("docs", "engine", "replication", "gateway", "openapi", "client", "cli", "spark_ingest", "loadtests", "tests")
+
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ (?P<title>.*)$", re.MULTILINE)
+TARGET_TOLD = re.compile(r"\bmake ([a-z][a-z-]*)(?![\w=])")
+FILE_TOLD = re.compile(rf"`((?:{'|'.join(HOMES)}|requirements|\.ci)/[\w./-]*\w)`")
+LINE_NUMBER_TOLD = re.compile(r"\b[\w/]+\.py(?::\d+|#L\d+)")
+
+
+def documents() -> list[Path]:
+    """Every Markdown page that belongs to the repository."""
+    pages = [*ROOT.glob("*.md"), *(page for home in HOMES for page in (ROOT / home).rglob("*.md"))]
+    assert len(pages) > 5
+    return sorted(pages)
+
+
+def prose(text: str) -> str:
+    """A page without its fenced blocks: what is in those is run or shown, not claimed."""
+    return FENCE.sub("", text)
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Targets of links that are not there. Links to other sites are not looked at: tests need no network."""
+    broken = []
+    for match in LINK.finditer(prose(text)):
+        target, _, anchor = match["target"].partition("#")
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        there = page if not target else page.parent / unquote(target)
+        is_whole = there.exists() and (not anchor or anchor in anchors(text if there == page else there.read_text()))
+        broken += [] if is_whole else [match["target"]]
+    return broken
+
+
+def anchors(text: str) -> set[str]:
+    """The names that headings can be linked by, as GitHub makes them."""
+    titles = (match["title"].lower() for match in HEADING.finditer(prose(text)))
+    return {re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-") for title in titles}
+
+
+def make_targets(makefile: str) -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):.*## ", makefile, re.MULTILINE))
+
+
+def targets_told(text: str) -> set[str]:
+    """`make x` in code, in a block or in the line; "to make sure" is English."""
+    code = [*FENCE.findall(text), *re.findall(r"`[^`\n]+`", prose(text))]
+    return {target for part in code for target in TARGET_TOLD.findall(part)}
+
+
+def missing_files(text: str) -> list[str]:
+    return [name for name in FILE_TOLD.findall(prose(text)) if not (ROOT / name).exists()]

@@ -1,0 +1,135 @@
+"""What documents say of the repository holds: links, files, make targets, settings, routes, libraries, decisions."""
+
+from __future__ import annotations
+
+import html
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from engine.settings import TOPIC_RULES
+from gateway.docs_page import render_docs
+from gateway.settings import NODE_RULES
+from gateway.settings_page import environment_variable_of, flag_of, settings_page
+from openapi import load_contract, operations
+from tests.architecture.test_libraries import distribution
+from tests.docs.pages import (
+    LINE_NUMBER_TOLD,
+    ROOT,
+    anchors,
+    broken_links,
+    documents,
+    make_targets,
+    missing_files,
+    prose,
+    targets_told,
+)
+
+PAGES = {str(page.relative_to(ROOT)): page for page in documents()}
+TARGETS = make_targets((ROOT / "Makefile").read_text())
+DECISIONS = ROOT / "docs" / "decisions"
+NOT_OF_NOW = {"CHANGELOG.md"}  # tells what was, whatever has become of it
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    assert broken_links(PAGES[name], PAGES[name].read_text()) == []
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - NOT_OF_NOW))
+def test_files_and_make_targets_that_are_named_exist(name: str) -> None:
+    text = PAGES[name].read_text()
+    assert missing_files(text) == []
+    assert targets_told(text) - TARGETS == set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_names_a_line_of_code(name: str) -> None:
+    """A number is wrong after the next change; name the function."""
+    assert LINE_NUMBER_TOLD.findall(PAGES[name].read_text()) == []
+
+
+def test_every_make_target_is_told_of() -> None:
+    assert TARGETS - targets_told((ROOT / "DEVELOPMENT.md").read_text()) == set()
+
+
+def test_the_settings_page_is_what_the_declarations_say() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text() == settings_page(), "write it again: make docs-write"
+
+
+def test_the_settings_page_tells_of_every_setting_how_it_is_given_and_why() -> None:
+    page = settings_page()
+    for rule in NODE_RULES.values():
+        row = f"| `{rule.name}` | `{flag_of(rule)}` | `{environment_variable_of(rule)}` |"
+        assert row in page, rule.name
+    for rule in [*NODE_RULES.values(), *TOPIC_RULES.values()]:
+        assert len(rule.why.split()) > 3, f"{rule.name} does not say why"
+        assert f" {rule.why} |" in page
+
+
+def test_the_docs_page_of_a_node_has_every_operation() -> None:
+    page = html.unescape(re.sub(r"<[^>]*>", "", render_docs(load_contract())))
+    assert [one.operation_id for one in operations(load_contract()) if one.path not in page] == []
+
+
+def test_every_library_is_given_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    text = (ROOT / "DEVELOPMENT.md").read_text().partition("## Libraries and their reasons")[2].partition("\n## ")[0]
+    told = {distribution(name) for cell in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in _names(cell)}
+    assert told - {"library"} == {distribution(one) for group in groups for one in group}
+
+
+def _names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_changelog_has_an_unreleased_section_with_something_in_it() -> None:
+    sections = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert sections[1].splitlines()[0] == "Unreleased"
+    assert re.search(r"^- \w", sections[1], re.MULTILINE)
+
+
+def test_every_decision_is_listed_under_its_title_and_says_what_and_why() -> None:
+    index = (DECISIONS / "README.md").read_text()
+    pages = sorted(DECISIONS.glob("[0-9]*.md"))
+    for number, page in enumerate(pages, 1):
+        text = page.read_text()
+        title = text.splitlines()[0].removeprefix("# ")
+        assert page.name.startswith(f"{number:04}-"), "numbers have no gap"
+        assert title.startswith(f"{number:04}: ")
+        assert f"- [{title}]({page.name})" in index
+        assert all(f"**{part}.**" in text for part in ("Decided", "Why", "What it costs")), page.name
+
+
+# The checks can fail.
+
+
+def test_a_broken_link_is_found() -> None:
+    page = ROOT / "README.md"
+    text = "# A title\n[a](nowhere.md) [b](#a-title) [c](#no-title) [d](docs/settings.md) [e](https://example.org/x)"
+    assert broken_links(page, text) == ["nowhere.md", "#no-title"]
+
+
+def test_a_missing_file_and_an_unknown_target_are_found() -> None:
+    assert missing_files("see `engine/log.py` and `engine/no_such.py`") == ["engine/no_such.py"]
+    assert targets_told("Run `make tset`, to make sure.\n```sh\nmake setup\n```\n") == {"tset", "setup"}
+    assert LINE_NUMBER_TOLD.findall("in gateway/app.py:97") == ["gateway/app.py:97"]
+
+
+def test_anchors_are_made_as_github_does() -> None:
+    assert anchors("## Limits, and what is not built yet\n### `make x`") == {
+        "limits-and-what-is-not-built-yet",
+        "make-x",
+    }
+
+
+def test_blocks_are_no_prose() -> None:
+    assert prose("a\n```sh\nb\n```\nc") == "a\n\nc"
+
+
+def test_the_pages_looked_at_are_those_that_a_newcomer_is_sent_to() -> None:
+    assert {"README.md", "ARCHITECTURE.md", "DEVELOPMENT.md", "CHANGELOG.md", "engine/FORMAT.md"} <= PAGES.keys()
+    assert Path("docs/settings.md").as_posix() in PAGES

@@ -1,0 +1,111 @@
+"""The README's own commands, run as they stand there against a real node, in the order of the page.
+
+A block marked `<!-- tested -->` is given to bash, or to Python, as a whole; the block after it, if it is json or text,
+is what it must print, with `…` for anything. Only the address differs: a test does not take port 8080.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import NamedTuple
+
+import pytest
+
+from tests.docs.console import matches
+from tests.docs.pages import ROOT
+from tests.e2e.node_process import running_process
+
+README = (ROOT / "README.md").read_text()
+URL = "http://127.0.0.1:8080"
+STEP_S_MAX = 300  # Spark's start on a busy machine
+
+BLOCK = re.compile(
+    r"^<!-- tested(?P<spark> with spark)? -->\n```(?P<language>sh|python)\n(?P<code>.*?)^```\n"
+    r"(?:```(?:json|text)\n(?P<printed>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    printed: str | None
+    needs_spark: bool
+
+
+def blocks(text: str) -> list[Block]:
+    found = [Block(one["language"], one["code"], one["printed"], bool(one["spark"])) for one in BLOCK.finditer(text)]
+    assert len(found) == text.count("<!-- tested"), "a mark stands before a block, with nothing between"
+    return found
+
+
+def run(block: Block, directory: Path, environment: dict[str, str]) -> None:
+    if block.language == "sh":
+        command = ["bash", "-e", "-o", "pipefail", "-c", block.code]
+    else:
+        command = [sys.executable, "-c", block.code]
+    ended = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=STEP_S_MAX, check=False
+    )
+    assert ended.returncode == 0, f"{block.code}\n{ended.stdout}\n{ended.stderr}"
+    if block.printed is not None and not matches(block.printed, ended.stdout):
+        pytest.fail(f"{block.code}\nthe page says:\n{block.printed}\nit printed:\n{ended.stdout}")
+
+
+def story(directory: Path, *, with_spark: bool) -> None:
+    """A clone as far as the blocks can see: `.venv`, and the node's data where `make run` puts it."""
+    directory.mkdir(exist_ok=True)
+    (directory / ".venv").symlink_to(sys.prefix)
+    with running_process(directory / "node", data_dir=directory / "penstock-data") as node:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_URL": node.url}
+        for block in blocks(README):
+            if block.needs_spark <= with_spark:
+                run(block._replace(code=block.code.replace(URL, node.url)), directory, environment)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
+    story(tmp_path, with_spark=False)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not which("java"), reason="Spark needs Java")
+def test_spark_reads_what_was_produced(tmp_path: Path) -> None:
+    if find_spec("cli.ingest") is None:
+        pytest.skip("not written yet")
+    story(tmp_path / "a directory", with_spark=True)
+    assert [*(tmp_path / "a directory" / "tables").rglob("*.parquet")]
+
+
+def test_make_run_is_what_is_tested_here() -> None:
+    """The page says `make run`; the node of this test is started by the same command, without make's set-up."""
+    recipe = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    assert "penstock serve $(ARGS)" in recipe[1]
+    assert "```sh\nmake run\n```" in README
+
+
+def test_the_page_is_tested_and_not_only_marked() -> None:
+    assert len(blocks(README)) >= 8
+    assert sum(block.printed is not None for block in blocks(README)) >= 8
+
+
+def test_a_wrong_output_a_failing_command_and_a_lost_mark_are_found(tmp_path: Path) -> None:
+    environment = dict(os.environ)
+    run(Block("sh", "echo 1 2 3", "1 … 3", False), tmp_path, environment)
+    with pytest.raises(pytest.fail.Exception):
+        run(Block("sh", "echo 1 2 3", "1 … 4", False), tmp_path, environment)
+    with pytest.raises(AssertionError):
+        run(Block("sh", "false\necho 1", "1", False), tmp_path, environment)
+    with pytest.raises(AssertionError):
+        blocks("<!-- tested -->\nprose\n```sh\necho\n```\n")
