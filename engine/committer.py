@@ -4,19 +4,25 @@ Lives on the event loop and never waits for a disk. While one group is being wri
 When is a group synced? A partition's bytes are synced with the group if (1) an append in it asks for it,
 (2) somebody waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest unsynced byte is
 `flush_ms` old.
+Invariant: a group that was begun is ended. Whatever a partition raises on the way takes that partition offline, and
+nothing else: the groups of the others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine.clock import Clock
+from engine.errors import StorageFailed
 from engine.partition import Append, Partition
 from engine.segment import Segment
 from engine.writer import Group, PartitionWork
+
+log = logging.getLogger("penstock.engine")
 
 
 @dataclass(slots=True)
@@ -84,6 +90,7 @@ class Committer:
     def forget(self, partition: Partition) -> None:
         """The partition is deleted: no group will touch it again."""
         self._due.pop(partition, None)
+        self.queued_bytes -= partition.discard_queue()
 
     def _schedule(self) -> None:
         """Start at the end of this turn of the loop, so that all requests that arrived together share a group."""
@@ -96,11 +103,18 @@ class Committer:
         due, self._due = self._due, {}
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
         for partition, sync in due.items():
-            if partition.offline is None:
+            if partition.offline is not None:
+                self.queued_bytes -= partition.discard_queue()
+                continue
+            try:
                 work, taken = partition.take_work(sync=sync or _needs_sync(partition, now), now_ms=now_ms)
-                self._under_way.append(_UnderWay(partition, work, taken))
-                if partition.has_work:
-                    self._due[partition] = False
+            except Exception as error:
+                _give_up(partition, [], error)
+                self.queued_bytes -= partition.discard_queue()
+                continue
+            self._under_way.append(_UnderWay(partition, work, taken))
+            if partition.has_work:
+                self._due[partition] = False
         if not self._under_way:
             self._finished()
             return
@@ -128,16 +142,21 @@ class Committer:
             if not share.is_applied:
                 share.is_applied = True
                 self.queued_bytes -= sum(len(append.batch) for append in share.taken)
-                sealed = share.partition.written(share.work, share.taken, now)
-                if sealed:
-                    self._when_sealed(share.partition, sealed)
+                try:
+                    if sealed := share.partition.written(share.work, share.taken, now):
+                        self._when_sealed(share.partition, sealed)
+                except Exception as error:
+                    _give_up(share.partition, share.taken, error)
 
     def _done(self) -> None:
         self._written()
         under_way, self._under_way = self._under_way, []
         for share in under_way:
-            share.partition.synced(share.work)
-            self._arm_flush(share.partition)
+            try:
+                share.partition.synced(share.work)
+                self._arm_flush(share.partition)
+            except Exception as error:
+                _give_up(share.partition, share.taken, error)
         self._finished()
 
     def _finished(self) -> None:
@@ -159,6 +178,14 @@ class Committer:
     def _flush_if_due(self, partition: Partition) -> None:
         if partition.unsynced_since is not None and partition.offline is None:
             self.look_at(partition)
+
+
+def _give_up(partition: Partition, taken: list[Append], error: Exception) -> None:
+    """A bug, by all we know: what this partition holds in memory cannot be trusted any more."""
+    log.error("a group failed", extra={"partition": partition.name}, exc_info=error)
+    failure = StorageFailed(f"{partition.name}: {error!r}", hint="the partition is offline until a restart")
+    partition.go_offline(failure)
+    partition.fail_appends(taken, failure)
 
 
 def _needs_sync(partition: Partition, now: float) -> bool:

@@ -9,18 +9,21 @@ divergence ever goes back.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from engine.batch import Header
-from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart
+from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed
 from engine.log import BytePosition, Log, Roll, Write
 from engine.segment import Segment
 from engine.settings import TopicSettings
 from engine.waiters import PositionWaiters
 from engine.writer import PartitionWork
+
+log = logging.getLogger("penstock.engine")
 
 
 @dataclass(slots=True)
@@ -154,11 +157,11 @@ class Partition:
         """Plan what is queued, or a roll alone when one is asked for. `sync` asks that all be durable afterwards."""
         taken: list[Append] = []
         if self._roll_waiters:
-            self._rolling, self._roll_waiters = self._roll_waiters, []
             steps = self.log.plan_roll(now_ms)
+            self._rolling, self._roll_waiters = self._roll_waiters, []
         else:
+            steps = self.log.plan([append.batch for append in self.queue], self.settings, now_ms)
             taken, self.queue = self.queue, []
-            steps = self.log.plan([append.batch for append in taken], self.settings, now_ms)
         work = PartitionWork(self.name, self.log.directory, steps)
         if sync:
             work.sync = list(dict.fromkeys([*self._unsynced, *(step.segment for step in steps)]))
@@ -188,6 +191,8 @@ class Partition:
 
     def synced(self, work: PartitionWork) -> None:
         """The group's syncs are done, or failed."""
+        if self.offline is not None:
+            return
         if work.sync_error is not None:
             self.go_offline(work.sync_error)
             return
@@ -200,13 +205,29 @@ class Partition:
         self._tell_rolled()
 
     def go_offline(self, error: EngineError) -> None:
-        """The disk cannot be trusted for this partition any more: end everything that waits, refuse what comes."""
+        """The disk cannot be trusted for this partition any more, or it is deleted: end what waits, refuse what comes.
+
+        What is queued has its answer but stays until the committer, which counts it, discards it.
+        """
+        if self.offline is not None:
+            return
         self.offline = error
-        self._fail_appends(self.queue, error)
-        self.queue = []
+        if error.code == StorageFailed.code:
+            log.error("partition is offline", extra={"partition": self.name, "reason": str(error)})
+        self.fail_appends(self.queue, error)
         self._rolling = _failed(self._rolling, error)
         self._roll_waiters = _failed(self._roll_waiters, error)
         self._high_watermark.fail(error)
+
+    def discard_queue(self) -> int:
+        """Forget what was queued when the partition went offline; returns its bytes."""
+        discarded, self.queue = self.queue, []
+        return sum(len(append.batch) for append in discarded)
+
+    def fail_appends(self, appends: list[Append], error: EngineError) -> None:
+        for append in appends:
+            if not append.written.done():
+                append.written.set_exception(error)
 
     def _tell_rolled(self) -> None:
         """Only now: a roll promises that what it sealed is durable."""
@@ -216,15 +237,10 @@ class Partition:
                 future.set_result(self.log.sealed_end)
 
     def _failed_write(self, error: EngineError, taken: list[Append]) -> None:
-        self._fail_appends(taken, error)
+        self.fail_appends(taken, error)
         self._rolling = _failed(self._rolling, error)
         if not error.retryable:
             self.go_offline(error)
-
-    def _fail_appends(self, appends: list[Append], error: EngineError) -> None:
-        for append in appends:
-            if not append.written.done():
-                append.written.set_exception(error)
 
 
 def _nothing() -> None:

@@ -236,7 +236,10 @@ class Shard:
         for segment in segments:
             try:
                 await self._in_thread(save_index, self.disk, segment)
-            except OSError as error:  # derived files: without them the next start is slower, nothing else
+            except (
+                OSError,
+                EngineError,
+            ) as error:  # derived files: without them the next start is slower, nothing else
                 log.warning("index not saved", extra={"segment": segment.path, "reason": str(error)})
         with suppress(EngineError):
             await partition.wait_for_high_watermark(segments[-1].next_offset)  # only what is committed is shipped
@@ -266,6 +269,8 @@ class Shard:
             await work
         except OSError as error:
             log.warning("%s failed", what, extra={"reason": str(error)})
+        except Exception:  # a bug in one partition's housekeeping must not end everybody's
+            log.exception("%s failed", what)
 
     def _roll_if_due(self, partition: Partition) -> None:
         if partition.log.is_due_to_roll(partition.settings, self.clock.now_ms()):

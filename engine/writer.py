@@ -3,12 +3,14 @@
 Decides nothing: what to write where, and what to sync, is in the group. `carry_out` is plain and synchronous, so the
 simulation runs it without the thread.
 Invariants: a failed write leaves the file as it was or takes the partition offline; a failed fsync is never repeated,
-because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018).
+because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018). Every group that
+is submitted is answered, whatever is raised on the way: a group without an answer would stop the shard for ever.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ from engine.log import Roll, Write
 from engine.segment import Segment
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+log = logging.getLogger("penstock.engine")
 
 
 @dataclass(slots=True)
@@ -44,11 +48,11 @@ class Group:
 
 
 def carry_out(disk: Disk, group: Group) -> None:
-    """Do all writes, tell, then do all syncs. Errors are left in the work that they belong to."""
+    """Do all writes, tell, then do all syncs. Errors, of whatever kind, are left in the work that they belong to."""
     for work in group.work:
         work.write_error = _write(disk, work)
     if group.when_written is not None:
-        group.when_written(group)
+        _tell(group.when_written, group)
     for work in group.work:
         if work.write_error is None:
             work.sync_error = _sync(disk, work)
@@ -68,12 +72,12 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
             written = disk.pwritev(step.segment.handle, step.buffers, step.position)
             if written != expected:
                 raise OSError(errno.ENOSPC, f"short write: {written} of {expected} bytes")
-    except OSError as error:
+    except Exception as error:
         return _undo(disk, work, done, error)
     return None
 
 
-def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: OSError) -> EngineError:
+def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) -> EngineError:
     """Cut off what the failed plan wrote, durably, so that nothing of it can ever be read or recovered."""
     try:
         for write in reversed(done):
@@ -85,11 +89,11 @@ def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: OSError) ->
                 if disk.stat(step.segment.path) is not None:
                     disk.unlink(step.segment.path)
                     disk.fsync_dir(work.directory)
-    except OSError as second:
-        return StorageFailed(f"{work.name}: a write failed ({error}) and could not be undone ({second})")
-    if error.errno in _NO_SPACE:
+    except Exception as second:
+        return StorageFailed(f"{work.name}: a write failed ({error!r}) and could not be undone ({second!r})")
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return StorageFull(f"{work.name}: no space left to append", hint="free space or shorten retention")
-    failure = StorageFailed(f"{work.name}: append failed: {error}")
+    failure = StorageFailed(f"{work.name}: append failed: {error!r}")
     failure.no_side_effects = True  # type: ignore[misc] # undone, so nothing was stored
     return failure
 
@@ -100,9 +104,17 @@ def _sync(disk: Disk, work: PartitionWork) -> EngineError | None:
             disk.fdatasync(segment.handle)
         if work.sync_directory:
             disk.fsync_dir(work.directory)
-    except OSError as error:
-        return StorageFailed(f"{work.name}: fsync failed: {error}", hint="the partition is offline until a restart")
+    except Exception as error:
+        return StorageFailed(f"{work.name}: fsync failed: {error!r}", hint="the partition is offline until a restart")
     return None
+
+
+def _tell(callback: Callable[[Group], None], group: Group) -> None:
+    """The one way that this fails is an event loop that is closed already; the writer has others to serve."""
+    try:
+        callback(group)
+    except Exception:
+        log.exception("nobody heard of a group that was written")
 
 
 class WriterThread:
@@ -126,5 +138,16 @@ class WriterThread:
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             group, when_done = item
-            carry_out(self._disk, group)
-            when_done(group)
+            try:
+                carry_out(self._disk, group)
+            except Exception as error:
+                log.exception("the writer failed")
+                _give_up(group, error)
+            _tell(when_done, group)
+
+
+def _give_up(group: Group, error: Exception) -> None:
+    """Nothing is known of any of this work: what was said of it already may be wrong, so both answers are errors."""
+    for work in group.work:
+        work.sync_error = StorageFailed(f"{work.name}: the writer failed: {error!r}")
+        work.write_error = work.write_error or work.sync_error
