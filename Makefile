@@ -74,7 +74,7 @@ lock: ## Resolve the locked requirements again (needs uv)
 		--extra build pyproject.toml -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output spark-warehouse
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output spark-warehouse
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
