@@ -7,12 +7,10 @@ import contextlib
 import socket
 from collections.abc import Sequence
 
-from granian.server.embed import Server
-
 from engine.errors import StartRefused
 from gateway.app import make_app
 from gateway.node import Node
-from gateway.rsgi import RsgiApp, make_server
+from gateway.rsgi import HttpServer, RsgiApp, make_server, stop_server
 from gateway.settings import NodeSettings
 
 LISTEN_ATTEMPTS = 200
@@ -27,7 +25,7 @@ class Listener:
         self._settings = settings
         self._node = node
         self._target = RsgiApp(make_app(node), settings.drain_bytes_max)
-        self._servers: list[tuple[Server, asyncio.Task[None]]] = []
+        self._servers: list[tuple[HttpServer, asyncio.Task[None]]] = []
         self._ports = ports
 
     async def open(self) -> None:
@@ -49,8 +47,7 @@ class Listener:
             async with asyncio.timeout(self._settings.shutdown_deadline_ms / 1000):
                 await self._target.until_idle()
         for server, serving in self._servers:
-            server.stop()
-            server.main_loop_interrupt.set()
+            stop_server(server)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(serving, GRANIAN_STOP_S)
 

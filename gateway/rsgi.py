@@ -228,7 +228,10 @@ _HOP_BY_HOP = ("transfer-encoding", "connection", "keep-alive")
 _VERSIONS = {"1": HttpVersion(1, 1), "1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1)}
 
 
-def make_server(target: RsgiApp, settings: NodeSettings, port: int) -> Server:
+HttpServer = Server  # by this name others may hold one
+
+
+def make_server(target: RsgiApp, settings: NodeSettings, port: int) -> HttpServer:
     """Granian, embedded in this process's loop."""
     logging.getLogger("_granian").setLevel(logging.ERROR)
     logging.getLogger("granian").setLevel(logging.ERROR)
@@ -253,3 +256,9 @@ def make_server(target: RsgiApp, settings: NodeSettings, port: int) -> Server:
         ssl_cert=Path(settings.tls_cert) if settings.is_tls else None,
         ssl_key=Path(settings.tls_key) if settings.is_tls else None,
     )
+
+
+def stop_server(server: HttpServer) -> None:
+    """Accept nothing more; `serve` returns soon. Requests under way are the caller's business."""
+    server.stop()
+    server.main_loop_interrupt.set()
