@@ -13,7 +13,7 @@ import asyncio
 import logging
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from aiohttp import HttpVersion, web
 from aiohttp.abc import AbstractStreamWriter
@@ -228,7 +228,7 @@ _HOP_BY_HOP = ("transfer-encoding", "connection", "keep-alive")
 _VERSIONS = {"1": HttpVersion(1, 1), "1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1)}
 
 
-HttpServer = Server  # by this name others may hold one
+HttpServer: TypeAlias = Server  # by this name others may hold one
 
 
 def make_server(target: RsgiApp, settings: NodeSettings, port: int) -> HttpServer:
