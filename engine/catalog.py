@@ -15,12 +15,11 @@ from typing import ParamSpec, TypeVar
 
 from engine.clock import Clock
 from engine.disk import Disk
-from engine.errors import InvalidConfig, TopicExists, UnknownTopic
+from engine.errors import TopicExists, UnknownTopic, storage_error
 from engine.settings import topic_settings
 from engine.topics import (
-    PARTITIONS_MAX,
     TopicRecord,
-    check_topic_name,
+    check_topic_wish,
     load_topics,
     remove_tree,
     save_topic,
@@ -57,19 +56,14 @@ class Catalog:
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[TopicRecord, bool]:
         """Make a topic, or find the same one there. Returns it and whether it is new. Raises TopicExists, Invalid."""
-        check_topic_name(name)
-        topic_settings(overrides)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
-        if replication_factor != 1:
-            raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
+        check_topic_wish(name, partitions, replication_factor, overrides)
         existing = self.records.get(name)
         if existing is not None:
             _check_same(existing, partitions, replication_factor, overrides)
             return existing, False
         now_ms = self._clock.now_ms()
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
-        await self._in_thread(save_topic, self._disk, self._data_dir, record)
+        await self._stored("creating", save_topic, record)
         self.records[name] = record
         return record, True
 
@@ -79,13 +73,13 @@ class Catalog:
         merged = {**old.overrides, **overrides}
         topic_settings(merged)
         record = dataclasses.replace(old, overrides=merged)
-        await self._in_thread(save_topic, self._disk, self._data_dir, record)
+        await self._stored("changing", save_topic, record)
         self.records[name] = record
         return record
 
     async def delete(self, record: TopicRecord) -> None:
         """Make a topic vanish durably and remove its files. Nobody has it open any more."""
-        left = await self._in_thread(unlist_topic, self._disk, self._data_dir, record)
+        left = await self._stored("deleting", unlist_topic, record)
         self.records.pop(record.name, None)
         try:
             await self._in_thread(remove_tree, self._disk, left)
@@ -97,6 +91,13 @@ class Catalog:
             return self.records[name]
         except KeyError:
             raise UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}") from None
+
+    async def _stored(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
+        """Change files. Raises StorageFull, StorageFailed."""
+        try:
+            return await self._in_thread(change, self._disk, self._data_dir, record)
+        except OSError as error:
+            raise storage_error(f"{doing} topic {record.name!r}", error) from error
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

@@ -15,7 +15,7 @@ import orjson
 
 from engine import paths
 from engine.disk import Disk, read_file, write_atomically
-from engine.errors import Corrupt, InvalidTopicName
+from engine.errors import Corrupt, InvalidConfig, InvalidTopicName
 from engine.settings import TopicSettings, topic_settings
 
 FORMAT_VERSION = 1
@@ -44,6 +44,16 @@ def check_topic_name(name: str) -> None:
             f"{name!r} cannot name a topic",
             hint="use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading '__'",
         )
+
+
+def check_topic_wish(name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:
+    """Whether such a topic could be made. Raises InvalidTopicName, InvalidConfig."""
+    check_topic_name(name)
+    topic_settings(overrides)
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
+    if replication_factor != 1:
+        raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
 
 
 def save_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> None:

@@ -180,7 +180,8 @@ class Node:
 
     def _gauges(self) -> Iterator[tuple[str, str, float]]:
         partitions = list(self.shard.partitions())
-        yield "penstock_topics", "Topics", len(self.shard.topics)
+        if self.peers.index == 0:  # every shard knows all of them; one tells
+            yield "penstock_topics", "Topics", len(self.shard.topics)
         yield "penstock_partitions", "Partitions", len(partitions)
         yield (
             "penstock_offline_partitions",

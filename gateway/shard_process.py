@@ -22,12 +22,13 @@ from engine.disk import RealDisk
 from engine.errors import UnknownTopic
 from engine.partition import Partition
 from engine.reader import Chunk
+from engine.settings import topic_settings
 from engine.shard import Shard, Topic
 from engine.tiering.remote_logs import RemoteLogs
 from engine.tiering.shipping import TierStatistics
 from engine.tiering.store import open_store
 from engine.tiering.tier import local_log
-from engine.topics import TopicRecord
+from engine.topics import TopicRecord, check_topic_wish
 from gateway.link import Busy, Caller, Handler, LinkLost, listen
 from gateway.listener import Listener
 from gateway.logs import set_up_logging
@@ -104,11 +105,13 @@ class SupervisedChanges:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
+        check_topic_wish(name, partitions, replication_factor, overrides)  # here, as a link takes no number of any size
         arguments = (name, partitions, replication_factor, dict(overrides))
         is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic:
+        topic_settings({**self._shard.topic(name).record.overrides, **overrides})
         await self.supervisor.link().call("alter_topic", (name, dict(overrides)), timeout_s=CHANGE_S)
         return self._shard.topic(name)
 

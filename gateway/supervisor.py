@@ -204,8 +204,9 @@ class Supervisor:
     ) -> bool:
         async with self._catalog.changing:
             record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
-            if is_new:
-                await self._tell(self._children, "open_topic", record_to(record))
+            if is_new:  # the worker last: it asks the shards at once
+                await self._tell(self._children[:-1], "open_topic", record_to(record))
+                await self._tell(self._children[-1:], "open_topic", record_to(record))
             return is_new
 
     async def alter_topic(self, name: str, overrides: dict[str, object]) -> None:

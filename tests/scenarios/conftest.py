@@ -1,4 +1,5 @@
-"""Runs every scenario twice: against the application in this process, and over HTTP/2 against a real process.
+"""Runs every scenario three times: against the application in this process, over HTTP/2 against a real process, and
+over HTTP/2 against a node of two shards, where half the partitions are another process's.
 
 The process serves the whole session, so each test makes topics of its own; a test that needs other settings, or a node
 that nobody else has touched, starts one with `start_gateway`.
@@ -24,7 +25,7 @@ NewTopic = Callable[..., Awaitable[Topic]]
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=["in-process", "http2"])
+@pytest.fixture(params=["in-process", "http2", "sharded"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -32,6 +33,13 @@ def form(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def shared_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     with running_process(tmp_path_factory.mktemp("shared")) as process:
+        yield process
+        assert process.stop() == 0
+
+
+@pytest.fixture(scope="session")
+def shared_shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_process(tmp_path_factory.mktemp("shards"), shards=2) as process:
         yield process
         assert process.stop() == 0
 
@@ -45,7 +53,8 @@ async def start_gateway(form: str, tmp_path: Path) -> AsyncIterator[StartGateway
             directory = tmp_path / f"node-{next(_numbers)}"
             if form == "in-process":
                 return await stack.enter_async_context(in_process(directory, **settings))
-            process = stack.enter_context(running_process(directory, **settings))
+            shards = {"shards": 2} if form == "sharded" else {}
+            process = stack.enter_context(running_process(directory, **shards, **settings))
             return await stack.enter_async_context(over_http2(process.port))
 
         yield start
@@ -57,7 +66,8 @@ async def gateway(form: str, request: pytest.FixtureRequest, start_gateway: Star
     if form == "in-process":
         yield await start_gateway()
     else:
-        async with over_http2(request.getfixturevalue("shared_process").port) as gateway:
+        shared = "shared_shards" if form == "sharded" else "shared_process"
+        async with over_http2(request.getfixturevalue(shared).port) as gateway:
             yield gateway
 
 

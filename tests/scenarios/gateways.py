@@ -71,7 +71,8 @@ class Gateway(ABC):
 
     async def metric(self, name: str) -> float:
         text = (await self.send("GET", "/metrics")).body.decode()
-        return next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name + " "))
+        samples = [line for line in text.splitlines() if line.startswith((name + " ", name + "{shard="))]
+        return sum(float(line.rpartition(" ")[2]) for line in samples)
 
 
 class Topic:
