@@ -7,6 +7,7 @@ engine/settings.py (`make docs-write`), and a test holds them together.
 from __future__ import annotations
 
 import os
+import ssl
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -144,7 +145,7 @@ def _read_toml(path: str) -> dict[str, object]:
             return tomllib.load(file)
     except OSError as error:
         raise StartRefused(f"cannot read {path}: {error.strerror}", hint="check --config") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StartRefused(f"{path} is not valid TOML: {error}") from None
 
 
@@ -171,6 +172,8 @@ def _check_relations(settings: NodeSettings) -> None:
     for path in filter(None, (settings.tls_cert, settings.tls_key)):
         if not os.access(path, os.R_OK):
             raise StartRefused(f"cannot read {path}", hint="check --tls-cert and --tls-key")
+    if settings.is_tls:
+        _check_certificate(settings.tls_cert, settings.tls_key)
     if not settings.is_loopback and not settings.insecure:
         raise StartRefused(
             f"{settings.host} can be reached from outside and there are no tokens yet",
@@ -178,6 +181,16 @@ def _check_relations(settings: NodeSettings) -> None:
         )
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
+
+
+def _check_certificate(cert: str, key: str) -> None:
+    """Try them as the listener will: it would fail later, and ask a terminal for the password of an encrypted key."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except ssl.SSLError as error:
+        text = f"{cert} and {key} cannot be used for TLS: {error.reason or error}"
+        hint = "tls_cert is a PEM certificate chain, tls_key its private key without a password"
+        raise StartRefused(text, hint=hint) from None
 
 
 def setting_names() -> list[str]:

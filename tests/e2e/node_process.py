@@ -39,9 +39,9 @@ class NodeProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def begin_stop(self) -> None:
-        """SIGTERM, without waiting for what it does."""
-        self._process.send_signal(signal.SIGTERM)
+    def begin_stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """The signal, without waiting for what it does."""
+        self._process.send_signal(signal_number)
 
     def exit_code(self) -> int:
         """Waits for the end."""

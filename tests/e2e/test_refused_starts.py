@@ -1,0 +1,160 @@
+"""A node that may not start says why in one line, ends with an exit code, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+
+from tests.e2e.node_process import refused_start, running_process
+
+pytestmark = pytest.mark.e2e
+
+REFUSED, USAGE = 1, 2
+
+
+def assert_refused(*flags, says, code=REFUSED, **settings):
+    """One line on stderr that holds these words."""
+    exit_code, out, err = refused_start(*flags, **settings)
+    assert (exit_code, out) == (code, ""), err
+    (line,) = err.splitlines()
+    assert line.startswith("penstock: ")
+    for words in says:
+        assert words in line, line
+
+
+def snapshot(directory):
+    """What is in a directory, and each file's bytes."""
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        assert_refused(port=port, data_dir=tmp_path / "data", says=[f"127.0.0.1:{port}", "in use", "--port"])
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_another_node_has(tmp_path):
+    """The listener shares its port between processes of one node; a stranger must not slip in beside it."""
+    with running_process(tmp_path / "first") as node:
+        assert_refused(port=node.port, data_dir=tmp_path / "second", says=["in use"])
+        assert node.stop() == 0
+
+
+@pytest.mark.parametrize("shards", [0, 1])
+def test_a_data_directory_in_use(tmp_path, shards):
+    with running_process(tmp_path) as node:
+        assert_refused(
+            port=0, shards=shards, data_dir=tmp_path / "data", says=[str(tmp_path / "data"), "in use", "--data-dir"]
+        )
+        assert node.stop() == 0
+
+
+def test_a_data_directory_of_another_cluster_or_node_or_version(tmp_path):
+    with running_process(tmp_path, cluster_id="blue") as node:
+        assert node.stop() == 0
+    data = tmp_path / "data"
+    before = snapshot(data)
+    assert_refused(port=0, data_dir=data, cluster_id="green", says=["cluster blue", "not green", "--cluster-id"])
+    assert_refused(port=0, data_dir=data, node_id=2, says=["node 1", "not 2", "--node-id 1"])
+    assert snapshot(data) == before
+    meta = json.loads((data / "meta").read_text())
+    (data / "meta").write_text(json.dumps({**meta, "format": 99}))
+    assert_refused(port=0, data_dir=data, says=["format 99", "newer version"])
+    (data / "meta").write_text("{")
+    assert_refused(port=0, data_dir=data, says=["meta is damaged"])
+
+
+def test_a_data_directory_that_holds_something_else(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert_refused(port=0, data_dir=tmp_path, says=["thesis.txt", "--data-dir"])
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_a_data_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert_refused(port=0, data_dir=tmp_path / "file" / "data", says=["cannot be used", "file/data"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--colour", "red"], ["--colour"]),
+        (["--port", "many"], ["--port", "many"]),
+        (["--log-level", "loud"], ["loud", "warning"]),
+        (["--port"], ["--port"]),
+        (["extra"], ["extra"]),
+    ],
+)
+def test_a_flag_that_is_wrong(flags, says):
+    assert_refused(*flags, says=[*says, "--help"], code=USAGE)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--port", "65536"], ["port is 65536", "65535"]),
+        (["--long-polls-max", "0"], ["long_polls_max is 0"]),
+        (["--tls-cert", "/nowhere.pem"], ["tls_cert and tls_key go together"]),
+        (["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.key"], ["cannot read /nowhere.pem"]),
+        (["--host", "0.0.0.0"], ["0.0.0.0", "--insecure"]),
+        (["--host", "no.such.host.invalid", "--insecure"], ["no.such.host.invalid"]),
+        (["--fetch-bytes-max", "2048", "--fetch-bytes-default", "4096"], ["fetch_bytes_default"]),
+        (["--store", "ftp://somewhere/x"], ["ftp"]),
+        (["--store", "file:///proc/penstock"], ["/proc/penstock"]),
+        (["--store", "s3://bucket/prefix?endpoint=http://127.0.0.1:9"], ["127.0.0.1:9", "endpoint"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].startswith("--") else None,
+)
+def test_a_setting_that_cannot_be(tmp_path, monkeypatch, flags, says):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    given = {} if "--port" in flags else {"port": 0}
+    assert_refused(*flags, data_dir=tmp_path / "data", **given, says=says)
+
+
+@pytest.mark.parametrize("shards", [0, 1])
+def test_a_file_that_is_no_certificate(tmp_path, shards):
+    (tmp_path / "cert.pem").write_text("not a certificate")
+    (tmp_path / "key.pem").write_text("not a key")
+    tls = {"tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem"}
+    assert_refused(
+        port=0, shards=shards, data_dir=tmp_path / "data", **tls, says=["cert.pem", "cannot be used for TLS"]
+    )
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("port = ", ["not valid TOML"]),
+        ("port = 'many'", ["port is 'many'", "config.toml"]),
+        ("colour = 'red'", ["colour", "config.toml"]),
+        ("shards = true", ["shards is True"]),
+        (b"\xff\xfe", ["config.toml"]),
+        (None, ["config.toml", "No such file"]),
+    ],
+)
+def test_a_settings_file_that_is_wrong(tmp_path, text, says):
+    file = tmp_path / "config.toml"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert_refused("--config", str(file), data_dir=tmp_path / "data", says=says)
+
+
+def test_an_environment_that_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_PORT", "many")
+    assert_refused(data_dir=tmp_path / "data", says=["the environment", "port is 'many'"])
+
+
+def test_a_refused_start_can_be_mended_and_tried_again(tmp_path):
+    """Also one that came as far as making the data directory."""
+    refused_start(port=0, data_dir=tmp_path / "data", store="file:///proc/penstock")
+    with running_process(tmp_path) as node:
+        assert node.stop() == 0
+    assert os.listdir(tmp_path / "data")

@@ -1,0 +1,90 @@
+"""TLS by --tls-cert and --tls-key: HTTP/2 and HTTP/1.1 by ALPN on one port, seen by curl."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+
+import pytest
+
+from tests.e2e.node_process import running_process
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A self-signed one for localhost and 127.0.0.1; returns the paths of certificate and key."""
+    directory = tmp_path_factory.mktemp("tls")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem")]
+    subprocess.run([*command, *names, *files], check=True, capture_output=True, timeout=30)
+    return directory / "cert.pem", directory / "key.pem"
+
+
+@pytest.fixture(scope="module")
+def node(certificate, tmp_path_factory):
+    cert, key = certificate
+    with running_process(tmp_path_factory.mktemp("node"), tls_cert=cert, tls_key=key) as process:
+        yield process
+        assert process.stop() == 0
+
+
+def curl(certificate, *arguments):
+    """Version, status and body, with the certificate checked."""
+    marker = ["--write-out", "\n%{http_version} %{http_code}"]
+    command = ["curl", "--silent", "--max-time", "20", "--cacert", str(certificate[0]), *marker, *arguments]
+    ended = subprocess.run(command, capture_output=True, timeout=30)
+    assert ended.returncode == 0, (ended.returncode, ended.stderr)
+    body, _, written = ended.stdout.decode().rpartition("\n")
+    return *written.split(), body
+
+
+def test_the_url_that_a_node_tells_is_https(node):
+    assert node.url == f"https://127.0.0.1:{node.port}"
+
+
+@pytest.mark.parametrize(("flag", "version"), [("--http2", "2"), ("--http1.1", "1.1")])
+def test_alpn_chooses_the_protocol_and_a_record_makes_the_round_trip(node, certificate, flag, version):
+    topic = f"{node.url}/v1/topics/over-{version}"
+    assert curl(certificate, flag, "-X", "PUT", topic)[:2] == (version, "201")
+    lines = ["--header", "Content-Type: application/x-ndjson", "--data-binary", '{"a":1}\n']
+    assert curl(certificate, flag, *lines, f"{topic}/records")[:2] == (version, "200")
+    seen, status, body = curl(certificate, flag, f"{topic}/partitions/0/records?from=earliest")
+    assert (seen, status) == (version, "200")
+    assert [record["value"] for record in json.loads(body)["records"]] == [{"a": 1}]
+    described = json.loads(curl(certificate, flag, topic)[2])
+    assert described["partitions"][0]["leader_url"].startswith("https://")
+
+
+def test_who_offers_nothing_by_alpn_gets_http_1(node, certificate):
+    context = ssl.create_default_context(cafile=str(certificate[0]))
+    plain = socket.create_connection(("127.0.0.1", node.port), timeout=10)
+    with context.wrap_socket(plain, server_hostname="localhost") as connection:
+        assert connection.selected_alpn_protocol() is None
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_plain_http_on_a_tls_port_is_not_answered_and_harms_nobody(node, certificate):
+    ended = subprocess.run(
+        ["curl", "--silent", "--max-time", "10", f"http://127.0.0.1:{node.port}/healthz"],
+        capture_output=True,
+        timeout=20,
+    )
+    assert ended.returncode != 0
+    assert curl(certificate, f"{node.url}/healthz")[1] == "200"
