@@ -36,7 +36,7 @@ FILE_FUNCTIONS = {
     *("fsync", "fdatasync", "ftruncate", "truncate", "posix_fallocate", "path.exists", "path.isfile", "path.isdir"),
     *("path.islink", "path.getsize", "path.getmtime"),
 }
-FILE_MODULES = ("shutil", "tempfile", "fcntl", "mmap", "aiofiles")
+FILE_MODULES = ("shutil", "tempfile", "fcntl", "aiofiles")
 PATH_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes", "iterdir", "touch", "rglob", "hardlink_to"}
 
 ROOTS_OF_TIME_AND_CHANCE = {
