@@ -57,13 +57,13 @@ def ingest() -> None:
 @json_option
 def status(store: str, output: str, job_name: str, topics: re.Pattern[str], cluster: str | None, as_json: bool) -> None:
     """Show how far a job is, and how much of the store it has not read yet."""
-    from engine.tiering.store import open_store
     from spark_ingest.status import status as status_of
+    from spark_ingest.stores import open_output, open_source
 
     def is_wanted(topic: str) -> bool:
         return bool(topics.fullmatch(topic))
 
-    document = status_of(open_store(store), open_store(output), job_name, is_wanted, cluster)
+    document = status_of(open_source(store), open_output(output, is_written=False), job_name, is_wanted, cluster)
     print_json(document) if as_json else _print_status(document)
 
 
@@ -77,11 +77,11 @@ def verify(output: str, job_name: str, deep: bool, as_json: bool) -> None:
 
     Ends with 1 when anything is missing, doubled, damaged or foreign.
     """
-    from engine.tiering.store import open_store
+    from spark_ingest.stores import open_output
     from spark_ingest.verify import verify as verify_files
     from spark_ingest.verify_deep import verify_deep
 
-    opened = open_store(output)
+    opened = open_output(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
     if deep:
         findings.problems += verify_deep(opened, commits)
@@ -109,10 +109,10 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
 
     Needed when a plan holds an option that turned out wrong, or a segment that is gone.
     """
-    from engine.tiering.store import open_store
     from spark_ingest.runner import abandon as abandon_plan
+    from spark_ingest.stores import open_output
 
-    done = abandon_plan(open_store(output), job_name, time.time_ns() // 1_000_000)
+    done = abandon_plan(open_output(output, is_written=True), job_name, time.time_ns() // 1_000_000)
     number, removed = (done[0].number, len(done[1])) if done else (None, 0)
     if as_json:
         print_json({"job": job_name, "abandoned_plan": number, "files_removed": removed})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from spark_ingest.cut import Range
 from spark_ingest.json_types import Members, merge_members
 from spark_ingest.plan import FORMAT, Plan, Positions, TableSchema, UnreadablePlan, demand_format, positions_after
 from spark_ingest.task import SEEN_MEMBERS_MAX, TaskResult
@@ -16,7 +17,7 @@ from spark_ingest.task import SEEN_MEMBERS_MAX, TaskResult
 class Commit(msgspec.Struct, frozen=True):
     """Commit `number` of a job. An abandoned one gives up its plan: nothing of it counts, positions are as before.
 
-    `seen` are types of members that had no column; the next plan may make some.
+    `seen` are types of members that had no column; the next plan may make some. `skipped` as in the plan.
     """
 
     job: str
@@ -28,6 +29,7 @@ class Commit(msgspec.Struct, frozen=True):
     schemas: dict[str, TableSchema]
     seen: dict[str, Members]
     results: tuple[TaskResult, ...]
+    skipped: dict[str, list[Range]] = {}
     is_abandoned: bool = False
     format: int = FORMAT
 
@@ -56,6 +58,7 @@ def commit_of(plan: Plan, before: Commit | None, results: list[TaskResult], now_
         schemas=(before.schemas if before else {}) | plan.schemas,
         seen={topic: members for topic, members in seen.items() if members},
         results=tuple(msgspec.structs.replace(result, seen=[]) for result in sorted(results, key=lambda one: one.task)),
+        skipped=plan.skipped,
     )
 
 

@@ -74,7 +74,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Plan `number` of a job; commit `number - 1` is the state that it starts from.
 
     `nonce` tells two plans of one number apart, of which only one was stored. `positions` are those that the plan's
-    own partitions will have reached. `is_partial`: more was there to do.
+    own partitions will have reached; `skipped` is what retention took before it could be read, where the job was told
+    to go on without. `is_partial`: more was there to do.
     """
 
     job: str
@@ -87,6 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
     positions: Positions
     schemas: dict[str, TableSchema]
     tasks: tuple[Task, ...]
+    skipped: dict[str, list[Range]] = {}
     is_partial: bool = False
     generation: int = GENERATION
     format: int = FORMAT

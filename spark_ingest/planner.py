@@ -16,7 +16,7 @@ import msgspec
 
 from engine.tiering.store import ObjectStore
 from spark_ingest.commit import Commit
-from spark_ingest.cut import Slice, bounded, cut, fair_target
+from spark_ingest.cut import Range, Slice, bounded, cut, fair_target
 from spark_ingest.errors import LostRecords
 from spark_ingest.json_types import Members, evolve, merge_members
 from spark_ingest.plan import JSON, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
@@ -86,6 +86,7 @@ def next_plan(
         positions=_positions(todos, tasks),
         schemas=_schemas(source, head, recipe, tasks),
         tasks=tasks,
+        skipped=_skipped(todos, head),
         is_partial=len(taken) < len(groups),
     )
 
@@ -144,6 +145,16 @@ def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
             ends[task.topic][one.partition] = one.end
     topic_ids = {todo.partition.topic: todo.partition.topic_id for todo in todos}
     return {topic: TopicPosition(topic_ids[topic], found) for topic, found in ends.items()}
+
+
+def _skipped(todos: Sequence[_Todo], head: Commit | None) -> dict[str, list[Range]]:
+    skipped: dict[str, list[Range]] = {}
+    for todo in todos:
+        reached = _committed(todo.partition, head)
+        if reached is not None and reached < todo.start:
+            lost = Range(todo.partition.partition, reached, todo.start)
+            skipped.setdefault(todo.partition.topic, []).append(lost)
+    return skipped
 
 
 def _schemas(source: ObjectStore, head: Commit | None, recipe: Recipe, tasks: Sequence[Task]) -> dict[str, TableSchema]:

@@ -54,7 +54,7 @@ class Components:
     source: ObjectStore
     output: ObjectStore
     execute: Execute
-    parallelism: int
+    parallelism: Callable[[], int]
     watcher: Watcher
     new_id: Callable[[], str]
     now_ms: Callable[[], int]
@@ -84,7 +84,7 @@ def _new_plan(job: Job, parts: Components, history: History, head: Commit | None
         job.name,
         job.selection,
         job.recipe,
-        parallelism=parts.parallelism,
+        parallelism=parts.parallelism(),
         new_id=parts.new_id,
         now_ms=parts.now_ms(),
     )

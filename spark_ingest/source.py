@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.paths import is_topic_name, store_manifest_key, store_partition_prefix, store_topic_prefix
-from engine.tiering.manifest import Manifest
+from engine.tiering.manifest import Manifest, ManifestEntry
 from engine.tiering.manifest_chain import iter_entries, load_newest
 from engine.tiering.store import ObjectStore
 from spark_ingest.cut import Slice
@@ -66,6 +66,11 @@ def slices_of(store: ObjectStore, partition: TieredPartition, start: int, end: i
             return
         first, last = max(entry.base_offset, start), min(entry.end_offset, end)
         yield Slice(partition.partition, entry.key, entry.size_bytes, entry.base_offset, entry.end_offset, first, last)
+
+
+def unread_entries(store: ObjectStore, partition: TieredPartition, start: int) -> list[ManifestEntry]:
+    """The segments that hold anything from an offset on."""
+    return list(iter_entries(store, partition.manifest, start)) if start < partition.tiered_end else []
 
 
 def _newest_incarnation(store: ObjectStore, cluster: str, topic: str) -> list[TieredPartition]:

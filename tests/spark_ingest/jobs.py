@@ -57,7 +57,13 @@ def run_job(
         return [run_task(order, source, output, clock=lambda: 0.0, puts_at_once=1) for order in orders]
 
     parts = Components(
-        source, output, execute, 2, watcher, new_id=lambda: f"nonce-{id(watcher)}-{next(ids)}", now_ms=lambda: NOW_MS
+        source,
+        output,
+        execute,
+        lambda: 2,
+        watcher,
+        new_id=lambda: f"nonce-{id(watcher)}-{next(ids)}",
+        now_ms=lambda: NOW_MS,
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
     run(Job(name, selected, recipe or Recipe(), bad_percent_max), parts)

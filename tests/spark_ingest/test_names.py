@@ -24,7 +24,7 @@ def test_a_foreign_file_has_no_plan(key: str) -> None:
 def test_hours_and_days_are_utc() -> None:
     assert hour_directory(0) == "dt=1970-01-01/hr=00/"
     assert hour_directory(-1) == "dt=1969-12-31/hr=23/"
-    assert hour_directory(-17259876) == "dt=0001-01-02/hr=12/"
+    assert hour_directory(-17259876) == "dt=0001-01-01/hr=12/"
     assert day_directory(86_399_999) == "dt=1970-01-01/"
     assert day_directory(None) == "dt=__HIVE_DEFAULT_PARTITION__/"
 

@@ -1,0 +1,53 @@
+"""Whether Spark can run here at all, told in one line before it is imported: Java 17 or later, and PySpark itself.
+
+Looks at files only. Starting `java -version` would cost as much as everything else this command does before Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from spark_ingest.errors import IngestRefused
+
+JAVA_MAJOR_MIN = 17  # Spark 4 needs it
+_INSTALL_JAVA = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+_RELEASE_VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
+
+
+def demand_spark(environment: Mapping[str, str] = os.environ) -> None:
+    """Raises IngestRefused when Java or PySpark is missing or too old."""
+    java = find_java(environment)
+    if java is None:
+        place = f"JAVA_HOME is {environment['JAVA_HOME']}" if environment.get("JAVA_HOME") else "it is not on the PATH"
+        missing = f"Spark needs Java {JAVA_MAJOR_MIN} or later, and there is none: {place}"
+        raise IngestRefused(missing, hint=_INSTALL_JAVA)
+    major = java_major(java)
+    if major is not None and major < JAVA_MAJOR_MIN:
+        raise IngestRefused(f"Spark needs Java {JAVA_MAJOR_MIN} or later, {java} is {major}", hint=_INSTALL_JAVA)
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise IngestRefused("PySpark or PyArrow is not installed", hint="pip install 'penstock[spark]'")
+
+
+def find_java(environment: Mapping[str, str]) -> Path | None:
+    """The `java` that Spark's start script will take: that of JAVA_HOME, else the first on the PATH."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        java = Path(home, "bin", "java")
+        return java if os.access(java, os.X_OK) else None
+    found = shutil.which("java", path=environment.get("PATH", ""))
+    return Path(found) if found else None
+
+
+def java_major(java: Path) -> int | None:
+    """Its major version by the `release` file beside it; None when there is none, as with some old packages."""
+    try:
+        text = (java.resolve().parent.parent / "release").read_text()
+    except OSError:
+        return None
+    match = _RELEASE_VERSION.search(text)
+    return int(match.group(1)) if match else None

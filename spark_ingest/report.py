@@ -1,0 +1,152 @@
+"""What a run tells: progress and remarks on standard error, the summary or one JSON document on standard output."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from spark_ingest.commit import Commit
+from spark_ingest.plan import Plan, Recipe
+
+_REMARK_SECONDS = 10  # between lines of progress where there is no terminal
+
+
+class Report:
+    """The watcher of a run. Counts what this run committed, not what another one did meanwhile."""
+
+    def __init__(self, recipe: Recipe, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._recipe = recipe
+        self._clock = clock
+        self._started = self._told = clock()
+        self._plan: Plan | None = None
+        self.commits: list[Commit] = []
+        self.others: list[Commit] = []
+
+    def planned(self, plan: Plan, *, is_resumed: bool) -> None:
+        self._plan = plan
+        topics = len(plan.schemas)
+        size_bytes = sum(one.weight_bytes for task in plan.tasks for one in task.slices)
+        what = f"{plan.record_range:,} offsets of {_plural(topics, 'topic')}, {shown_bytes(size_bytes)}"
+        how = "resuming plan" if is_resumed else "plan"
+        _remark(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
+        self._told = self._clock()
+        for topic, ranges in plan.skipped.items():
+            lost = sum(one.end - one.start for one in ranges)
+            _remark(f"{topic}: {lost:,} records were removed by retention before they were ingested")
+        if is_resumed and plan.recipe != self._recipe:
+            _remark("the plan was made with other options; they hold until it is committed")
+
+    def progress(self, tasks: int, rows: int) -> None:
+        assert self._plan is not None
+        text = f"{tasks} of {_plural(len(self._plan.tasks), 'task')}, {rows:,} rows"
+        now = self._clock()
+        if sys.stderr.isatty():
+            self._told = now
+            click.echo(f"\r\x1b[K{_bar(tasks, len(self._plan.tasks))} {text}", err=True, nl=False)
+        elif now - self._told >= _REMARK_SECONDS:
+            self._told = now
+            _remark(text)
+
+    def committed(self, commit: Commit, *, is_ours: bool) -> None:
+        if sys.stderr.isatty():
+            click.echo("\r\x1b[K", err=True, nl=False)
+        (self.commits if is_ours else self.others).append(commit)
+        if not is_ours:
+            _remark(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
+
+    def document(self, job: str, output_url: str, head: Commit | None) -> dict[str, Any]:
+        """All of it, for programs."""
+        topics = topic_totals(self.commits)
+        return {
+            "job": job,
+            "output": output_url,
+            "rows": sum(one["rows"] for one in topics.values()),
+            "dead_letters": sum(one["dead_letters"] for one in topics.values()),
+            "files": sum(one["files"] for one in topics.values()),
+            "bytes": sum(one["bytes"] for one in topics.values()),
+            "seconds": round(self._clock() - self._started, 3),
+            "commits": [commit.number for commit in self.commits],
+            "commits_of_others": [commit.number for commit in self.others],
+            "head": head.number if head else None,
+            "topics": topics,
+        }
+
+
+def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
+    totals: dict[str, dict[str, Any]] = {}
+    for commit in commits:
+        for result in commit.results:
+            one = totals.setdefault(result.topic, dict.fromkeys(_COUNTED, 0) | {"task_seconds": 0.0, "reasons": {}})
+            one["rows"] += result.rows
+            one["dead_letters"] += result.bad
+            one["absent_offsets"] += result.absent
+            one["event_time_fallbacks"] += result.fallbacks
+            one["files"] += len(result.files)
+            one["bytes"] += sum(file.size_bytes for file in result.files)
+            one["read_bytes"] += result.read_bytes
+            one["task_seconds"] = round(one["task_seconds"] + result.seconds, 3)
+            for reason, count in result.reasons.items():
+                one["reasons"][reason] = one["reasons"].get(reason, 0) + count
+    return totals
+
+
+_COUNTED = ("rows", "dead_letters", "absent_offsets", "event_time_fallbacks", "files", "bytes", "read_bytes")
+
+
+def print_document(document: dict[str, Any]) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def print_summary(document: dict[str, Any]) -> None:
+    """A line for each topic and one for all of them."""
+    for topic, one in sorted(document["topics"].items()):
+        rate = f"{one['rows'] / one['task_seconds'] / 1000:,.0f} k rows/s per task" if one["task_seconds"] else ""
+        click.echo(f"{topic}: {_counts(one)}" + (f", {rate}" if rate else ""))
+        for line in _remarkable(one):
+            click.echo(f"  {line}")
+    head = f"commit {document['head']}" if document["head"] else "no commit yet"
+    seconds = f"{document['seconds']:.1f} s"
+    if not document["commits"]:
+        click.echo(f"0 rows: nothing new, {head}, {seconds}")
+    else:
+        click.echo(f"{_counts(document)}, {head}, {seconds}")
+
+
+def _counts(one: dict[str, Any]) -> str:
+    return f"{one['rows']:,} rows in {_plural(one['files'], 'file')}, {shown_bytes(one['bytes'])}"
+
+
+def _remarkable(one: dict[str, Any]) -> list[str]:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(one["reasons"].items()))
+    lines = [
+        (one["dead_letters"], f"{one['dead_letters']:,} dead letters: {reasons}"),
+        (one["event_time_fallbacks"], f"{one['event_time_fallbacks']:,} rows dated by their record's timestamp"),
+        (one["absent_offsets"], f"{one['absent_offsets']:,} offsets hold no record"),
+    ]
+    return [line for count, line in lines if count]
+
+
+def shown_bytes(size_bytes: int) -> str:
+    size, units = float(size_bytes), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while size >= 1000 and unit != "TB":
+        size, unit = size / 1000, next(units)
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+
+
+def _bar(done: int, total: int, width: int = 24) -> str:
+    filled = width * done // max(total, 1)
+    return "━" * filled + "╌" * (width - filled)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _remark(text: str) -> None:
+    click.echo(text, err=True)
