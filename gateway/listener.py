@@ -46,6 +46,7 @@ class Listener:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.shutdown_deadline_ms / 1000):
                 await self._target.until_idle()
+                await self._target.last_call()
         for server, serving in self._servers:
             stop_server(server)
             with contextlib.suppress(TimeoutError):

@@ -33,6 +33,8 @@ WHOLE_BODY_BYTES = 1024 * 1024  # bodies up to here are taken in one piece; larg
 DRAIN_S = 2.0
 WATCH_DISCONNECT_AFTER_S = 0.05  # most requests are over by then and need no watcher
 BACKLOG = 4096
+QUIET_S = 0.1  # a client on this side of the world is heard of within this time
+LAST_CALL_S = 0.5
 UNREADABLE = "\ufffd"  # stands for a header value that Granian does not give out, so that it is refused and not missed
 METHODS_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 
@@ -47,6 +49,8 @@ class RsgiApp:
         self._protocol: Any = SimpleNamespace(ssl_context=None, peername=None, sockname=None)
         self.under_way = 0
         self.idle = asyncio.Event()
+        self._answered_at = 0.0
+        self._is_last_call = False
         app.freeze()
 
     async def until_idle(self) -> None:
@@ -54,6 +58,16 @@ class RsgiApp:
         while self.under_way:
             self.idle.clear()
             await self.idle.wait()
+
+    async def last_call(self) -> None:
+        """Wait until nothing comes any more, for a little while at most: what was sent before its client knew of the
+        end is still answered, and HTTP/1.1 clients are told to leave.
+        """
+        self._is_last_call = True
+        deadline = self._loop.time() + LAST_CALL_S
+        while (now := self._loop.time()) < min(deadline, self._answered_at + QUIET_S):
+            await asyncio.sleep(min(deadline, self._answered_at + QUIET_S) - now)
+            await self.until_idle()
 
     async def __call__(self, scope: Any, proto: Any) -> None:
         task = asyncio.current_task()
@@ -69,6 +83,7 @@ class RsgiApp:
             raise
         finally:
             watch.cancel()
+            self._answered_at = self._loop.time()
             self.under_way -= 1
             if self.under_way == 0:
                 self.idle.set()
@@ -110,6 +125,8 @@ class RsgiApp:
             await response.write_eof()
             return
         headers = [*response.headers.items(), _SERVER]
+        if self._is_last_call and request.version < HttpVersion(2, 0):
+            headers.append(("Connection", "close"))
         content = response.body if isinstance(response, web.Response) else None
         if isinstance(content, (bytes, bytearray)) and request.method != "HEAD":
             proto.response_bytes(response.status, headers, content)

@@ -102,7 +102,7 @@ class Load:
                 self.ledger.acks_of[acks] += 1
             else:
                 self.ledger.refusals[answer["code"]] += 1
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(float(response.headers["Retry-After"]))
 
     def _note(self, partition: int, base_offset: int, values: list[list[int]]) -> None:
         for n, value in enumerate(values):
