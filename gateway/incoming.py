@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -27,9 +27,10 @@ class IncomingRow(Struct, gc=False):
 
 
 class IncomingValues(NamedTuple):
-    """Records that are nothing but a value."""
+    """Records that are nothing but a value, as views of the body; together of at most `size_bytes`."""
 
-    values: Sequence[bytes]
+    values: Sequence[bytes | Raw]
+    size_bytes: int
 
 
 Incoming = IncomingValues | list[IncomingRow]

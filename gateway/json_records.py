@@ -81,7 +81,7 @@ def _bare_values(body: bytes) -> IncomingValues | None:
         return None
     if _NULL in body or len(_ENCODER.encode(envelope)) != len(body):
         return None
-    return IncomingValues([bytes(record.value) for record in envelope.records])
+    return IncomingValues([record.value for record in envelope.records], len(body))
 
 
 def decode_record_lines(body: bytes) -> list[IncomingRow]:

@@ -8,7 +8,6 @@ that differs is looked at line by line, to strip white space or to name the bad 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -28,10 +27,13 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 def decode_values(body: bytes) -> Incoming:
     """A record per line. Raises Problem: invalid_utf8, malformed_ndjson with the line's number."""
     check_utf8(body)
+    raws = _exact_lines(body)
+    if raws is not None and _NULL not in body:
+        return IncomingValues(raws, len(body))
     values = _split_exactly(body)
-    if _NULL in body and any(value == _NULL for value in values):
+    if _NULL in values:
         return [IncomingRow(None, None if value == _NULL else value, []) for value in values]
-    return IncomingValues(values)
+    return IncomingValues(values, len(body))
 
 
 def decode_keyed_values(body: bytes, pointer: list[str]) -> list[IncomingRow]:
@@ -52,14 +54,20 @@ def parse_pointer(text: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/")]
 
 
-def _split_exactly(body: bytes) -> list[bytes]:
+def _exact_lines(body: bytes) -> list[Raw] | None:
+    """The values, if each line holds exactly one and nothing else; None for any other body."""
     trimmed = body[:-1] if body.endswith(b"\n") else body
     try:
-        raws: list[Any] = _VALUES.decode_lines(body)
+        raws: list[Raw] = _VALUES.decode_lines(body)
     except (msgspec.DecodeError, RecursionError):
-        raws = []
-    if raws and len(raws) == trimmed.count(b"\n") + 1 and b"\n".join(raws) == trimmed:
-        return trimmed.split(b"\n")
+        return None
+    is_exact = raws and len(raws) == trimmed.count(b"\n") + 1 and b"\n".join(raws) == trimmed
+    return raws if is_exact else None
+
+
+def _split_exactly(body: bytes) -> list[bytes]:
+    if _exact_lines(body) is not None:
+        return body.removesuffix(b"\n").split(b"\n")
     return [_checked_line(number, line) for number, line in numbered_lines(body)]
 
 

@@ -182,7 +182,7 @@ def _place(
     if isinstance(incoming, IncomingValues):
         if key is None:
             if partition is None:
-                partition = partitioner.sticky(sum(map(len, incoming.values)), node.clock.monotonic())
+                partition = partitioner.sticky(incoming.size_bytes, node.clock.monotonic())
             return {partition: incoming}
         incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
     return _place_rows(incoming, partition, partitioner, node, None if key is None else key.encode(), rules)
@@ -230,7 +230,8 @@ def _encode(placed: Placed, rules: _Rules) -> list[Batch]:
     batches = []
     for partition, records in placed.items():
         if isinstance(records, IncomingValues):
-            _check_size(max(map(len, records.values)), settings)
+            if records.size_bytes > settings.record_bytes_max:  # else none of them can be
+                _check_size(max(len(bytes(value)) for value in records.values), settings)
             data, count = record_batch.encode_values(records.values, rules.now_ms, codec), len(records.values)
         else:
             _check_size(max(map(_row_bytes, records)), settings)
