@@ -1,7 +1,8 @@
 """The door to the file system: every byte the engine stores or reads passes through a `Disk`.
 
-Not a cache and not a policy: it neither retries nor decides what to sync. Two implementations: `RealDisk` here, and
-`RecordingDisk` (engine/recording_disk.py), which can show every state that a power loss may legally leave behind.
+Not a cache and not a policy: it neither retries nor decides what to sync. Three implementations: `RealDisk` here;
+`RecordingDisk` (engine/recording_disk.py), which can show every state that a power loss may legally leave behind; and
+`FaultyDisk` (engine/faulty_disk.py), which puts faults into the calls of another one.
 
 Paths are absolute strings; a handle is an int that only the disk that gave it understands.
 """

@@ -7,7 +7,10 @@ Every error says whether trying again can help (`retryable`) and whether anythin
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class EngineError(Exception):
@@ -120,6 +123,13 @@ class StorageFull(EngineError):
     """No space is left. Nothing was stored; retry once space is free."""
 
     code = "storage_full"
+class ReadFailed(EngineError):
+    """The disk could not give back stored bytes. Other records may be readable; retry, or read from a replica."""
+
+    code = "storage_failed"
+    retryable = True
+
+
     retryable = True
 
 
@@ -127,6 +137,13 @@ class Draining(EngineError):
     """The node is stopping. Go to another node, or retry after it is back."""
 
     code = "draining"
+def storage_error(what: str, error: OSError) -> EngineError:
+    """What a disk's refusal means to whoever asked for `what`."""
+    if error.errno in NO_SPACE:
+        return StorageFull(f"{what}: no space is left on the disk", hint="free space or shorten retention")
+    return StorageFailed(f"{what}: {error}", hint="look at the node's disk and its log")
+
+
     retryable = True
 
 

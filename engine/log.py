@@ -192,6 +192,10 @@ class Log:
         """The first local segment with a record at or after a time."""
         return next((s for s in self.segments if s.size_bytes and s.max_timestamp >= timestamp), None)
 
+    def has_segments_below(self, offset: int) -> bool:
+        """Whether `drop_oldest` would find any."""
+        return len(self.segments) > 1 and self.segments[0].next_offset <= offset
+
     def drop_oldest(self, below: int) -> list[Segment]:
         """Forget sealed segments that end at or below an offset; the caller removes their files."""
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)

@@ -21,6 +21,7 @@ LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 AUX = ".aux"
+SEGMENT_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)  # in the order of removal: no index outlives its segment
 
 LOCK = "lock"
 META = "meta"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.disk import Disk, WouldBlock
-from engine.errors import Corrupt, InvalidBatch
+from engine.errors import Corrupt, InvalidBatch, ReadFailed
 from engine.log import BytePosition, Log, ReadSpan
 from engine.partition import Partition
 
@@ -35,6 +35,7 @@ class Reader:
         self.page_cache_misses = 0
 
     def read_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        self.failed_reads = 0
         """What is committed at `offset`, if it is in memory; None when there is nothing. Raises WouldBlock."""
         span = partition.log.locate(offset, max_bytes, *partition.read_limit)
         if span is None:
@@ -46,15 +47,19 @@ class Reader:
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
         """What is committed at `offset`: at least one batch, up to about `max_bytes`. None when there is nothing.
 
-        Raises Corrupt when the bytes found are no batches.
+        Raises Corrupt when the bytes found are no batches, ReadFailed when the disk does not give them.
         """
         try:
-            return self.read_nowait(partition, offset, max_bytes)
-        except WouldBlock:
-            self.page_cache_misses += 1
-        span = partition.log.locate(offset, max_bytes, *partition.read_limit)
-        assert span is not None
-        return self._chunk(span, offset, await self._read_span(span))
+            try:
+                return self.read_nowait(partition, offset, max_bytes)
+            except WouldBlock:
+                self.page_cache_misses += 1
+            span = partition.log.locate(offset, max_bytes, *partition.read_limit)
+            assert span is not None
+            return self._chunk(span, offset, await self._read_span(span))
+        except OSError as error:
+            self.failed_reads += 1
+            raise ReadFailed(f"{partition.name}: reading at offset {offset} failed: {error}") from error
 
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         """The first committed local record at or after a time, as (offset, its timestamp); None when there is none."""

@@ -193,7 +193,7 @@ def _cut(disk: Disk, segment: Segment, scan: _Scan) -> None:
 def _remove(disk: Disk, directory: str, segments: list[Segment]) -> None:
     for segment in segments:
         segment.close()
-        for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX, paths.LOG):
+        for suffix in paths.SEGMENT_SUFFIXES:
             if disk.stat(segment.file(suffix)) is not None:
                 disk.unlink(segment.file(suffix))
     if segments:

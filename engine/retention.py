@@ -15,14 +15,14 @@ from engine.partition import Partition
 from engine.segment import Segment
 
 
-class Expired(NamedTuple):
+class Bounds(NamedTuple):
     """The new bounds; each is at least the old one."""
 
     log_start: int
     local: int
 
 
-def expired_below(partition: Partition, now_ms: int, tiered_end: int | None) -> Expired:
+def expired_below(partition: Partition, now_ms: int, tiered_end: int | None) -> Bounds:
     """Where log_start and the local log may begin now. `tiered_end` is None when nothing is ever tiered."""
     settings, log = partition.settings, partition.log
     limit = min(partition.high_watermark, partition.durable_end)
@@ -30,10 +30,10 @@ def expired_below(partition: Partition, now_ms: int, tiered_end: int | None) -> 
     log_start = _end_of_expired(sealed, log.size_bytes, now_ms, settings.retention_ms, settings.retention_bytes)
     log_start = max(log.log_start, log_start or 0)
     if tiered_end is None:
-        return Expired(log_start, log_start)
+        return Bounds(log_start, log_start)
     tiered = [s for s in sealed if s.next_offset <= tiered_end]
     local = _end_of_expired(tiered, log.size_bytes, now_ms, settings.local_retention_ms, settings.local_retention_bytes)
-    return Expired(log_start, max(log_start, local or 0))
+    return Bounds(log_start, max(log_start, local or 0))
 
 
 def _end_of_expired(

@@ -31,6 +31,7 @@ from engine.retention import expired_below
 from engine.segment import Segment, save_index
 from engine.settings import TopicSettings
 from engine.topics import TopicRecord
+from engine.trimming import Trimmer
 from engine.writer import WriterThread
 
 P = ParamSpec("P")
@@ -72,12 +73,14 @@ class Shard:
         self.writer = WriterThread(disk, "penstock-writer")
         self.committer = Committer(self.writer, clock, self._sealed)
         self.reader = Reader(disk, executor)
+        self.trimmer = Trimmer(disk, executor, self.save_checkpoints)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
         self.when_closed: Callable[[Topic], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
         self.recovered = RecoveryReport()
         self._executor = executor
+        self._saving = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
 
@@ -174,6 +177,7 @@ class Shard:
         for partition in topic.partitions.values():
             for segment in partition.log.segments:
                 segment.deleted()
+            self.trimmer.forget(partition)
         self.when_closed(topic)
 
     async def roll_topic(self, name: str) -> list[int]:
@@ -199,7 +203,7 @@ class Shard:
         try:
             opened, report = await self._in_thread(self._open_log, directory, checkpoint, was_clean)
         except (Corrupt, OSError) as error:
-            return self._closed_partition(record, number, directory, error)
+            return self._closed_partition(record, number, directory, checkpoint, error)
         if report.cut_bytes:
             log.warning(
                 "torn tail cut", extra={"partition": f"{record.name}/{number}", "cut_bytes": report.cut_bytes,
@@ -221,11 +225,16 @@ class Shard:
             now_ms=self.clock.now_ms(),
         )
 
-    def _closed_partition(self, record: TopicRecord, number: int, directory: str, error: Exception) -> Partition:
-        """A damaged partition is offline and says why; the others serve."""
+    def _closed_partition(
+        self, record: TopicRecord, number: int, directory: str, checkpoint: Checkpoint, error: Exception
+    ) -> Partition:
+        """A damaged partition is offline and says why; the others serve. Its checkpoint stays what it was."""
         log.error("partition is offline", extra={"partition": f"{record.name}/{number}", "reason": str(error)})
-        empty = Log(self.disk, directory, [Segment(self.disk, directory, 0)], log_start=0, leader_epoch=0)
+        recovery_point, log_start = checkpoint
+        nothing = Segment(self.disk, directory, max(recovery_point, log_start))
+        empty = Log(self.disk, directory, [nothing], log_start=log_start, leader_epoch=0)
         partition = Partition(record.name, number, empty, record.settings)
+        partition.durable_end = recovery_point
         partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{partition.name}: {error}")
         return partition
 
@@ -260,9 +269,7 @@ class Shard:
                     self._roll_if_due(partition)
                     await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
             if tick % CHECKPOINT_TICKS == 0:
-                checkpoints = self._checkpoints()
-                saving = self._in_thread(self.directory.save_checkpoints, checkpoints)
-                await asyncio.shield(self._in_background(self._tried("checkpoint", saving)))
+                await asyncio.shield(self._in_background(self._tried("checkpoint", self.save_checkpoints())))
 
     async def _tried(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -277,30 +284,21 @@ class Shard:
             self.committer.roll(partition).add_done_callback(lambda future: future.exception())
 
     async def _expire(self, partition: Partition) -> None:
-        """Raise log_start first and durably, delete afterwards: a crash between the two leaves only unread files."""
-        expired = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition))
-        if expired.log_start > partition.log.log_start:
-            partition.log.log_start = expired.log_start
-            await self._in_thread(self.directory.save_checkpoints, self._checkpoints())
-        dropped = partition.log.drop_oldest(expired.local)
-        if dropped:
-            await self._in_thread(self._unlink, dropped)
+        bounds = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition))
+        if self.trimmer.is_due(partition, bounds):
+            await self.trimmer.trim(partition, bounds)
 
-    def _unlink(self, segments: list[Segment]) -> None:
-        """Oldest first, each durably: were a younger one to go before an older one, recovery would find a hole."""
-        for segment in segments:
-            for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX, paths.LOG):
-                if self.disk.stat(segment.file(suffix)) is not None:
-                    self.disk.unlink(segment.file(suffix))
-            self.disk.fsync_dir(segment.directory)
-            segment.deleted()
+    async def save_checkpoints(self) -> None:
+        """Write down what is durable of every partition; one at a time, since they share a file. Raises OSError."""
+        async with self._saving:
+            await self._in_thread(self.directory.save_checkpoints, self._checkpoints())
 
     def _checkpoints(self) -> dict[str, Checkpoint]:
+        """Of partitions that are offline too: what was fsynced of them, and what was given up, stays so."""
         return {
             f"{topic.record.topic_id}/{partition.number}": Checkpoint(partition.durable_end, partition.log.log_start)
             for topic in self.topics.values()
             for partition in topic.partitions.values()
-            if partition.offline is None
         }
 
     def _close(self, is_clean: bool) -> None:

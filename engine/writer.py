@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from engine.disk import Disk
-from engine.errors import EngineError, StorageFailed, StorageFull
+from engine.errors import NO_SPACE, EngineError, StorageFailed, StorageFull
 from engine.log import Roll, Write
 from engine.segment import Segment
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger("penstock.engine")
 
@@ -91,7 +89,7 @@ def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) 
                     disk.fsync_dir(work.directory)
     except Exception as second:
         return StorageFailed(f"{work.name}: a write failed ({error!r}) and could not be undone ({second!r})")
-    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
         return StorageFull(f"{work.name}: no space left to append", hint="free space or shorten retention")
     failure = StorageFailed(f"{work.name}: append failed: {error!r}")
     failure.no_side_effects = True  # type: ignore[misc] # undone, so nothing was stored

@@ -199,6 +199,7 @@ class Node:
         )
         yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.peers.forwarded
         yield "penstock_recovered_bytes", "Bytes scanned at the last start", self.shard.recovered.scanned_bytes
+        yield "penstock_failed_reads_total", "Reads that the disk failed", self.shard.reader.failed_reads
         yield "penstock_recovery_cut_bytes", "Bytes of torn tails cut at the last start", self.shard.recovered.cut_bytes
 
 

@@ -1,4 +1,4 @@
-"""What every Disk does, run on the real one and on the recording one; then both side by side on random calls."""
+"""What every Disk does, run on the real, the recording and a faultless faulty one; then two side by side."""
 
 import itertools
 import os
@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.disk import Disk, RealDisk, WouldBlock, read_file, write_atomically
+from engine.faulty_disk import FaultyDisk
 from engine.recording_disk import RecordingDisk
 
+DISKS = {"real": RealDisk, "recording": RecordingDisk, "faulty": lambda: FaultyDisk(RecordingDisk())}
 
-@pytest.fixture(params=["real", "recording"])
+
+@pytest.fixture(params=DISKS)
 def disk(request) -> Disk:
-    return RealDisk() if request.param == "real" else RecordingDisk()
+    return DISKS[request.param]()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from engine import recovery, shard, topics, writer
+from engine import recovery, shard, topics, trimming, writer
 from engine.data_directory import Checkpoint
 from engine.disk import write_fully
 from engine.recorded_file import PAGE_BYTES
@@ -31,14 +31,12 @@ def points_ahead_of_the_sync(self):
     return {
         f"{topic.record.topic_id}/{partition.number}": Checkpoint(partition.log_end, partition.log.log_start)
         for topic in self.topics.values()
-        for partition in topic.partitions
+        for partition in topic.partitions.values()
     }
 
 
-def unlink_in_no_order(self, segments):
-    for segment in segments:
-        self.disk.unlink(segment.path)
-        segment.deleted()
+def unlink_in_no_order(disk, segment):
+    disk.unlink(segment.path)
 
 
 def replace_without_sync(disk, path, data):
@@ -61,7 +59,7 @@ MUTANTS = {
     "acks before the sync": (writer, "_sync", sync_nothing, stories.appends),
     "a new segment's directory is not synced": (writer, "_sync", sync_no_directory, stories.rolls),
     "recovery points ahead of the sync": (shard.Shard, "_checkpoints", points_ahead_of_the_sync, stories.appends),
-    "deletion in no order": (shard.Shard, "_unlink", unlink_in_no_order, stories.expiry),
+    "deletion in no order": (trimming, "remove_segment", unlink_in_no_order, stories.expiry),
     "topic.json replaced without sync": (topics, "write_atomically", replace_without_sync, stories.appends),
     "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True, stories.rolls),
 }

@@ -1,0 +1,69 @@
+"""Cuts off the old end of a log: raises log_start, forgets sealed segments and removes their files.
+
+Decides nothing: engine/retention.py says what has expired, an operator what shall go. Readers are safe: a segment
+leaves the log first, and its file handle stays open until the last read of it is done.
+Invariants: log_start is durable before a file below it goes, so that a crash between the two leaves only unread files;
+files go oldest first, each durably, or recovery would find a hole. What cannot be removed now is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+
+from engine import paths
+from engine.disk import Disk
+from engine.partition import Partition
+from engine.retention import Bounds
+from engine.segment import Segment
+
+
+class Trimmer:
+    """Trims the partitions of a shard. `save_log_starts` makes all log_starts durable, if they are not yet."""
+
+    def __init__(self, disk: Disk, executor: Executor, save_log_starts: Callable[[], Awaitable[None]]) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._save_log_starts = save_log_starts
+        self._trimming = asyncio.Lock()
+        self._condemned: dict[Partition, list[Segment]] = {}  # out of their logs, oldest first, files still there
+
+    def __repr__(self) -> str:
+        return f"Trimmer(condemned={sum(map(len, self._condemned.values()))})"
+
+    def is_due(self, partition: Partition, bounds: Bounds) -> bool:
+        """Whether `trim` would do anything."""
+        log = partition.log
+        return bounds.log_start > log.log_start or log.has_segments_below(bounds.local) or partition in self._condemned
+
+    async def trim(self, partition: Partition, bounds: Bounds) -> None:
+        """Give up what lies below `bounds.log_start`; remove sealed segments that end at or below `bounds.local`.
+
+        Raises OSError; then log_start may be raised, and files are left that the next call removes.
+        """
+        async with self._trimming:
+            partition.log.log_start = max(partition.log.log_start, bounds.log_start)
+            await self._save_log_starts()
+            condemned = self._condemned.setdefault(partition, [])
+            condemned += partition.log.drop_oldest(bounds.local)
+            while condemned:
+                segment = condemned[0]
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._executor, remove_segment, self._disk, segment)
+                segment.deleted()
+                condemned.remove(segment)
+            self._condemned.pop(partition, None)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is deleted, and all its files with it."""
+        for segment in self._condemned.pop(partition, []):
+            segment.deleted()
+
+
+def remove_segment(disk: Disk, segment: Segment) -> None:
+    """Unlink what there is of a segment's files, the log last, durably."""
+    for suffix in paths.SEGMENT_SUFFIXES:
+        if disk.stat(segment.file(suffix)) is not None:
+            disk.unlink(segment.file(suffix))
+    disk.fsync_dir(segment.directory)

@@ -1,0 +1,199 @@
+"""A disk that fails at any call: whoever asked gets a definite answer, nothing is visible in part, the rest goes on.
+
+The story appends, rolls, checkpoints and deletes in two partitions; a rule lets the n-th call of one operation fail,
+for every n. Then the live node is judged, killed, and what a healthy restart finds is judged as after a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+
+import pytest
+
+from engine import batch
+from engine.errors import EngineError, StorageFailed
+from engine.faulty_disk import FaultyDisk, Rule
+from engine.recording_disk import RecordingDisk
+from tests.engine.crash.power_loss import telling
+from tests.engine.crash.teller import ALL, HOUR_MS, LEADER, Teller
+
+OPERATIONS = ["pwritev", "fdatasync", "fsync_dir", "truncate", "open", "rename", "unlink", "stat", "pread", "close"]
+
+
+class FaultTeller(Teller):
+    """Takes definite errors for what they are: refused is not stored, failed may be, anything else is a bug."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[EngineError] = []
+
+    async def attempt(self, number: int, size_bytes: int, acks: object) -> None:
+        ledger = self.ledgers["t", number]
+        sent = list(ledger.sent)
+        try:
+            await self.append("t", (number, size_bytes, acks))
+        except EngineError as error:
+            self.errors.append(error)
+            if error.no_side_effects:
+                ledger.sent = sent
+
+    async def housekeeping(self, *, expire: bool) -> None:
+        """What the ticker does; it tells failures in the log and tries again."""
+        with suppress(EngineError):
+            await self.node.shard.roll_topic("t")
+        await self.node.idle()
+        with suppress(OSError):
+            self.checkpoint()
+        for number in (0, 1) if expire else ():
+            if self.node.shard.partition("t", number).offline is None:
+                with suppress(OSError):
+                    await self.expire("t", number)
+
+    async def check_live(self) -> None:
+        """What can be read now are whole batches, in order, of what was sent."""
+        for (topic, number), ledger in self.ledgers.items():
+            partition = self.node.shard.partition(topic, number)
+            if partition.offline is not None:
+                continue
+            offset, data = partition.log.local_log_start, b""
+            while chunk := await self.node.shard.reader.read(partition, offset, 10_000):
+                data, offset = data + chunk.data, chunk.next_offset
+            readable = range(partition.log.local_log_start, partition.high_watermark)
+            expected = [b for b in ledger.batches() if b[0] in readable]
+            assert data == b"".join(b[2] for b in expected), f"{topic}/{number}"
+
+
+async def story(teller: FaultTeller) -> None:
+    await teller.create("t", 2, retention_ms=HOUR_MS)
+    for number in (0, 1):
+        await teller.attempt(number, 300, ALL)
+        await teller.attempt(number, 5000, LEADER)
+    await teller.housekeeping(expire=False)
+    teller.clock.pass_ms(2 * HOUR_MS)
+    for _ in range(3):
+        await teller.attempt(0, 30_000, LEADER)
+        await teller.attempt(1, 50, ALL)
+    await teller.housekeeping(expire=True)
+    await teller.attempt(0, 50, ALL)
+    await teller.attempt(1, 50, LEADER)
+    await teller.check_live()
+
+
+async def sequel(teller: FaultTeller) -> None:
+    """The next life, which reads what the first one left."""
+    for number in (0, 1):
+        await teller.attempt(number, 50, ALL)
+    await teller.housekeeping(expire=True)
+    await teller.check_live()
+
+
+async def told(*rules: Rule) -> tuple[FaultyDisk, FaultTeller]:
+    teller = FaultTeller()
+    disk = FaultyDisk(RecordingDisk(teller.clock), rules)
+    with suppress(OSError, EngineError):  # a start or a stop that fails ends the process with these
+        await teller.life(disk, story)
+        await teller.life(disk, sequel)
+    return disk, teller
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("error", [errno.EIO, pytest.param(errno.ENOSPC, marks=pytest.mark.slow)])
+async def test_an_operation_that_fails_once_anywhere(operation, error):
+    n = 0
+    while True:
+        n += 1
+        disk, teller = await told(Rule(operation, first=n, error=error))
+        if not disk.faults:
+            break
+        with telling(f"{operation} number {n} fails: {next(call for call in disk.calls if call.error)}"):
+            check_syncs(disk)
+            await teller.check(disk.disk.snapshot())
+    assert n > 2, "the story never does that"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "fsync_dir", "open"])
+async def test_a_disk_that_dies_at_any_moment(operation):
+    n = 0
+    while True:
+        n += 1
+        disk, teller = await told(Rule(operation, first=n, times=None, error=errno.EIO))
+        if not disk.faults:
+            return
+        with telling(f"{operation} fails from number {n} on"):
+            check_syncs(disk)
+            await teller.check(disk.disk.snapshot())
+
+
+async def test_short_writes_of_every_kind_leave_nothing():
+    for write_bytes in (0, 1, 60, 61, 4096):
+        n = 0
+        while True:
+            n += 1
+            disk, teller = await told(Rule("pwritev", first=n, write_bytes=write_bytes))
+            if not disk.faults:
+                break
+            with telling(f"write number {n} takes {write_bytes} bytes"):
+                await teller.check(disk.disk.snapshot())
+
+
+def check_syncs(disk: FaultyDisk) -> None:
+    """A file whose fsync failed is not fsynced again in the same life, unless all of it was written anew."""
+    failed: set[str] = set()
+    for call in disk.calls:
+        if call.operation == "lock":
+            failed.clear()  # a new life
+        if call.operation == "truncate" and not call.path.endswith(".log"):
+            failed.discard(call.path)  # how a small file is begun anew
+        if call.operation == "fdatasync":
+            assert call.path not in failed, f"{call.path} was fsynced again"
+            if call.error is not None:
+                failed.add(call.path)
+
+
+async def test_after_a_failed_fsync_a_partition_is_offline_until_a_restart_and_the_others_go_on():
+    teller = FaultTeller()
+    disk = FaultyDisk(RecordingDisk(teller.clock))
+
+    async def steps(teller: FaultTeller) -> None:
+        await teller.create("t", 2)
+        await teller.append("t", (0, 50, ALL), (1, 50, ALL))
+        disk.rules = [Rule("fdatasync", "/0/", error=errno.EIO)]
+        await teller.attempt(0, 50, ALL)
+        assert isinstance(teller.errors[-1], StorageFailed)
+        assert not teller.errors[-1].no_side_effects
+        syncs = disk.count("fdatasync", "/0/")
+        await teller.append("t", (1, 50, ALL))
+        for acks in (ALL, LEADER):
+            with pytest.raises(StorageFailed):
+                await teller.append("t", (0, 50, acks))
+        with pytest.raises(StorageFailed):
+            await teller.node.shard.committer.roll(teller.node.shard.partition("t", 0))
+        await teller.node.shard.committer.drained()
+        assert disk.count("fdatasync", "/0/") == syncs
+        await teller.append("t", (1, 50, ALL))
+        teller.node.kill()
+
+    await teller.life(disk, steps)
+    await teller.check(disk.disk.snapshot())
+    await teller.life(disk.disk.snapshot(), lambda teller: teller.append("t", (0, 50, ALL), (1, 50, ALL)))
+
+
+async def test_reads_that_fail_are_definite_and_cost_nothing_but_themselves():
+    teller = FaultTeller()
+    disk = FaultyDisk(RecordingDisk(teller.clock))
+
+    async def steps(teller: FaultTeller) -> None:
+        await teller.create("t", 1)
+        await teller.append("t", (0, 50, ALL))
+        partition, reader = teller.node.shard.partition("t", 0), teller.node.shard.reader
+        disk.rules = [Rule("pread_nowait", error=errno.EIO)]
+        with pytest.raises(EngineError) as failed:
+            await reader.read(partition, 0, 100)
+        assert (failed.value.code, failed.value.no_side_effects) == ("storage_failed", True)
+        assert batch.decode((await reader.read(partition, 0, 100)).data)
+        await teller.append("t", (0, 50, ALL))
+        assert reader.failed_reads == 1
+
+    await teller.life(disk, steps)
