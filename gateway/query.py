@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from gateway.problems import Problem
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 class Number(NamedTuple):
@@ -18,8 +21,7 @@ class Number(NamedTuple):
     maximum: int
 
     def parse(self, name: str, text: str) -> int:
-        is_number = text.lstrip("-").isdecimal() and len(text) <= 20 and text.isascii()
-        if not is_number or not self.minimum <= int(text) <= self.maximum:
+        if not _NUMBER.fullmatch(text) or not self.minimum <= int(text) <= self.maximum:
             wanted = f"a whole number from {self.minimum} to {self.maximum}"
             raise Problem("invalid_query", f"{name} is {text!r}; give {wanted}", parameter=name)
         return int(text)

@@ -7,15 +7,18 @@ engine/settings.py (`make docs-write`), and a test holds them together.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from ipaddress import ip_address
 from typing import Any
 
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, Rule, checked, rules, setting
 
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 
 
@@ -114,7 +117,10 @@ class NodeSettings:
 
     @property
     def is_loopback(self) -> bool:
-        return self.host in ("127.0.0.1", "::1", "localhost") or self.host.startswith("127.")
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:  # a name, which may lead anywhere
+            return self.host == "localhost"
 
 
 NODE_RULES: dict[str, Rule] = {rule.name: rule for rule in rules(NodeSettings)}
@@ -162,7 +168,7 @@ def _from_word(name: str, word: str) -> object:
     if isinstance(default, bool):
         return {"true": True, "1": True, "false": False, "0": False}.get(word.lower(), word)
     if isinstance(default, int):
-        return int(word) if word.lstrip("-").isdigit() else word
+        return int(word) if _NUMBER.fullmatch(word) else word
     return word
 
 

@@ -20,6 +20,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.app import make_app
+from gateway.node import Node
 from gateway.server import running_node
 from gateway.settings import NodeSettings
 from tests.scenarios.conformity import assert_conforms
@@ -138,8 +139,9 @@ class Topic:
 class InProcess(Gateway):
     """The application on aiohttp's own server, in this process and loop."""
 
-    def __init__(self, client: TestClient[Any, Any]) -> None:
+    def __init__(self, client: TestClient[Any, Any], node: Node) -> None:
         self._client = client
+        self.node = node
         assert client.port is not None
         self.port = client.port
 
@@ -164,13 +166,13 @@ class OverHttp2(Gateway):
 
 
 @asynccontextmanager
-async def in_process(directory: Path, **settings: Any) -> AsyncIterator[Gateway]:
+async def in_process(directory: Path, **settings: Any) -> AsyncIterator[InProcess]:
     async with running_node(NodeSettings(data_dir=str(directory / "data"), **settings)) as node:
         server = TestServer(make_app(node))
         await server.start_server(auto_decompress=False)  # read_body unpacks, against its limits
         async with TestClient(server) as client:
             node.url = node.direct_url = str(client.make_url("/")).rstrip("/")
-            yield InProcess(client)
+            yield InProcess(client, node)
 
 
 @asynccontextmanager
