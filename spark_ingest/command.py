@@ -14,7 +14,7 @@ import click
 
 from engine.errors import EngineError
 from engine.tiering.store import StoreUnusable
-from spark_ingest.environment import demand_spark
+from spark_ingest.environment import demand_spark, is_submitted
 from spark_ingest.errors import IngestRefused
 from spark_ingest.history import History
 from spark_ingest.options import Pattern, job_option, json_option, output_option, store_option
@@ -102,13 +102,13 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
     )
     recipe = Recipe(**{name: options[name] for name in ("payload", "event_time", "event_time_fallback")})
     job = Job(job_name, selection, recipe, options["bad_percent_max"])
-    document = run_on_spark(job, store, output, master)
+    report = Report(recipe, is_quiet=as_json and is_submitted())
+    document = run_on_spark(job, store, output, master, report)
     print_document(document) if as_json else print_summary(document)
 
 
-def run_on_spark(job: Job, store: str, output: str, master: str | None) -> dict[str, Any]:
+def run_on_spark(job: Job, store: str, output: str, master: str | None, report: Report) -> dict[str, Any]:
     """Run a job; what it did, as the JSON document."""
-    report = Report(job.recipe)
     target = open_output(output, is_written=True)
     executor = SparkExecutor(master, store, output, report.progress)
     parts = Components(

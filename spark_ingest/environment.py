@@ -33,6 +33,11 @@ def demand_spark(environment: Mapping[str, str] = os.environ) -> None:
         raise IngestRefused("PySpark or PyArrow is not installed", hint="pip install 'penstock[spark]'")
 
 
+def is_submitted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether spark-submit runs us: then there is a JVM already, and it puts our standard error into its output."""
+    return "PYSPARK_GATEWAY_PORT" in environment
+
+
 def find_java(environment: Mapping[str, str]) -> Path | None:
     """The `java` that Spark's start script will take: that of JAVA_HOME, else the first on the PATH."""
     home = environment.get("JAVA_HOME")

@@ -19,8 +19,9 @@ _REMARK_SECONDS = 10  # between lines of progress where there is no terminal
 class Report:
     """The watcher of a run. Counts what this run committed, not what another one did meanwhile."""
 
-    def __init__(self, recipe: Recipe, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, recipe: Recipe, *, is_quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._recipe = recipe
+        self._is_quiet = is_quiet
         self._clock = clock
         self._started = self._told = clock()
         self._plan: Plan | None = None
@@ -33,31 +34,36 @@ class Report:
         size_bytes = sum(one.weight_bytes for task in plan.tasks for one in task.slices)
         what = f"{plan.record_range:,} offsets of {_plural(topics, 'topic')}, {shown_bytes(size_bytes)}"
         how = "resuming plan" if is_resumed else "plan"
-        _remark(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
+        self._remark(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
         self._told = self._clock()
         for topic, ranges in plan.skipped.items():
             lost = sum(one.end - one.start for one in ranges)
-            _remark(f"{topic}: {lost:,} records were removed by retention before they were ingested")
+            self._remark(f"{topic}: {lost:,} records were removed by retention before they were ingested")
         if is_resumed and plan.recipe != self._recipe:
-            _remark("the plan was made with other options; they hold until it is committed")
+            self._remark("the plan was made with other options; they hold until it is committed")
 
     def progress(self, tasks: int, rows: int) -> None:
-        assert self._plan is not None
+        if self._plan is None:
+            return  # Spark is asked for its cores before there is a plan
         text = f"{tasks} of {_plural(len(self._plan.tasks), 'task')}, {rows:,} rows"
         now = self._clock()
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not self._is_quiet:
             self._told = now
             click.echo(f"\r\x1b[K{_bar(tasks, len(self._plan.tasks))} {text}", err=True, nl=False)
         elif now - self._told >= _REMARK_SECONDS:
             self._told = now
-            _remark(text)
+            self._remark(text)
 
     def committed(self, commit: Commit, *, is_ours: bool) -> None:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not self._is_quiet:
             click.echo("\r\x1b[K", err=True, nl=False)
         (self.commits if is_ours else self.others).append(commit)
         if not is_ours:
-            _remark(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
+            self._remark(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
+
+    def _remark(self, text: str) -> None:
+        if not self._is_quiet:
+            click.echo(text, err=True)
 
     def document(self, job: str, output_url: str, head: Commit | None) -> dict[str, Any]:
         """All of it, for programs."""
@@ -146,7 +152,3 @@ def _bar(done: int, total: int, width: int = 24) -> str:
 
 def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _remark(text: str) -> None:
-    click.echo(text, err=True)

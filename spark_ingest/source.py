@@ -61,9 +61,20 @@ def discover(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool])
 
 def slices_of(store: ObjectStore, partition: TieredPartition, start: int, end: int) -> Iterator[Slice]:
     """The segment objects that hold a range of offsets, each clipped to it."""
+    return slices_between(store, partition, start, end, None, None)
+
+
+def slices_between(
+    store: ObjectStore, partition: TieredPartition, start: int, end: int, start_ms: int | None, end_ms: int | None
+) -> Iterator[Slice]:
+    """The same without those segments whose records are all before one time, or none is before the other."""
     for entry in iter_entries(store, partition.manifest, start):
         if entry.base_offset >= end:
             return
+        is_early = start_ms is not None and entry.max_timestamp_ms < start_ms
+        is_late = end_ms is not None and entry.min_timestamp_ms >= end_ms
+        if is_early or is_late:
+            continue
         first, last = max(entry.base_offset, start), min(entry.end_offset, end)
         yield Slice(partition.partition, entry.key, entry.size_bytes, entry.base_offset, entry.end_offset, first, last)
 

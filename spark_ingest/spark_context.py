@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from spark_ingest.environment import is_submitted
+
 LOCAL_MASTER = "local[*]"
 ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("engine", "spark_ingest")
@@ -49,11 +51,10 @@ def open_context(master: str | None) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever `python3` is on the PATH
     from pyspark import SparkConf, SparkContext
 
-    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if is_submitted:
+    if is_submitted():
         SparkContext._ensure_initialized()  # before that, SparkConf does not see what spark-submit was given
     conf = SparkConf()
-    if is_submitted:
+    if is_submitted():
         conf.setIfMissing("spark.log.level", "WARN")
     if master is not None:
         conf.setMaster(master)
@@ -63,12 +64,16 @@ def open_context(master: str | None) -> Any:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in (_DEFAULTS | (_LOCAL_DEFAULTS if is_local else {})).items():
         conf.setIfMissing(name, value)
-    path = os.pathsep.join(filter(None, [str(ROOT), conf.get("spark.executorEnv.PYTHONPATH", "")]))
-    conf.set("spark.executorEnv.PYTHONPATH", path)
-    context = SparkContext.getOrCreate(conf) if is_submitted else _started(conf)
+    conf.set("spark.executorEnv.PYTHONPATH", _with_root(conf.get("spark.executorEnv.PYTHONPATH", "")))
+    context = SparkContext.getOrCreate(conf) if is_submitted() else _started(conf)
     if not is_local:
         context.addPyFile(_zipped_code())
     return context
+
+
+def _with_root(path: str) -> str:
+    """A Python path by which workers find this very code, installed or not."""
+    return os.pathsep.join(filter(None, [str(ROOT), path]))
 
 
 def _started(conf: Any) -> Any:
@@ -77,6 +82,7 @@ def _started(conf: Any) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     _quieten_the_start()
+    os.environ["PYTHONPATH"] = _with_root(os.environ.get("PYTHONPATH", ""))  # for data sources, which Spark plans apart
     gateway = launch_gateway(conf, {"stderr": subprocess.PIPE})
     threading.Thread(target=_relay, args=(gateway.proc.stderr,), daemon=True).start()
     return SparkContext(gateway=gateway, conf=conf)

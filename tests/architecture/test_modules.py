@@ -23,6 +23,7 @@ FOR_TESTS_ONLY = {
 PUBLIC = {
     "client.sync": "the client for programs that are not async",
     "spark_ingest.job": "the script that spark-submit is given",
+    "spark_ingest.data_source": "what programs register with Spark",
 }
 
 CODE_MODULES = modules_of(ROOT, CODE)
