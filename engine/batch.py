@@ -5,9 +5,10 @@ is pinned and tests/engine/test_batch.py holds golden bytes. Layout: engine/FORM
 
 Not a validator of what records mean, and not on the hot path record by record: append, replication, fetch of stored
 batches and tiering read the 61-byte header only. `encode` and `decode` walk records, in compiled code, and are for JSON
-bodies at the edge, Spark, tools and tests.
+bodies at the edge, Spark, tools and tests; `check_records` walks those of a batch that a client made, once.
 
-Invariant: base offset and leader epoch lie outside the checksum, so the leader stamps them and re-encodes nothing.
+Invariants: base offset and leader epoch lie outside the checksum, so the leader stamps them and re-encodes nothing.
+Whoever made a batch, its records are unpacked within a bound, and reading them stays within their bytes.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import chain, islice, pairwise
 from typing import NamedTuple, Protocol
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
 
-from engine.errors import BatchTooLarge, CorruptBatch, InvalidBatch
+from engine.errors import BatchTooLarge, CorruptBatch, DecodedTooLarge, InvalidBatch, RecordTooLarge
+from engine.unpacking import SLACK_BYTES, Broken, DoesNotFit, unpack
 
 HEADER_BYTES = 61
 MAGIC = 2
 PREFIX_BYTES = 12  # base offset and length: what `batch_length` does not count
+DECODED_BYTES_MAX = (
+    256 * 1024 * 1024
+)  # the most that `batch_decoded_bytes_max` allows: the bound where no topic is known
 MEDIA_TYPE = "application/vnd.penstock.recordbatch"
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -44,6 +50,8 @@ _CONTROL = 0b10_0000
 _KNOWN_ATTRIBUTES = _CODEC_MASK | _LOG_APPEND_TIME
 _NO_PRODUCER = -1
 _UNBOUNDED = 1 << 30  # the builder stops at its own size otherwise; bodies are bounded before they come here
+_SLICE = 4096  # records decoded in one go, about a millisecond in which no other thread runs
+_SLACK = bytes(SLACK_BYTES)
 
 assert _HEADER.size == HEADER_BYTES
 
@@ -197,25 +205,60 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
     _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
 
 
-def encode_values(values: Iterable[Buffer], timestamp: int, codec: Codec = Codec.NONE) -> bytearray:
-    """One batch of bare values, all with one timestamp: the NDJSON fast path."""
+def encode_values(
+    values: Iterable[Buffer], timestamp: int, codec: Codec = Codec.NONE, decoded_bytes_max: int = DECODED_BYTES_MAX
+) -> bytearray:
+    """One batch of bare values, all with one timestamp: the NDJSON fast path. Raises BatchTooLarge."""
     builder = _builder(codec)
     append = builder.append
     headers: list[tuple[str, bytes | None]] = []
     for delta, value in enumerate(values):
         append(delta, timestamp, None, value, headers)
-    built: bytearray = builder.build()
-    return built
+    return _built(builder, codec, decoded_bytes_max)
 
 
-def encode(rows: Iterable[RowFields], codec: Codec = Codec.NONE) -> bytearray:
-    """One batch at offset 0 of epoch 0; the leader stamps it. Rows keep their order."""
+def encode(
+    rows: Iterable[RowFields], codec: Codec = Codec.NONE, decoded_bytes_max: int = DECODED_BYTES_MAX
+) -> bytearray:
+    """One batch at offset 0 of epoch 0; the leader stamps it. Rows keep their order. Raises BatchTooLarge."""
     builder = _builder(codec)
     append = builder.append
     for delta, (timestamp, key, value, headers) in enumerate(rows):
         append(delta, timestamp, key, value, headers)
-    built: bytearray = builder.build()
-    return built
+    return _built(builder, codec, decoded_bytes_max)
+
+
+def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
+    """Whether the records of a client's batch are what its header says; that has been checked (`check_client_batch`).
+
+    Raises InvalidBatch, DecodedTooLarge, RecordTooLarge. Measured: 4.4 M records/s, against 6 M/s for reading alone.
+    """
+    header = read_header(batch)
+    whole = _unpacked(batch, header, decoded_bytes_max)
+    may_be_too_large = len(whole) - HEADER_BYTES > record_bytes_max
+    latest, expected = header.max_timestamp, header.base_offset
+    try:
+        for record in DefaultRecordBatch(whole):
+            timestamp = record.timestamp
+            if record.offset != expected or not 0 <= timestamp <= latest:
+                break
+            if may_be_too_large and _record_bytes(record) > record_bytes_max:
+                raise RecordTooLarge(
+                    f"record {expected - header.base_offset} has {_record_bytes(record)} bytes, the topic allows "
+                    f"{record_bytes_max}",
+                    limit=record_bytes_max,
+                )
+            expected += 1
+        else:
+            return
+    except RecordTooLarge:
+        raise
+    except Exception as error:  # the codec has no root for its errors
+        raise _undecodable(error) from error
+    raise InvalidBatch(
+        f"record {expected - header.base_offset} has offset delta {record.offset - header.base_offset} and timestamp "
+        f"{timestamp}: deltas count up from 0, timestamps lie between 0 and the header's maximum, {latest}"
+    )
 
 
 def decode(batches: Buffer) -> list[Record]:
@@ -227,14 +270,73 @@ def decode(batches: Buffer) -> list[Record]:
     return records
 
 
-def decode_one(batch: Buffer) -> list[Record]:
-    """The records of one batch. Raises InvalidBatch when its records cannot be read, whatever the reason."""
+def decode_one(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> list[Record]:
+    """The records of one batch. Raises InvalidBatch when they cannot be read, or have not the offsets of the batch."""
+    return decode_sized(batch, decoded_bytes_max)[0]
+
+
+def decode_sized(batch: Buffer, decoded_bytes_max: int) -> tuple[list[Record], int]:
+    """As decode_one, with the size of the batch before compression."""
+    header = read_header(batch)
+    whole = _unpacked(batch, header, decoded_bytes_max)
+    records: list[Record] = []
     try:
-        return list(DefaultRecordBatch(bytes(batch)))
-    except Exception as error:  # the codec and four decompressors have no common root
-        kind = type(error).__name__
-        raise InvalidBatch(f"the records of a batch cannot be decoded: {kind}: {error}") from error
+        reader = chain(DefaultRecordBatch(whole))  # it may not be asked again after its end; chain never does
+        while some := list(islice(reader, _SLICE)):
+            records += some
+    except Exception as error:  # the codec has no root for its errors
+        raise _undecodable(error) from error
+    _demand_offsets(records, header)
+    return records, len(whole)
+
+
+def _unpacked(batch: Buffer, header: Header, bytes_max: int) -> memoryview:
+    """The batch with its records unpacked. Behind it lies slack: the compiled reader may look a few bytes too far."""
+    if header.codec == Codec.NONE:
+        return memoryview(b"".join((batch, _SLACK)))[: len(batch)]
+    view = memoryview(batch)
+    head = bytearray(view[:HEADER_BYTES])
+    _I16.pack_into(head, _ATTRIBUTES_AT, header.attributes & ~_CODEC_MASK)
+    try:
+        return unpack(Codec(header.codec).name.lower(), view[HEADER_BYTES:], bytes_max, head)
+    except DoesNotFit:
+        raise DecodedTooLarge(
+            f"the records of the batch unpack to more than {bytes_max} bytes", limit=bytes_max
+        ) from None
+    except (Broken, ValueError) as error:
+        raise _undecodable(error) from error
+
+
+def _undecodable(error: Exception) -> InvalidBatch:
+    return InvalidBatch(f"the records of a batch cannot be decoded: {type(error).__name__}: {error}")
+
+
+def _demand_offsets(records: list[Record], header: Header) -> None:
+    """A consumer goes on behind the last record it was given: one that lies about its offset would send it astray."""
+    offsets = [record.offset for record in records]
+    if offsets == list(range(header.base_offset, header.next_offset)):
+        return  # nothing was compacted away
+    is_within = not offsets or (header.base_offset <= offsets[0] and offsets[-1] < header.next_offset)
+    if not is_within or any(first >= second for first, second in pairwise(offsets)):
+        raise InvalidBatch(f"the records of the batch at {header.base_offset} have not the offsets of its header")
+
+
+def _record_bytes(record: Record) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
 def _builder(codec: Codec) -> DefaultRecordBatchBuilder:
     return DefaultRecordBatchBuilder(MAGIC, int(codec), 0, _NO_PRODUCER, _NO_PRODUCER, _NO_PRODUCER, _UNBOUNDED)
+
+
+def _built(builder: DefaultRecordBatchBuilder, codec: Codec, decoded_bytes_max: int) -> bytearray:
+    """Nothing is compressed that could not be read again."""
+    if codec != Codec.NONE and builder.size() - HEADER_BYTES > decoded_bytes_max:
+        raise BatchTooLarge(
+            f"a batch would have {builder.size() - HEADER_BYTES} bytes before compression, "
+            f"the topic allows {decoded_bytes_max}",
+            limit=decoded_bytes_max,
+        )
+    built: bytearray = builder.build()
+    return built

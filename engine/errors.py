@@ -54,6 +54,10 @@ class InvalidBatch(Invalid):
     code = "invalid_batch"
 
 
+class DecodedTooLarge(InvalidBatch):
+    """The records of a batch unpack to more than `batch_decoded_bytes_max`. Send fewer at once."""
+
+
 class CorruptBatch(Invalid):
     """A record batch that a client sent fails its checksum. Send it again from the source."""
 

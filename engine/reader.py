@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
+from functools import partial
 from typing import NamedTuple
 
 from engine import batch as record_batch
+from engine.batch import Buffer, Record
 from engine.disk import Disk, WouldBlock
 from engine.errors import Corrupt, InvalidBatch, ReadFailed
 from engine.log import BytePosition, Log, ReadSpan
@@ -73,12 +75,22 @@ class Reader:
                 return None
             for position, header in record_batch.walk(chunk.data):
                 if header.max_timestamp >= timestamp:
-                    records = record_batch.decode_one(chunk.data[position : position + header.size_bytes])
-                    for record in records:
+                    batch = chunk.data[position : position + header.size_bytes]
+                    for record in await self._records(partition, batch, is_compressed=bool(header.codec)):
                         if record.timestamp >= timestamp and record.offset >= partition.log.log_start:
                             return record.offset, record.timestamp
             offset = chunk.next_offset
         return None
+
+    async def _records(self, partition: Partition, batch: Buffer, *, is_compressed: bool) -> list[Record]:
+        """None of a batch that cannot be decoded: who fetches there is told so. In a thread, unless it is quick."""
+        decode = partial(record_batch.decode_one, batch, partition.settings.batch_decoded_bytes_max)
+        try:
+            if is_compressed or len(batch) > _TIME_SCAN_BYTES:
+                return await asyncio.get_running_loop().run_in_executor(self._executor, decode)
+            return decode()
+        except InvalidBatch:
+            return []
 
     async def _read_span(self, span: ReadSpan) -> bytes:
         release = span.segment.begin_read()

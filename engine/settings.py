@@ -142,6 +142,13 @@ class TopicSettings:
         maximum=64 * MIB,
         why="The largest batch stored as one: a fetch returns whole batches, so a reader must be able to hold one.",
     )
+    batch_decoded_bytes_max: int = setting(
+        64 * MIB,
+        minimum=KIB,
+        maximum=256 * MIB,
+        why="What the records of a compressed batch may unpack to: 28 kB of zstd can hold 944 MB. Producers send 16 "
+        "MiB or less; readers without the topic's settings stop at the maximum.",
+    )
     compression: str = setting(
         "none",
         choices=("none", "gzip", "snappy", "lz4", "zstd"),
@@ -157,6 +164,12 @@ class TopicSettings:
         minimum=0,
         maximum=100 * 365 * DAY_MS,
         why="A record far in the future would be the answer to every later search by time.",
+    )
+    verify: str = setting(
+        "full",
+        choices=("full", "header"),
+        why="full: the records of batches that clients made are walked and must be what the header says. header: "
+        "producers are trusted, which saves 0.25 s of CPU per million records.",
     )
     durability: str = setting(
         "group",

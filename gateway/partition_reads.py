@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Record
-from engine.errors import InvalidBatch
+from engine.errors import DecodedTooLarge, InvalidBatch
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
@@ -170,26 +170,45 @@ async def _answer(
             headers["Penstock-Base-Offset"] = str(record_batch.read_header(data).base_offset)
         return headers, data
 
+    bounds = _Bounds(query["max_records"], partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)
+
     def render() -> tuple[bytes, int]:
-        outs, end = _decode(data, offset, next_offset, query["max_records"], query["value"])
+        outs, end = _decode(data, offset, next_offset, bounds, query["value"])
         return _render(partition, outs, end, media_type, query["ndjson"]), end
 
-    body, next_offset = await node.off_loop(len(data), render)
+    is_compressed = any(header.codec for _, header in record_batch.walk(data))
+    body, next_offset = await (node.in_thread(render) if is_compressed else node.off_loop(len(data), render))
     return _position_headers(partition, next_offset, media_type), body
 
 
+class _Bounds(NamedTuple):
+    """How much is decoded for one answer: of a batch, beyond which it counts as undecodable, and of all of them."""
+
+    max_records: int | None
+    batch_bytes_max: int
+    bytes_max: int
+
+
 def _decode(
-    data: bytes | bytearray, offset: int, next_offset: int, max_records: int | None, form: str | None
+    data: bytes | bytearray, offset: int, next_offset: int, bounds: _Bounds, form: str | None
 ) -> tuple[list[Out], int]:
-    """The records at or after the offset, at most so many, and the offset to go on from."""
+    """The records at or after the offset, as far as the bounds allow, and the offset to go on from."""
     outs: list[Out] = []
     readable: list[Record] = []
+    max_records, decoded_bytes = bounds.max_records, 0
     for position, header in record_batch.walk(data):
+        if decoded_bytes >= bounds.bytes_max:
+            next_offset = header.base_offset
+            break
         try:
             if not record_batch.has_valid_crc(data, position, header):
                 raise InvalidBatch("checksum")
-            records = record_batch.decode_one(data[position : position + header.size_bytes])
-        except InvalidBatch:
+            batch = data[position : position + header.size_bytes]
+            records, size_bytes = record_batch.decode_sized(batch, bounds.batch_bytes_max)
+            decoded_bytes += size_bytes
+        except InvalidBatch as error:
+            if isinstance(error, DecodedTooLarge):
+                decoded_bytes += bounds.batch_bytes_max
             outs += record_json.records_out(readable, form)
             readable = []
             outs.append(Undecodable(max(header.base_offset, offset), header.next_offset - 1))

@@ -15,14 +15,14 @@ from aiohttp import web
 
 from engine import batch as record_batch
 from engine.batch import Codec, RowFields
-from engine.errors import EngineError
+from engine.errors import DecodedTooLarge, EngineError
 from engine.settings import TopicSettings
 from engine.shard import Topic
 from gateway import problems
 from gateway.incoming import Incoming, IncomingRow, IncomingValues
 from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
-from gateway.node import NODE, AnyLeader, Node
+from gateway.node import NODE, OFF_LOOP_BYTES, OFF_LOOP_RECORDS, AnyLeader, Node
 from gateway.partitioner import Partitioner
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
@@ -82,7 +82,7 @@ async def _produce(
     if content_type == record_batch.MEDIA_TYPE:
         if key is not None or query["key_pointer"] is not None:
             raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
-        batches = [_stored_batch(body, partition, partitioner, topic.settings, now_ms, node)]
+        batches = [await _stored_batch(body, partition, partitioner, topic.settings, now_ms, node)]
     else:
         incoming = _raw(request, query, body, content_type)
         if incoming is None:
@@ -140,7 +140,7 @@ def _refuse_other_partitions(incoming: Incoming, partition: int | None) -> None:
             raise Problem("invalid_body", text, record=position)
 
 
-def _stored_batch(
+async def _stored_batch(
     body: bytes,
     partition: int | None,
     partitioner: Partitioner,
@@ -148,16 +148,38 @@ def _stored_batch(
     now_ms: int,
     node: Node,
 ) -> Batch:
-    """A client's own RecordBatch: checked by header and checksum, stamped, never encoded again."""
+    """A client's own RecordBatch: checked, by its records too where the topic says so; stamped, never encoded again."""
     header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
     _check_timestamp(header.max_timestamp, _Rules(settings, now_ms), 0)
     if header.record_count > node.settings.records_per_request_max:
         raise _too_many_records(header.record_count, node)
+    if settings.verify == "full":
+        await _check_records(body, header.record_count, settings, node)
     data = bytearray(body)
     if settings.timestamp_type == "append":
         record_batch.stamp_append_time(data, now_ms)
     target = partition if partition is not None else partitioner.sticky(len(data), node.clock.monotonic())
     return Batch(target, data, header.record_count)
+
+
+async def _check_records(body: bytes, count: int, settings: TopicSettings, node: Node) -> None:
+    """Here as far as that is quick, else in a thread: how much a batch unpacks to is known only afterwards."""
+    bound = settings.batch_decoded_bytes_max
+
+    def check(decoded_bytes_max: int) -> None:
+        record_batch.check_records(
+            body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max
+        )
+
+    if len(body) < OFF_LOOP_BYTES and count < OFF_LOOP_RECORDS:
+        try:
+            check(min(bound, OFF_LOOP_BYTES))
+        except DecodedTooLarge:
+            if bound <= OFF_LOOP_BYTES:
+                raise
+        else:
+            return
+    await node.in_thread(lambda: check(bound))
 
 
 class _Rules(NamedTuple):
@@ -226,16 +248,16 @@ def _encode(placed: Placed, rules: _Rules) -> list[Batch]:
     """Encode every partition's batch before anything is appended. Raises Problem record_too_large, batch_too_large."""
     settings = rules.settings
     codec = Codec[settings.compression.upper()]
-    limit = settings.batch_bytes_max
+    limit, unpacked = settings.batch_bytes_max, settings.batch_decoded_bytes_max
     batches = []
     for partition, records in placed.items():
         if isinstance(records, IncomingValues):
             if records.size_bytes > settings.record_bytes_max:  # else none of them can be
                 _check_size(max(len(bytes(value)) for value in records.values), settings)
-            data, count = record_batch.encode_values(records.values, rules.now_ms, codec), len(records.values)
+            data, count = record_batch.encode_values(records.values, rules.now_ms, codec, unpacked), len(records.values)
         else:
             _check_size(max(map(_row_bytes, records)), settings)
-            data, count = record_batch.encode(records, codec), len(records)
+            data, count = record_batch.encode(records, codec, unpacked), len(records)
         if len(data) > limit:
             text = f"partition {partition} would get a batch of {len(data)} bytes, the topic allows {limit}"
             raise Problem("batch_too_large", text, limit=limit)

@@ -54,6 +54,7 @@ PLANTED = {
     "One door to S3": [("engine.tiering.store", "boto3")],
     "One door to Granian; the load tests run it bare, to compare with": [("gateway.server", "granian")],
     "One door to the record codec": [("gateway.produce", "aiokafka.record")],
+    "One door to the decompressors": [("gateway.request_body", "cramjam")],
     "One door to the metrics": [("engine.writer", "prometheus_client")],
     "HTTP stays in the gateway and in the client's transport": [("engine.tiering.shipper", "aiohttp")],
 }
@@ -65,6 +66,7 @@ RIGHT = {  # imports without which the contracts would speak of nothing
     "engine.tiering.store": ("engine.tiering.file_store", "engine.tiering.s3"),
     "engine.tiering.s3": ("boto3", "botocore"),
     "engine.batch": ("aiokafka",),
+    "engine.unpacking": ("cramjam",),
     "gateway.rsgi": ("granian", "aiohttp"),
     "gateway.metrics": ("prometheus_client",),
 }

@@ -34,7 +34,6 @@ TOOLS = {
 # Imported, and not named in pyproject.toml: it belongs to a library that is.
 BELONGS_TO = {
     "botocore": "boto3",
-    "cramjam": "aiokafka",
     "multidict": "aiohttp",
     "yarl": "aiohttp",
     "numpy": "pyarrow",

@@ -69,6 +69,20 @@ async def test_a_body_that_is_not_what_its_encoding_says_is_refused(topic, encod
     assert await topic.records() == []
 
 
+async def test_lines_that_arrived_of_a_body_that_was_cut_off_are_not_taken_for_the_body(topic):
+    """zstd hands out what it has, without a word that its frame is not whole."""
+    packing = zstandard.ZstdCompressor().compressobj()
+    cut = packing.compress(b"1\n2\n") + packing.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    assert_problem(await topic.post(cut, NDJSON, {"Content-Encoding": "zstd"}), "invalid_body")
+    assert await topic.records() == []
+
+
+async def test_a_body_of_nothing_but_empty_members_holds_nobody_up(topic):
+    """400,000 members in 8 MB: each once cost a copy of all that follow, a minute in which nobody was answered."""
+    body = gzip.compress(b"") * (LIMIT // 20)
+    assert_problem(await topic.post(body, NDJSON, {"Content-Encoding": "gzip"}), "no_records")
+
+
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, zstd", "snappy"])
 async def test_an_unknown_encoding_is_refused_and_the_known_ones_are_named(topic, encoding):
     answer = await topic.post(b"1\n", NDJSON, {"Content-Encoding": encoding})

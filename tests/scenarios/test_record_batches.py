@@ -102,37 +102,6 @@ async def test_a_batch_that_does_not_tell_the_truth_is_refused(topic, body, code
     assert await topic.records() == []
 
 
-async def test_a_batch_whose_records_cannot_be_read_does_not_stop_its_readers(topic):
-    """Header and checksum are right, the records are not: one entry stands for it, and reading goes on behind."""
-    await topic.post_lines("0")
-    unreadable = batch_of(b"1", b"2")
-    unreadable[61:] = b"\xff" * (len(unreadable) - 61)
-    answer = await topic.post(with_crc(unreadable), RECORD_BATCH)
-    await topic.post_lines("3")
-    if answer.status == 400:  # it may be found out at the door
-        assert_problem(answer, "invalid_batch")
-        return
-    document = (await topic.fetch(offset=0)).json
-    first, hole, last = document["records"]
-    assert (first["offset"], last["offset"], document["next_offset"]) == (0, 3, 4)
-    assert hole == {"offset": 1, "last_offset": 2, "error": "undecodable"}
-    lines = (await topic.fetch(offset=2, accept="application/x-ndjson")).lines
-    assert lines[0] == {"offset": 2, "last_offset": 2, "error": "undecodable"}
-
-
-async def test_a_bomb_among_batches_does_not_stop_its_readers(topic):
-    """28 kB that would unpack to a gigabyte: whoever reads behind it is served, and the node stays small."""
-    import zstandard
-
-    bomb = batch_of(b"1", codec=Codec.ZSTD)[:61] + zstandard.compress(bytes(200 * 2**20))
-    struct.pack_into(">i", bomb, 8, len(bomb) - 12)
-    answer = await topic.post(with_crc(bomb), RECORD_BATCH)
-    await topic.post_lines("1")
-    last = (await topic.fetch()).json["records"][-1]
-    assert last["value"] == 1
-    assert answer.status in (200, 400)
-
-
 async def test_keys_are_in_the_batch_and_nowhere_else(topic):
     body = bytes(batch_of(b"1"))
     assert_problem(await topic.post(body, RECORD_BATCH, key="k"), "invalid_query")
