@@ -1,0 +1,93 @@
+"""What a run has measured, and what of it is as it must be. Pure; the screen and the exit code both stand on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from loadtests.demo.fetch import Fetched
+from loadtests.demo.flights import CarrierFigures, Flights
+from loadtests.demo.ingest import Ingested
+from loadtests.demo.produce import Produced
+from loadtests.demo.spark_report import CarrierRow, Report
+from loadtests.demo.tier import Tiered
+
+_MINUTES_TOLERANCE = 1e-6  # means of whole minutes: the two sums are exact, only the division may round
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that was measured, beside the package's flights and its own figures about them."""
+
+    flights: Flights
+    produced: Produced
+    fetched: Fetched
+    tiered: Tiered
+    ingested: Ingested
+    again: Ingested
+    report: Report
+    table: Path
+    plot: Path
+    screen: Path
+    seconds: float
+
+
+class Check(NamedTuple):
+    """One line of the screen: a count, whether it is right, and if not, why."""
+
+    name: str
+    measured: int
+    wrong: str
+
+    @property
+    def is_good(self) -> bool:
+        return not self.wrong
+
+
+def checks(outcome: Outcome) -> dict[str, Check]:
+    """By name, in the order of the job."""
+    report, fetched, wanted = outcome.report, outcome.fetched, len(outcome.flights)
+    found = [
+        _count("produced", outcome.produced.records, wanted, _http_fault(outcome.produced.http_version)),
+        _count("fetched", fetched.records, wanted, *fetched.faults),
+        _count("tiered", outcome.tiered.records, wanted),
+        _count("ingested", report.rows, wanted, *_table_faults(outcome)),
+        _count("again", outcome.again.rows, 0),
+    ]
+    return {one.name: one for one in found}
+
+
+def _count(name: str, count: int, wanted: int, *faults: str) -> Check:
+    differs = f"{wanted:,} were expected" if count != wanted else ""
+    return Check(name, count, "; ".join(filter(None, (differs, *faults))))
+
+
+def _http_fault(version: str) -> str:
+    return "" if version == "HTTP/2" else f"over {version or 'nothing'}, not HTTP/2"
+
+
+def _table_faults(outcome: Outcome) -> list[str]:
+    report, ingested = outcome.report, outcome.ingested
+    faults = {
+        f"the command told of {ingested.rows:,}": ingested.rows != report.rows,
+        f"{ingested.dead_letters:,} dead letters": ingested.dead_letters > 0,
+        f"from only {report.positions:,} places in the log": report.positions != report.rows,
+        _other_carriers(outcome): True,
+    }
+    return [fault for fault, is_there in faults.items() if is_there]
+
+
+def _other_carriers(outcome: Outcome) -> str:
+    """Whether Spark's table says of each carrier what the package says."""
+    theirs = {row.carrier: row for row in outcome.report.carriers}
+    ours = outcome.flights.by_carrier
+    wrong = theirs.keys() ^ ours.keys()
+    wrong |= {code for code in theirs.keys() & ours.keys() if not _agree(theirs[code], ours[code])}
+    return f"figures differ from the package's for {', '.join(sorted(wrong))}" if wrong else ""
+
+
+def _agree(row: CarrierRow, figures: CarrierFigures) -> bool:
+    if row.flights != figures.flights or (row.mean_delay_minutes is None) != (figures.mean_delay_minutes is None):
+        return False
+    return abs((row.mean_delay_minutes or 0.0) - (figures.mean_delay_minutes or 0.0)) < _MINUTES_TOLERANCE

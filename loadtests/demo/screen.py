@@ -1,0 +1,134 @@
+"""The one screen that the demo ends with. Lays out an Outcome; measures and decides nothing.
+
+Drawn twice: for the terminal, and as plain text of a fixed width for the file.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from loadtests.demo.bars import Axis, bar
+from loadtests.demo.outcome import Check, Outcome, checks
+from loadtests.demo.spark_report import CarrierRow
+
+WIDTH = 100
+_FLIGHTS_CELLS = 16
+
+
+def print_screen(outcome: Outcome) -> None:
+    """To standard output: in colour on a terminal, elsewhere as it stands in the file."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        print(plain_screen(outcome), end="")
+        return
+    console.width = min(console.width, WIDTH)
+    console.print(_screen(outcome))
+
+
+def plain_screen(outcome: Outcome) -> str:
+    console = Console(file=io.StringIO(), width=WIDTH, highlight=False)
+    console.print(_screen(outcome))
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+
+
+def _screen(outcome: Outcome) -> RenderableType:
+    title = Text.assemble(
+        ("Penstock", "bold cyan"),
+        (f"   {len(outcome.flights):,} flights out of New York in 2013, from HTTP to Spark", "bold"),
+    )
+    parts: Iterable[RenderableType] = (title, "", _steps(outcome), "", _carriers(outcome), "", _places(outcome))
+    return Padding(Group(*parts), (1, 2))
+
+
+def _steps(outcome: Outcome) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for justify in ("left", "left", "right", "right", "right", "left"):
+        table.add_column(justify=justify, no_wrap=True)
+    table.columns[-1].no_wrap = False
+    for check in checks(outcome).values():
+        seconds, remark = _told(outcome)[check.name]
+        rate = f"{check.measured / seconds:,.0f}/s" if check.measured and check.name != "again" else ""
+        table.add_row(*_marked(check), f"{seconds:.1f} s", Text(rate, "dim"), _remark(check, remark))
+    return table
+
+
+def _marked(check: Check) -> tuple[Text, Text, Text]:
+    style = "green" if check.is_good else "bold red"
+    return Text("✓" if check.is_good else "✗", style), Text(check.name), Text(f"{check.measured:,}", f"bold {style}")
+
+
+def _remark(check: Check, remark: str) -> Text:
+    return Text(remark, "dim") if check.is_good else Text(check.wrong, "bold red")
+
+
+def _told(outcome: Outcome) -> dict[str, tuple[float, str]]:
+    """Per step how long it took, and what else there is to say."""
+    produced, fetched, tiered = outcome.produced, outcome.fetched, outcome.tiered
+    megabytes = produced.size_bytes / produced.seconds / 1e6
+    return {
+        "produced": (produced.seconds, f"as JSON over {produced.http_version}, acks=all, {megabytes:.0f} MB/s"),
+        "fetched": (fetched.seconds, f"by long polls, each exactly once, median {fetched.median_lag_ms:.0f} ms later"),
+        "tiered": (tiered.seconds, f"{tiered.objects} objects, {tiered.size_bytes / 1e6:.0f} MB"),
+        "ingested": (
+            outcome.ingested.seconds,
+            f"by Spark into {outcome.ingested.files:,} Parquet files of {outcome.report.hours:,} hours",
+        ),
+        "again": (outcome.again.seconds, "a second ingest adds nothing"),
+    }
+
+
+def _carriers(outcome: Outcome) -> Table:
+    rows = outcome.report.carriers
+    flights_max = max((row.flights for row in rows), default=1)
+    delays = [row.mean_delay_minutes or 0.0 for row in rows]
+    axis = Axis.over(delays)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("carrier, as Spark counts", no_wrap=True)
+    table.add_column("flights", justify="right", no_wrap=True)
+    table.add_column("", width=_FLIGHTS_CELLS)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("mean arrival delay, minutes", no_wrap=True)
+    for row in rows:
+        table.add_row(*_carrier_cells(row, outcome.flights.carrier_names, flights_max, axis))
+    return table
+
+
+def _carrier_cells(row: CarrierRow, names: dict[str, str], flights_max: int, axis: Axis) -> Sequence[Text]:
+    delay = row.mean_delay_minutes
+    style = "green" if delay is not None and delay <= 0 else "yellow"
+    return (
+        Text(row.carrier, "bold"),
+        Text(names.get(row.carrier, "?")),
+        Text(f"{row.flights:,}"),
+        Text(bar(row.flights / flights_max * _FLIGHTS_CELLS), "cyan"),
+        Text("-" if delay is None else f"{delay:.1f}", style),
+        axis.bar(delay or 0.0, style),
+    )
+
+
+def _places(outcome: Outcome) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    minutes, seconds = divmod(round(outcome.seconds), 60)
+    for name, value in (
+        ("tables", f"{_near(outcome.table)}/dt=…/hr=…/*.parquet"),
+        ("plot", _near(outcome.plot)),
+        ("this", _near(outcome.screen)),
+        ("took", f"{minutes} min {seconds:02} s; the node has ended and its data is removed"),
+    ):
+        table.add_row(Text(name, "dim"), Text(value, overflow="fold"))
+    return table
+
+
+def _near(path: Path) -> str:
+    """As short as it can be typed from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,0 +1,50 @@
+"""Seals what the topic holds and waits until the node says that the store has it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from client import Client
+from client.exchange import Json
+from loadtests.demo.failure import DemoFailed
+
+PATIENCE_S = 60.0
+_LOOK_UP_S = 0.02
+
+
+class Tiered(NamedTuple):
+    """What the node's tier status says: records below `tiered_end`, and the objects that hold them."""
+
+    records: int
+    objects: int
+    size_bytes: int
+    store: str
+    seconds: float
+
+
+async def tier(client: Client, topic: str, advance: Callable[[int], None]) -> Tiered:
+    """Roll, and wait for the store to have everything below each sealed end. Raises DemoFailed."""
+    started = time.perf_counter()
+    rolled = await client.roll_topic(topic)
+    sealed_ends = {one["partition"]: one["sealed_end"] for one in rolled["partitions"]}
+    records = 0
+    while True:
+        status = await client.tier_status(topic)
+        before, records = records, sum(one["tiered_end"] - one["log_start"] for one in status["partitions"])
+        advance(records - before)
+        seconds = time.perf_counter() - started
+        if all(one["tiered_end"] >= sealed_ends[one["partition"]] for one in status["partitions"]):
+            return _tiered(status, records, seconds)
+        if seconds > PATIENCE_S:
+            errors = {one["last_error"] for one in status["partitions"]} - {None}
+            raise DemoFailed(f"after {seconds:.0f} s the store has {records:,} records: {errors or 'no error told'}")
+        await asyncio.sleep(_LOOK_UP_S)
+
+
+def _tiered(status: Json, records: int, seconds: float) -> Tiered:
+    objects = sum(one["objects"] for one in status["partitions"])
+    size_bytes = sum(one["tiered_bytes"] for one in status["partitions"])
+    return Tiered(records, objects, size_bytes, status["store"], seconds)

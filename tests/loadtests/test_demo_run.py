@@ -1,0 +1,114 @@
+"""The demo as it is played: real processes, a real HTTP/2 connection, real Spark, on a few flights."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from client import Client
+from loadtests.demo.checker import Checker
+from loadtests.demo.fetch import fetch
+from loadtests.demo.flights import read_flights
+from loadtests.demo.node import running_node
+from loadtests.demo.produce import produce
+from loadtests.demo.progress import PlainProgress
+from loadtests.demo.story import through_the_log
+from loadtests.demo.tier import tier
+
+FLIGHTS = 2_500
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a space in its name, as people have them."""
+    place = tmp_path / "my demo"
+    place.mkdir()
+    return place
+
+
+def start(place: Path, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "loadtests.demo", "--flights", str(FLIGHTS)]
+    return subprocess.Popen(
+        command,
+        cwd=place,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.e2e
+async def test_flights_go_through_a_node_over_http2_and_come_out_each_once(place: Path) -> None:
+    flights = read_flights(FLIGHTS)
+    log = await through_the_log(place, flights, PlainProgress())
+    assert (log.produced.records, log.produced.http_version) == (FLIGHTS, "HTTP/2")
+    assert (log.fetched.records, log.fetched.faults) == (FLIGHTS, [])
+    assert log.tiered.records == FLIGHTS
+    assert log.tiered.objects == 4
+
+
+@pytest.mark.e2e
+async def test_records_that_nobody_meant_to_send_are_seen(place: Path) -> None:
+    flights = read_flights(FLIGHTS)
+    async with running_node(place) as url, Client(url) as client:
+        await client.create_topic("flights", partitions=4)
+        await produce(url, "flights", read_flights(100), lambda count: None)
+        async with client.consume("flights") as consumer:
+            checker = Checker(flights)
+            producing = asyncio.create_task(produce(url, "flights", flights, lambda count: None))
+            fetched = await fetch(consumer, checker, producing, lambda count: None)
+        tiered = await tier(client, "flights", lambda count: None)
+    assert fetched.faults == ["100 repeated or unknown"]
+    assert tiered.records == FLIGHTS + 100
+
+
+@pytest.mark.e2e
+def test_without_java_it_says_so_in_one_line_and_touches_nothing(place: Path) -> None:
+    demo = start(place, JAVA_HOME=str(place))
+    _, told = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert told.startswith("demo: Spark needs Java")
+    assert told.count("\n") == 1
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: signal.Signals) -> None:
+    demo = start(place)
+    assert demo.stderr is not None
+    while not demo.stderr.readline().startswith("long-poll"):
+        assert demo.poll() is None
+    started = psutil.Process(demo.pid).children(recursive=True)
+    assert started
+    demo.send_signal(number)
+    _, told = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert told.splitlines()[-1].startswith("demo: interrupted")
+    assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_the_whole_job_agrees_in_all_its_counts_and_leaves_three_things(place: Path) -> None:
+    for _ in range(2):  # the second run replaces what the first one left
+        demo = start(place)
+        screen, told = demo.communicate(timeout=190)
+        assert demo.returncode == 0, told
+        assert screen.count("✓") == 5
+        assert screen.count(f"{FLIGHTS:,}") == 5  # four steps and the title
+        output = place / "demo-output"
+        assert sorted(path.name for path in output.iterdir()) == ["flights.png", "lake", "screen.txt"]
+        assert (output / "screen.txt").read_text() == screen
+        assert list((output / "lake" / "tables" / "flights").glob("dt=2013-01-0*/hr=*/*.parquet"))
