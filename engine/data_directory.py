@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 import orjson
@@ -17,9 +18,23 @@ import orjson
 from engine import paths
 from engine.disk import Disk, read_file, write_atomically
 from engine.errors import StartRefused
+from engine.small_file import read_rows, rows_as_text
 
 FORMAT_VERSION = 1
-_POINTS_HEADER = "penstock recovery-points 1"
+_POINTS_HEADER = "penstock recovery-points 2"
+_POINTS_HEADER_1 = "penstock recovery-points 1"  # without a checksum
+
+
+class LastStop(Enum):
+    """How the last run ended. The value is what the log says.
+
+    After a kill the page cache is whole, so only the last write can be torn. After a power loss any byte that was not
+    fsynced may be missing, whatever comes behind it.
+    """
+
+    CLEAN = "clean"
+    KILLED = "killed"
+    POWER_LOSS = "power lost"
 
 
 class Checkpoint(NamedTuple):
@@ -49,20 +64,26 @@ class DataDirectory:
         path: str,
         identity: Identity,
         *,
-        was_clean: bool,
+        last_stop: LastStop,
         lock_handle: int | None = None,
         part: int | None = None,
+        boot_id: str | None = None,
     ) -> None:
         self.disk = disk
         self.path = path
         self.identity = identity
-        self.was_clean = was_clean
+        self.last_stop = last_stop
         self.lock_handle = lock_handle
         self.part = part
+        self.boot_id = boot_id
         self._saved: dict[str, Checkpoint] | None = None
 
     def __repr__(self) -> str:
-        return f"DataDirectory({self.path}, {self.identity}, was_clean={self.was_clean})"
+        return f"DataDirectory({self.path}, {self.identity}, last_stop={self.last_stop.name})"
+
+    @property
+    def was_clean(self) -> bool:
+        return self.last_stop is LastStop.CLEAN
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -88,12 +109,11 @@ class DataDirectory:
 
     def _read_points(self, name: str) -> dict[str, Checkpoint]:
         data = read_file(self.disk, self.file(name))
-        lines = (data or b"").decode("utf-8", "replace").splitlines()
-        if len(lines) < 2 or lines[0] != _POINTS_HEADER or lines[1] != str(len(lines) - 2):
-            return {}
+        rows = read_rows(_POINTS_HEADER, data)
+        if rows is None:
+            rows = read_rows(_POINTS_HEADER_1, data, has_checksum=False)
         try:
-            rows = [line.split(" ") for line in lines[2:]]
-            return {name: Checkpoint(int(point), int(start)) for name, point, start in rows}
+            return {name: Checkpoint(int(point), int(start)) for name, point, start in rows or ()}
         except ValueError:
             return {}
 
@@ -102,9 +122,14 @@ class DataDirectory:
         if self._saved == checkpoints:
             return
         rows = [f"{name} {c.recovery_point} {c.log_start}" for name, c in sorted(checkpoints.items())]
-        text = "\n".join([_POINTS_HEADER, str(len(rows)), *rows]) + "\n"
-        write_atomically(self.disk, self.file(paths.recovery_points_file(self.part)), text.encode())
+        text = rows_as_text(_POINTS_HEADER, rows)
+        write_atomically(self.disk, self.file(paths.recovery_points_file(self.part)), text)
         self._saved = dict(checkpoints)
+
+    def note_recovered(self) -> None:
+        """Every partition has been recovered: were the process killed now, a hole would no longer be a power loss's."""
+        if self.last_stop is LastStop.POWER_LOSS and self.boot_id is not None:
+            _write_running(self.disk, self.path, self.boot_id, is_recovered=True)
 
     def close_clean(self) -> None:
         """Everything is durable: the next start may believe the files. A part leaves that word to its supervisor."""
@@ -140,15 +165,32 @@ def open_data_directory(
         ) from None
     try:
         identity = _identify(disk, path, node_id, cluster_id, new_id)
-        running = os.path.join(path, paths.RUNNING)
-        was_clean = disk.stat(running) is None
-        write_atomically(disk, running, orjson.dumps({"boot_id": boot_id}))
+        last_stop = _last_stop(disk, path, boot_id)
+        _write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
     except BaseException:
         disk.close(lock_handle)
         raise
-    directory = DataDirectory(disk, path, identity, was_clean=was_clean, lock_handle=lock_handle)
+    directory = DataDirectory(disk, path, identity, last_stop=last_stop, lock_handle=lock_handle, boot_id=boot_id)
     directory.merge_checkpoints()
     return directory
+
+
+def _last_stop(disk: Disk, path: str, boot_id: str) -> LastStop:
+    """A power loss stays one until its recovery was finished: a kill in between must not make its holes corruption."""
+    data = read_file(disk, os.path.join(path, paths.RUNNING))
+    if data is None:
+        return LastStop.CLEAN
+    try:
+        running = orjson.loads(data)
+        is_same_boot = running["boot_id"] == boot_id and running.get("recovered", True) is True
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        is_same_boot = False
+    return LastStop.KILLED if is_same_boot else LastStop.POWER_LOSS
+
+
+def _write_running(disk: Disk, path: str, boot_id: str, *, is_recovered: bool) -> None:
+    fields = {"boot_id": boot_id, "recovered": is_recovered}
+    write_atomically(disk, os.path.join(path, paths.RUNNING), orjson.dumps(fields))
 
 
 def _make_durably(disk: Disk, path: str) -> None:

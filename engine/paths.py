@@ -8,6 +8,7 @@ Layout of a data directory:
     <data>/recovery-points[.<shard>]   per partition: everything below is fsynced
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex
+    <data>/topics/<topic>/<topic id>/<partition>/leader-epochs
     <data>/tier-cache/                 copies of tiered segments, safe to delete
 
 The topic id is part of the path, so a topic recreated under an old name never meets the old one's files (KIP-516).
@@ -28,6 +29,7 @@ META = "meta"
 RUNNING = "running"
 RECOVERY_POINTS = "recovery-points"
 TOPICS = "topics"
+LEADER_EPOCHS = "leader-epochs"
 TOPIC_FILE = "topic.json"
 DELETED_SUFFIX = ".deleted"
 TIER_CACHE = "tier-cache"

@@ -62,10 +62,14 @@ def _guarded(
 
 
 class RecordingDisk:
-    """See the head of the file. `clock` dates the files; without one they are dated by the count of operations."""
+    """See the head of the file. `clock` dates the files; without one they are dated by the count of operations.
 
-    def __init__(self, clock: Clock | None = None, *, tree: RecordedTree | None = None) -> None:
+    `boots` counts the machine's starts: a disk after a power loss has one more than the one before.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, tree: RecordedTree | None = None, boots: int = 1) -> None:
         self.operations = 0
+        self.boots = boots
         self.has_lost_power = False
         self._power_lost_after: int | None = None
         self._clock = clock
@@ -89,12 +93,12 @@ class RecordingDisk:
     def snapshot(self) -> RecordingDisk:
         """The same disk for a new process: what is visible and what is pending, without handles and locks."""
         with self._lock:
-            return RecordingDisk(self._clock, tree=copy.deepcopy(self._tree))
+            return RecordingDisk(self._clock, tree=copy.deepcopy(self._tree), boots=self.boots)
 
     def crash_states(self, limit: int, random: Random) -> Iterator[RecordingDisk]:
         """Disks as a power loss at this moment may leave them: all when they are at most `limit`, else a sample."""
         for tree in crash_states(self.snapshot()._tree, limit, random):
-            yield RecordingDisk(self._clock, tree=tree)
+            yield RecordingDisk(self._clock, tree=tree, boots=self.boots + 1)
 
     # What the engine does.
 

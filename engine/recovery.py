@@ -5,22 +5,30 @@ The rules (engine.md 1.7, Kafka's LogLoader), in order:
 believed; (3) otherwise every segment that reaches beyond the recovery point is scanned batch by batch, checksum
 included, and what follows the first byte that is no valid batch is cut off, later segments with it; (4) but bytes below
 the recovery point were fsynced: if they are bad or missing that is corruption, not a torn tail, and nothing is cut: the
-partition stays closed until it is repaired. Derived files are never evidence: what was scanned gets new indexes.
-Invariant: when this returns, what remains is durable before anybody appends to it or reads it.
+partition stays closed until it is repaired; (5) the same if a valid batch follows the bad bytes and only the process
+was killed: the page cache was whole, so a torn write can only be the last one. After a power loss a hole in what was
+not fsynced is legal; it is cut there, and told. Derived files are never evidence: what was scanned gets new indexes.
+Invariant: when this returns, what remains is durable before anybody appends to it or reads it. What lies beyond the
+recovery point is written again before it is fsynced: had an fsync of it failed in the last run, the kernel would
+have marked its pages clean, and an fsync alone would promise what is not on the disk.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from engine import batch as record_batch
 from engine import paths
 from engine.batch import HEADER_BYTES
-from engine.disk import Disk
+from engine.data_directory import Checkpoint, LastStop
+from engine.disk import Disk, write_fully
 from engine.errors import Corrupt
+from engine.hole import batch_behind
 from engine.index import SegmentIndex
+from engine.leader_epochs import EpochStart, recovered_epoch, with_epoch
 from engine.log import Log
 from engine.segment import Segment, can_follow, headers_after_index
 
@@ -34,7 +42,15 @@ class RecoveryReport:
     scanned_bytes: int = 0
     cut_bytes: int = 0
     dropped_segments: int = 0
-    log_end: int = 0
+    holes: int = 0  # cuts with valid batches behind them: lost by a power loss, though written in order
+
+    def __add__(self, other: RecoveryReport) -> RecoveryReport:
+        return RecoveryReport(
+            self.scanned_bytes + other.scanned_bytes,
+            self.cut_bytes + other.cut_bytes,
+            self.dropped_segments + other.dropped_segments,
+            self.holes + other.holes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +58,33 @@ class _Scan:
     index: SegmentIndex
     valid_bytes: int
     next_offset: int
-    leader_epoch: int
+    epochs: list[EpochStart]
 
 
 def open_log(
-    disk: Disk, directory: str, *, recovery_point: int, log_start: int, was_clean: bool, now_ms: int
+    disk: Disk,
+    directory: str,
+    checkpoint: Checkpoint,
+    last_stop: LastStop,
+    *,
+    now_ms: int,
+    when_scanned: Callable[[int], None] = lambda _: None,
 ) -> tuple[Log, RecoveryReport]:
     """The log that the files of a partition's directory hold; makes an empty one in an empty directory.
 
-    `recovery_point`: everything below was fsynced. Raises Corrupt when such bytes are bad or missing.
+    Below the checkpoint's recovery point everything was fsynced. Raises Corrupt when such bytes are bad or missing.
+    `when_scanned` hears of bytes as they are scanned, in this thread.
     """
+    recovery_point, log_start = checkpoint
     disk.mkdir(directory)
     _remove_leftovers(disk, directory)
     segments = _found_segments(disk, directory)
     report = RecoveryReport()
-    leader_epoch = 0
-    if segments and not was_clean:
-        segments, report, leader_epoch = _recover(disk, directory, segments, recovery_point)
+    epochs: list[EpochStart] = []
+    if segments and last_stop is not LastStop.CLEAN:
+        segments, report, epochs = _recover(disk, directory, segments, recovery_point, last_stop, when_scanned)
     elif segments:
-        leader_epoch = _believe(segments)
+        epochs = _believe(segments)
     if not segments:
         if recovery_point > log_start:
             raise Corrupt(f"{directory}: no segment is left, but everything below {recovery_point} was fsynced")
@@ -71,10 +95,10 @@ def open_log(
             f"{directory}: the log ends at {active.next_offset}, below the recovery point {recovery_point}",
             hint="restore the partition; nothing was cut",
         )
+    leader_epoch = recovered_epoch(disk, directory, epochs, active.next_offset)
     _open_for_append(disk, active)
     active.created_ms = now_ms if active.size_bytes == 0 else active.last_append_ms
-    log = Log(disk, directory, segments, log_start=max(log_start, 0), leader_epoch=leader_epoch)
-    return log, report
+    return Log(disk, directory, segments, log_start=max(log_start, 0), leader_epoch=leader_epoch), report
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:
@@ -102,20 +126,27 @@ def _found_segments(disk: Disk, directory: str) -> list[Segment]:
     return segments
 
 
-def _believe(segments: list[Segment]) -> int:
-    """After a clean stop only the end of the last segment has to be looked up. Returns its leader epoch."""
+def _believe(segments: list[Segment]) -> list[EpochStart]:
+    """After a clean stop only the end of the last segment has to be looked up. Returns its leader epochs."""
     active = segments[-1]
-    epoch = 0
+    epochs: list[EpochStart] = []
     for _, header in headers_after_index(active, active.index):
-        active.next_offset, epoch = header.next_offset, header.leader_epoch
-    return epoch
+        active.next_offset = header.next_offset
+        epochs = with_epoch(epochs, header.leader_epoch, header.base_offset)
+    return epochs
 
 
 def _recover(
-    disk: Disk, directory: str, segments: list[Segment], recovery_point: int
-) -> tuple[list[Segment], RecoveryReport, int]:
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    recovery_point: int,
+    last_stop: LastStop,
+    when_scanned: Callable[[int], None],
+) -> tuple[list[Segment], RecoveryReport, list[EpochStart]]:
     kept: list[Segment] = []
-    scanned = cut = epoch = 0
+    epochs: list[EpochStart] = []
+    scanned = cut = holes = 0
     for at, segment in enumerate(segments):
         is_last = at == len(segments) - 1
         if not is_last and segment.next_offset <= recovery_point:
@@ -124,17 +155,15 @@ def _recover(
         expected_base = kept[-1].next_offset if kept else segment.base_offset
         if segment.base_offset != expected_base:
             break
-        scan = scan_segment(segment)
+        scan = scan_segment(segment, when_scanned)
         scanned += segment.size_bytes
         is_whole = scan.valid_bytes == segment.size_bytes and (is_last or scan.next_offset == segment.next_offset)
-        if not is_whole and scan.next_offset < recovery_point:
-            text = f"{segment.path}: bad bytes at {scan.valid_bytes}, offset {scan.next_offset}"
-            raise Corrupt(
-                f"{text}, below the recovery point {recovery_point}", hint="restore the partition; nothing was cut"
-            )
+        if not is_whole:
+            holes += _judge_damage(segment, scan, segments[at + 1 :], recovery_point, last_stop)
         cut += segment.size_bytes - scan.valid_bytes
-        epoch = max(epoch, scan.leader_epoch)
-        _cut(disk, segment, scan)
+        for epoch, start in scan.epochs:
+            epochs = with_epoch(epochs, epoch, start)
+        _cut(disk, segment, scan, scan.index.position_at_or_before(recovery_point))
         kept.append(segment)
         if not is_whole:
             break
@@ -143,20 +172,36 @@ def _recover(
         raise Corrupt(f"{dropped[0].path}: a segment before it is missing, below the recovery point {recovery_point}")
     _remove(disk, directory, dropped)
     cut += sum(segment.size_bytes for segment in dropped)
-    return kept, RecoveryReport(scanned, cut, len(dropped), kept[-1].next_offset if kept else 0), epoch
+    return kept, RecoveryReport(scanned, cut, len(dropped), holes), epochs
 
 
-def scan_segment(segment: Segment) -> _Scan:
+def _judge_damage(
+    segment: Segment, scan: _Scan, later: list[Segment], recovery_point: int, last_stop: LastStop
+) -> bool:
+    """Whether what is about to be cut has valid batches in it. Raises Corrupt where nothing may be cut."""
+    text = f"{segment.path}: bad bytes at {scan.valid_bytes}, offset {scan.next_offset}"
+    hint = "restore the partition; nothing was cut"
+    if scan.next_offset < recovery_point:
+        raise Corrupt(f"{text}, below the recovery point {recovery_point}", hint=hint)
+    behind = batch_behind(segment, scan.valid_bytes, scan.next_offset, later)
+    if behind is not None and last_stop is LastStop.KILLED:
+        raise Corrupt(f"{text}, but {behind} is whole, and the power was not lost", hint=hint)
+    return behind is not None
+
+
+def scan_segment(segment: Segment, when_scanned: Callable[[int], None] = lambda _: None) -> _Scan:
     """Walk a segment from its first byte as far as batches are whole, in order and true to their checksums.
 
     An all-zero header (a tail that was allocated but never written) and stale bytes of an earlier life (their base
     offset is not the one expected) both end the log.
     """
     index = SegmentIndex(segment.base_offset)
-    position, expected, epoch = 0, segment.base_offset, 0
+    position, expected = 0, segment.base_offset
+    epochs: list[EpochStart] = []
     window, window_at = b"", 0
     while position + HEADER_BYTES <= segment.size_bytes:
         if position + HEADER_BYTES > window_at + len(window):
+            when_scanned(len(window))
             window, window_at = _window(segment, position, SCAN_BYTES), position
         header = record_batch.read_header(window, position - window_at)
         if not can_follow(header, expected, segment.size_bytes - position):
@@ -167,21 +212,27 @@ def scan_segment(segment: Segment) -> _Scan:
             break
         index.add(header, position)
         position += header.size_bytes
-        expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
-    return _Scan(index, position, expected, epoch)
+        if not epochs or header.leader_epoch > epochs[-1].epoch:
+            epochs = with_epoch(epochs, header.leader_epoch, header.base_offset)
+        expected = header.next_offset
+    when_scanned(len(window))
+    return _Scan(index, position, expected, epochs)
 
 
 def _window(segment: Segment, position: int, length: int) -> bytes:
     return segment.disk.pread(segment.handle, length, position)
 
 
-def _cut(disk: Disk, segment: Segment, scan: _Scan) -> None:
+def _cut(disk: Disk, segment: Segment, scan: _Scan, rewrite_from: int) -> None:
     """Make the segment what the scan found, durably, and let its indexes be made anew."""
     _unlink_indexes(disk, segment)
     segment.close()
     handle = disk.open(segment.path, writable=True)
     try:
         disk.truncate(handle, scan.valid_bytes)
+        for position in range(rewrite_from, scan.valid_bytes, SCAN_BYTES):
+            length = min(SCAN_BYTES, scan.valid_bytes - position)
+            write_fully(disk, handle, disk.pread(handle, length, position), position)
         disk.fdatasync(handle)
     finally:
         disk.close(handle)

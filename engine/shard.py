@@ -16,17 +16,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from engine import paths
 from engine.catalog import Catalog
 from engine.clock import Clock
 from engine.committer import Committer
-from engine.data_directory import Checkpoint, DataDirectory
+from engine.data_directory import Checkpoint, DataDirectory, LastStop
 from engine.disk import Disk
-from engine.errors import Corrupt, EngineError, UnknownPartition, UnknownTopic
-from engine.log import Log
+from engine.errors import EngineError, UnknownPartition, UnknownTopic
+from engine.opening import Opener, Wanted
 from engine.partition import Partition
 from engine.reader import Reader
-from engine.recovery import RecoveryReport, open_log
+from engine.recovery import RecoveryReport
 from engine.retention import expired_below
 from engine.segment import Segment, save_index
 from engine.settings import TopicSettings
@@ -38,7 +37,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 TICK_S = 1.0
-CHECKPOINT_TICKS = 10
+CHECKPOINT_TICKS = 1  # what lies beyond the last checkpoint is scanned and written again after an unclean stop
+CHECKPOINT_SHARE = 50  # saving may take this part of the time: with very many partitions it is done less often
 
 log = logging.getLogger("penstock.engine")
 
@@ -73,16 +73,21 @@ class Shard:
         self.writer = WriterThread(disk, "penstock-writer")
         self.committer = Committer(self.writer, clock, self._sealed)
         self.reader = Reader(disk, executor)
+        self.opener = Opener(disk, directory.path, executor, clock)
         self.trimmer = Trimmer(disk, executor, self.save_checkpoints)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
         self.when_closed: Callable[[Topic], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
-        self.recovered = RecoveryReport()
         self._executor = executor
         self._saving = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def recovered(self) -> RecoveryReport:
+        """What the last start found."""
+        return self.opener.report
 
     def __repr__(self) -> str:
         return f"Shard({self.directory}, topics={len(self.topics)}, {self.committer})"
@@ -96,12 +101,15 @@ class Shard:
         if records is None:
             await self.catalog.load()
             records = self.catalog.records.values()
-        for record in records:
-            self.topics[record.name] = await self._open_topic(record, checkpoints, was_clean=self.directory.was_clean)
+        if not self.directory.was_clean:
+            log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
+        await self._open_topics(list(records), checkpoints, self.directory.last_stop)
+        if all(partition.offline is None for partition in self.partitions()):
+            await self._in_thread(self.directory.note_recovered)
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
-    async def stop(self) -> None:
-        """Make everything durable and leave the directory clean."""
+    async def stop(self) -> bool:
+        """Make everything durable and leave the directory clean. Returns whether that could be done."""
         if self._ticker is not None:
             self._ticker.cancel()
         for partition in self.partitions():
@@ -112,6 +120,7 @@ class Shard:
         self.writer.stop()
         is_clean = all(partition.offline is None for partition in self.partitions())
         await self._in_thread(self._close, is_clean)
+        return is_clean
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
@@ -156,8 +165,8 @@ class Shard:
 
     async def open_topic(self, record: TopicRecord) -> Topic:
         """Begin to serve a topic that was just made. Files that a failed try left are opened as they are."""
-        self.topics[record.name] = topic = await self._open_topic(record, {}, was_clean=True)
-        return topic
+        await self._open_topics([record], {}, LastStop.CLEAN)
+        return self.topics[record.name]
 
     def altered(self, record: TopicRecord) -> Topic:
         """A topic's settings have changed."""
@@ -185,58 +194,21 @@ class Shard:
         partitions = self.topic(name).partitions.values()
         return list(await asyncio.gather(*(self.committer.roll(partition) for partition in partitions)))
 
-    async def _open_topic(
-        self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint], *, was_clean: bool
-    ) -> Topic:
-        topic = Topic(record, record.settings)
-        for number in filter(partial(self.owns, record.topic_id), range(record.partitions)):
-            checkpoint = checkpoints.get(f"{record.topic_id}/{number}", Checkpoint())
-            partition = await self._open_partition(record, number, checkpoint, was_clean)
-            topic.partitions[number] = partition
+    async def _open_topics(
+        self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop
+    ) -> None:
+        wanted = [
+            Wanted(record, number, checkpoints.get(f"{record.topic_id}/{number}", Checkpoint()))
+            for record in records
+            for number in filter(partial(self.owns, record.topic_id), range(record.partitions))
+        ]
+        partitions = await self.opener.open_all(wanted, last_stop)
+        for record in records:
+            self.topics[record.name] = Topic(record, record.settings)
+        for one, partition in zip(wanted, partitions, strict=True):
+            topic = self.topics[one.record.name]
+            topic.partitions[one.number] = partition
             self.when_opened(topic, partition)
-        return topic
-
-    async def _open_partition(
-        self, record: TopicRecord, number: int, checkpoint: Checkpoint, was_clean: bool
-    ) -> Partition:
-        directory = paths.partition_dir(self.directory.path, record.name, record.topic_id, number)
-        try:
-            opened, report = await self._in_thread(self._open_log, directory, checkpoint, was_clean)
-        except (Corrupt, OSError) as error:
-            return self._closed_partition(record, number, directory, checkpoint, error)
-        if report.cut_bytes:
-            log.warning(
-                "torn tail cut", extra={"partition": f"{record.name}/{number}", "cut_bytes": report.cut_bytes,
-                                        "dropped_segments": report.dropped_segments, "log_end": opened.log_end}
-            )  # fmt: skip
-        self.recovered = RecoveryReport(
-            self.recovered.scanned_bytes + report.scanned_bytes, self.recovered.cut_bytes + report.cut_bytes,
-            self.recovered.dropped_segments + report.dropped_segments,
-        )  # fmt: skip
-        return Partition(record.name, number, opened, record.settings)
-
-    def _open_log(self, directory: str, checkpoint: Checkpoint, was_clean: bool) -> tuple[Log, RecoveryReport]:
-        return open_log(
-            self.disk,
-            directory,
-            recovery_point=checkpoint.recovery_point,
-            log_start=checkpoint.log_start,
-            was_clean=was_clean,
-            now_ms=self.clock.now_ms(),
-        )
-
-    def _closed_partition(
-        self, record: TopicRecord, number: int, directory: str, checkpoint: Checkpoint, error: Exception
-    ) -> Partition:
-        """A damaged partition is offline and says why; the others serve. Its checkpoint stays what it was."""
-        log.error("partition is offline", extra={"partition": f"{record.name}/{number}", "reason": str(error)})
-        recovery_point, log_start = checkpoint
-        nothing = Segment(self.disk, directory, max(recovery_point, log_start))
-        empty = Log(self.disk, directory, [nothing], log_start=log_start, leader_epoch=0)
-        partition = Partition(record.name, number, empty, record.settings)
-        partition.durable_end = recovery_point
-        partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{partition.name}: {error}")
-        return partition
 
     def _sealed(self, partition: Partition, segments: list[Segment]) -> None:
         self._in_background(self._save_indexes(partition, segments))
@@ -261,6 +233,7 @@ class Shard:
         same files.
         """
         tick = 0
+        checkpoint_due = 0.0
         while True:
             await asyncio.sleep(TICK_S)
             tick += 1
@@ -268,8 +241,10 @@ class Shard:
                 if partition.offline is None:
                     self._roll_if_due(partition)
                     await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
-            if tick % CHECKPOINT_TICKS == 0:
+            began = self.clock.monotonic()
+            if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
                 await asyncio.shield(self._in_background(self._tried("checkpoint", self.save_checkpoints())))
+                checkpoint_due = began + CHECKPOINT_SHARE * (self.clock.monotonic() - began)
 
     async def _tried(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from aiohttp import web
 
 from engine.clock import Clock
+from engine.data_directory import LastStop
 from engine.errors import Draining, UnknownTopic
 from engine.partition import Partition
 from engine.reader import Chunk
@@ -199,10 +200,21 @@ class Node:
             "Reads that had to wait for the disk",
             self.shard.reader.page_cache_misses,
         )
+        yield "penstock_failed_reads_total", "Reads that the disk failed", self.shard.reader.failed_reads
         yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.peers.forwarded
         yield "penstock_recovered_bytes", "Bytes scanned at the last start", self.shard.recovered.scanned_bytes
-        yield "penstock_failed_reads_total", "Reads that the disk failed", self.shard.reader.failed_reads
         yield "penstock_recovery_cut_bytes", "Bytes of torn tails cut at the last start", self.shard.recovered.cut_bytes
+        yield (
+            "penstock_recovery_holes",
+            "Cuts at the last start with whole batches behind them: what a power loss took out of the middle",
+            self.shard.recovered.holes,
+        )
+        progress = self.shard.opener.progress
+        yield "penstock_recovery_seconds", "Time that opening partitions took at the last start", progress.seconds
+        yield "penstock_recovery_scanned_bytes", "Bytes scanned so far by a recovery", progress.scanned_bytes
+        for last_stop in LastStop:
+            name = f"penstock_last_stop_{last_stop.name.lower()}"
+            yield name, f"1 if the run before ended so: {last_stop.value}", self.shard.directory.last_stop is last_stop
 
 
 NODE = web.AppKey("node", Node)

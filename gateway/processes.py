@@ -27,7 +27,7 @@ class ShardTask:
     url: str
     index: int
     count: int
-    was_clean: bool
+    last_stop: str
     ports: list[int]
     direct_url: str
 

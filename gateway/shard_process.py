@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 from engine.clock import SystemClock
-from engine.data_directory import DataDirectory
+from engine.data_directory import DataDirectory, LastStop
 from engine.disk import RealDisk
 from engine.errors import UnknownTopic
 from engine.partition import Partition
@@ -47,7 +47,7 @@ async def run(task: ShardTask) -> None:
     set_up_logging(settings.log_level)
     stop = stop_event()
     disk, clock = RealDisk(), SystemClock()
-    directory = DataDirectory(disk, task.data_dir, task.identity, was_clean=task.was_clean, part=task.index)
+    directory = DataDirectory(disk, task.data_dir, task.identity, last_stop=LastStop(task.last_stop), part=task.index)
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
@@ -84,7 +84,8 @@ async def run(task: ShardTask) -> None:
             caller.close()
         peers.close()
         await logs.stop()
-        await shard.stop()
+        if not await shard.stop():
+            raise SystemExit("not everything of this shard is durable")  # or the supervisor would call it clean
 
 
 def _callers(task: ShardTask) -> dict[int, Caller]:

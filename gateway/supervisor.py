@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.catalog import Catalog
 from engine.clock import SystemClock
-from engine.data_directory import DataDirectory
+from engine.data_directory import DataDirectory, LastStop
 from engine.disk import RealDisk
 from engine.errors import StartRefused
 from gateway.link import Link, LinkLost
@@ -97,7 +97,7 @@ class Supervisor:
         self._keepers: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
         self._is_stopping = False
-        self._was_clean = directory.was_clean
+        self._last_stop = directory.last_stop
 
     async def start(self) -> None:
         """Returns when every shard serves. Raises StartRefused when one cannot."""
@@ -146,7 +146,8 @@ class Supervisor:
             was_ready, child.is_ready, child.link = child.is_ready, False, None
             if self._is_stopping or not was_ready:
                 return
-            self._was_clean = False
+            if self._last_stop is LastStop.CLEAN or self._all_ready.is_set():
+                self._last_stop = LastStop.KILLED  # not before a power loss has been recovered from
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.deaths_in_a_row = 0
             pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
@@ -181,7 +182,7 @@ class Supervisor:
             url=self.url,
             index=index,
             count=self._settings.shards,
-            was_clean=self._was_clean,
+            last_stop=self._last_stop.value,
             ports=[] if index == WORKER else [self._port, self._direct_ports[index]],
             direct_url="" if index == WORKER else url_of(self._settings, self._direct_ports[index]),
         )
@@ -196,6 +197,7 @@ class Supervisor:
         """A process serves. Once all do, each may say so."""
         self._children[index].is_ready = True
         if all(child.is_ready for child in self._children):
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._directory.note_recovered)
             await self._tell(self._children[:-1], "all_ready", None)
             self._all_ready.set()
 

@@ -10,9 +10,10 @@ import pytest
 from crc32c import crc32c
 
 from engine import batch, paths
-from engine.data_directory import Checkpoint, DataDirectory, Identity, open_data_directory
+from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop, open_data_directory
 from engine.disk import RealDisk
 from engine.index import SegmentIndex, load_index
+from engine.leader_epochs import load_epochs, save_epochs
 from engine.topics import load_topics, save_topic
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
@@ -124,13 +125,28 @@ def test_the_engine_makes_the_index_files_of_the_example() -> None:
 
 def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.RECOVERY_POINTS).write_text(EXAMPLES["recovery-points"])
-    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), was_clean=False)
+    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_stop=LastStop.KILLED)
     points = directory.load_checkpoints()
     topic_id = "eaa0ec4499334a868153b0a426f98c19"
     assert points == {f"{topic_id}/0": Checkpoint(6, 0), f"{topic_id}/1": Checkpoint(118, 40)}
     (tmp_path / paths.RECOVERY_POINTS).unlink()
     directory.save_checkpoints(points)
     assert (tmp_path / paths.RECOVERY_POINTS).read_text() == EXAMPLES["recovery-points"]
+
+
+def test_recovery_points_of_format_1_are_still_read(tmp_path: Path) -> None:
+    _, _, *rows, _ = EXAMPLES["recovery-points"].splitlines()
+    (tmp_path / paths.RECOVERY_POINTS).write_text("\n".join(["penstock recovery-points 1", "2", *rows]) + "\n")
+    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_stop=LastStop.KILLED)
+    assert sorted(directory.load_checkpoints().values()) == [Checkpoint(6, 0), Checkpoint(118, 40)]
+
+
+def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.LEADER_EPOCHS).write_text(EXAMPLES["leader-epochs"])
+    epochs = load_epochs(RealDisk(), str(tmp_path))
+    assert epochs == [(1, 0), (4, 118)]
+    save_epochs(RealDisk(), str(tmp_path), epochs)
+    assert (tmp_path / paths.LEADER_EPOCHS).read_text() == EXAMPLES["leader-epochs"]
 
 
 def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -> None:
@@ -148,7 +164,7 @@ def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -
     assert (tmp_path / paths.META).read_text() == EXAMPLES["meta"].rstrip()
     assert (tmp_path / paths.RUNNING).read_text() == EXAMPLES["running"].rstrip()
     directory = opened("another")
-    assert not directory.was_clean, "running was there"
+    assert directory.last_stop is LastStop.POWER_LOSS, "running was there, from another boot"
     directory.close_clean()
     assert not (tmp_path / paths.RUNNING).exists()
 

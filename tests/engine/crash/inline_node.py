@@ -95,7 +95,10 @@ async def inline_node(disk: Disk, clock: HandClock) -> AsyncIterator[InlineNode]
     ids = (f"id{clock.ms}-{n}" for n in itertools.count())
     loop = asyncio.get_running_loop()
     with mock.patch("engine.shard.WriterThread", InlineWriter), mock.patch.object(loop, "call_later", _never):
-        directory = open_data_directory(disk, DATA_DIR, node_id=1, cluster_id=None, boot_id="boot", new_id=ids.__next__)
+        boot_id = f"boot {getattr(disk, 'boots', 1)}"
+        directory = open_data_directory(
+            disk, DATA_DIR, node_id=1, cluster_id=None, boot_id=boot_id, new_id=ids.__next__
+        )
         shard = Shard(disk, directory, clock, InlineExecutor(), ids.__next__)
         node = InlineNode(shard, clock)
         await shard.start()

@@ -52,7 +52,7 @@ class Teller:
                 await self.node.idle()
             finally:
                 self._note_durable()
-        if not self.node.is_killed:
+        if not self.node.is_killed and all(partition.offline is None for partition in self.node.shard.partitions()):
             self._note_stopped()
 
     async def create(self, topic: str, partitions: int, **config: object) -> None:

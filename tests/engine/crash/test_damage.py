@@ -11,12 +11,15 @@ from unittest import mock
 
 import pytest
 
+from engine import batch as record_batch
 from engine.batch import read_header
+from engine.data_directory import LastStop
 from engine.disk import read_file
 from engine.errors import Corrupt
+from engine.faulty_disk import FaultyDisk
 from engine.recording_disk import RecordingDisk
 from tests.engine.crash.inline_node import DATA_DIR, inline_node
-from tests.engine.crash.power_loss import telling
+from tests.engine.crash.power_loss import telling, until_power_is_lost
 from tests.engine.crash.teller import ALL, LEADER, Teller
 
 POINTS = f"{DATA_DIR}/recovery-points"
@@ -109,12 +112,67 @@ async def test_a_zero_tail_of_any_length_is_no_batch(killed):
         assert await log_end(killed.teller, killed.edited(path, size - zeros, bytes(zeros))) == base
 
 
-async def test_a_wrong_bit_above_the_recovery_point_ends_the_log_there(killed):
+async def test_after_a_power_loss_a_hole_above_the_recovery_point_ends_the_log_there_and_is_told(killed):
     path = killed.files(".log")[-1]
-    bounds = [(base, end) for base, end, _ in killed.ledger.batches()]
+    batches = [b for b in killed.ledger.batches() if b[0] >= 17]
+    last_at = len(read_file(killed.disk, path)) - len(batches[-1][2])
+    for at, disk in killed.flipped(path, every=97):
+        disk.boots += 1
+        with telling(f"byte {at}"):
+            async with inline_node(disk, killed.teller.clock) as node:
+                node.kill()
+                assert node.shard.directory.last_stop is LastStop.POWER_LOSS
+                assert node.shard.partition("t", 0).log_end in [base for base, _, _ in batches]
+                assert node.shard.recovered.holes == (at < last_at)
+
+
+async def test_after_a_kill_a_hole_above_the_recovery_point_is_corruption_and_a_bad_last_batch_is_a_torn_tail(killed):
+    """The page cache keeps the order of writes, so no write but the last one can be torn."""
+    path, size_bytes = killed.files(".log")[-1], len(read_file(killed.disk, killed.files(".log")[-1]))
+    base, _, last = killed.ledger.batches()[-1]
     for at, disk in killed.flipped(path, every=97):
         with telling(f"byte {at}"):
-            assert await log_end(killed.teller, disk) in [base for base, _ in bounds]
+            if at >= size_bytes - len(last):
+                assert await log_end(killed.teller, disk) == base
+            else:
+                assert "the power was not lost" in await reason_for_closing(killed.teller, disk)
+                assert len(read_file(disk, path)) == size_bytes
+
+
+async def test_a_kill_before_a_power_loss_was_recovered_from_leaves_it_a_power_loss(killed):
+    path = killed.files(".log")[-1]
+    disk = killed.edited(path, 30, b"\xff\xff")
+    disk.boots += 1
+    for n in range(1, 12):  # while it opens the directory, before any partition is cut
+        again = disk.snapshot()
+        again.lose_power_after(n)
+        with until_power_is_lost(again):
+            await killed.teller.open(again)
+        again = again.snapshot()
+        with telling(f"operation {n}"):
+            assert not await reason_for_closing(killed.teller, again)
+
+
+async def test_a_batch_inside_a_record_does_not_pass_for_one_behind_a_torn_batch(killed):
+    """Somebody may keep record batches in records. The last batch is torn; its value holds a whole one."""
+    inner = record_batch.encode_values([b"inner"], 5)
+    record_batch.stamp(inner, 1_000, 0)
+    outer = record_batch.encode_values([b"before" + bytes(inner) + bytes(5000)], 5)
+    record_batch.stamp(outer, killed.ledger.sent_end, 0)
+    path = killed.files(".log")[-1]
+    size_bytes = len(read_file(killed.disk, path))
+    for torn in (1, 4000, 5000):
+        disk = killed.edited(path, size_bytes, bytes(outer[:-torn]))
+        assert await log_end(killed.teller, disk) == killed.ledger.sent_end
+
+
+async def test_what_an_fsync_may_have_failed_for_is_written_again_before_it_is_trusted(killed):
+    disk = FaultyDisk(killed.disk.snapshot())
+    await killed.teller.open(disk)
+    path = killed.files(".log")[-1]
+    done = [call.operation for call in disk.calls if call.path == path and call.operation in ("pwritev", "fdatasync")]
+    assert done == ["pwritev", "fdatasync"]
+    assert disk.count("pwritev", killed.files(".log")[0]) == 0, "that one lies below the recovery point"
 
 
 async def test_a_wrong_bit_below_the_recovery_point_cuts_nothing_and_leads_no_reader_astray(killed):

@@ -46,7 +46,7 @@ def replace_without_sync(disk, path, data):
     disk.rename(path + ".tmp", path)
 
 
-def cut_without_sync(disk, segment, scan):
+def cut_without_sync(disk, segment, scan, rewrite_from):
     segment.close()
     handle = disk.open(segment.path, writable=True)
     disk.truncate(handle, scan.valid_bytes)

@@ -1,0 +1,72 @@
+"""Which leader wrote from which offset on: a partition's `leader-epochs` file, and the epoch that it goes on with.
+
+Kept apart from the batches, which carry their epoch too, because retention and rolls may leave no batch to ask. Absent
+while the only epoch is 0. Knows nothing of elections: replication says when an epoch begins.
+Invariants: epochs and start offsets both strictly increase; an epoch is durable before anything is written in it.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import NamedTuple
+
+from engine import paths
+from engine.disk import Disk, read_file, write_atomically
+from engine.log import Log
+from engine.small_file import read_rows, rows_as_text
+
+_HEADER = "penstock leader-epochs 1"
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
+    """What is on file. A file in doubt is none: the batches, where there are any, tell the epoch again."""
+    rows = read_rows(_HEADER, read_file(disk, os.path.join(directory, paths.LEADER_EPOCHS)))
+    try:
+        found = [EpochStart(int(epoch), int(start)) for epoch, start in rows or ()]
+    except ValueError:
+        return []
+    increases = all(one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in pairwise(found))
+    return found if increases else []
+
+
+def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:
+    """Replace the file durably. Raises OSError."""
+    text = rows_as_text(_HEADER, [f"{epoch} {start}" for epoch, start in epochs])
+    write_atomically(disk, os.path.join(directory, paths.LEADER_EPOCHS), text)
+
+
+def with_epoch(epochs: list[EpochStart], epoch: int, start_offset: int) -> list[EpochStart]:
+    """Kafka's assign: what is known changes nothing; a newer epoch takes the place of starts at or after its own."""
+    if epochs and epoch <= epochs[-1].epoch:
+        return epochs
+    return [*(known for known in epochs if known.start_offset < start_offset), EpochStart(epoch, start_offset)]
+
+
+def recovered_epoch(disk: Disk, directory: str, seen: list[EpochStart], log_end: int) -> int:
+    """The epoch to go on with: the greatest of the file's and those that batches were `seen` to carry.
+
+    Starts beyond the end of the log belonged to batches that are gone; the epochs are kept all the same, at the end,
+    so that no epoch is ever given out twice.
+    """
+    on_file = load_epochs(disk, directory)
+    epochs = [EpochStart(epoch, min(start, log_end)) for epoch, start in on_file]
+    epochs = [one for at, one in enumerate(epochs) if all(one.start_offset < later[1] for later in epochs[at + 1 :])]
+    for epoch, start in seen:
+        epochs = with_epoch(epochs, epoch, start)
+    newest = epochs[-1].epoch if epochs else 0
+    if newest and epochs != on_file:
+        save_epochs(disk, directory, epochs)
+    return newest
+
+
+def begin_epoch(log: Log, epoch: int) -> None:
+    """A leader begins: durable first, then in force for whatever is planned next. Raises OSError."""
+    assert epoch > log.leader_epoch
+    save_epochs(log.disk, log.directory, with_epoch(load_epochs(log.disk, log.directory), epoch, log.log_end))
+    log.leader_epoch = epoch

@@ -1,0 +1,151 @@
+"""Opens the partitions of a shard at its start, several at once, and tells how far it is.
+
+What the files of one partition mean is engine/recovery.py's business. A partition that cannot be opened is offline and
+says why; the others serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine import paths
+from engine.clock import Clock
+from engine.data_directory import Checkpoint, LastStop
+from engine.disk import Disk
+from engine.errors import Corrupt, EngineError
+from engine.log import Log
+from engine.partition import Partition
+from engine.recovery import RecoveryReport, open_log
+from engine.segment import Segment
+from engine.topics import TopicRecord
+
+log = logging.getLogger("penstock.engine")
+
+PARALLEL_OPENINGS = 4  # a scan is disk and CRC, both outside the interpreter's lock; more would only seek more
+TELL_S = 1.0
+
+
+class Wanted(NamedTuple):
+    """A partition that is to be opened."""
+
+    record: TopicRecord
+    number: int
+    checkpoint: Checkpoint
+
+    @property
+    def name(self) -> str:
+        return f"{self.record.name}/{self.number}"
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the opening of partitions is. Moves while it goes on, stays afterwards."""
+
+    partitions: int = 0
+    opened: int = 0
+    scanned_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Opener:
+    """Opens partitions in the executor's threads. `report` sums up what recovery found so far."""
+
+    def __init__(self, disk: Disk, data_dir: str, executor: Executor, clock: Clock) -> None:
+        self.report = RecoveryReport()
+        self.progress = Progress()
+        self._disk = disk
+        self._data_dir = data_dir
+        self._executor = executor
+        self._clock = clock
+        self._counting = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Opener({self.progress}, {self.report})"
+
+    async def open_all(self, wanted: Sequence[Wanted], last_stop: LastStop) -> list[Partition]:
+        """The partitions in the order wanted."""
+        self.progress.partitions += len(wanted)
+        slots = asyncio.Semaphore(PARALLEL_OPENINGS)
+
+        async def opened(one: Wanted) -> Partition:
+            async with slots:
+                return await self.open(one, last_stop)
+
+        began = time.perf_counter()
+        telling = asyncio.create_task(self._tell_progress())
+        try:
+            return await asyncio.gather(*map(opened, wanted))
+        finally:
+            telling.cancel()
+            self.progress.seconds += time.perf_counter() - began
+
+    async def open(self, wanted: Wanted, last_stop: LastStop) -> Partition:
+        record, number, checkpoint = wanted
+        directory = paths.partition_dir(self._data_dir, record.name, record.topic_id, number)
+        loop = asyncio.get_running_loop()
+        try:
+            opened, report = await loop.run_in_executor(
+                self._executor, self._open_log, directory, checkpoint, last_stop
+            )
+        except (EngineError, OSError) as error:
+            self.progress.opened += 1
+            return self._closed(wanted, directory, error)
+        self.progress.opened += 1
+        self.report += report
+        if report.cut_bytes:
+            _tell_cut(wanted, last_stop, report, opened)
+        return Partition(record.name, number, opened, record.settings)
+
+    def _open_log(self, directory: str, checkpoint: Checkpoint, last_stop: LastStop) -> tuple[Log, RecoveryReport]:
+        now_ms = self._clock.now_ms()
+        return open_log(self._disk, directory, checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned)
+
+    def _scanned(self, size_bytes: int) -> None:
+        with self._counting:
+            self.progress.scanned_bytes += size_bytes
+
+    def _closed(self, wanted: Wanted, directory: str, error: Exception) -> Partition:
+        """An offline partition whose checkpoint stays what it was."""
+        log.error("partition is offline", extra={"partition": wanted.name, "reason": str(error)})
+        recovery_point, log_start = wanted.checkpoint
+        nothing = Segment(self._disk, directory, max(recovery_point, log_start))
+        empty = Log(self._disk, directory, [nothing], log_start=log_start, leader_epoch=0)
+        partition = Partition(wanted.record.name, wanted.number, empty, wanted.record.settings)
+        partition.durable_end = recovery_point
+        partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{wanted.name}: {error}")
+        return partition
+
+    async def _tell_progress(self) -> None:
+        """A start that takes long says so, lest somebody takes it for dead."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            progress = self.progress
+            log.info(
+                "opening partitions",
+                extra={
+                    "opened": progress.opened,
+                    "partitions": progress.partitions,
+                    "scanned_bytes": progress.scanned_bytes,
+                },
+            )
+
+
+def _tell_cut(wanted: Wanted, last_stop: LastStop, report: RecoveryReport, opened: Log) -> None:
+    text = "written records were lost with the power" if report.holes else "torn tail cut"
+    log.warning(
+        text,
+        extra={
+            "partition": wanted.name,
+            "last_stop": last_stop.value,
+            "cut_bytes": report.cut_bytes,
+            "dropped_segments": report.dropped_segments,
+            "log_end": opened.log_end,
+        },
+    )

@@ -1,0 +1,31 @@
+"""The form of the small text files: a line that names the format, the number of rows, the rows, a checksum.
+
+Knows no file's meaning. A file that does not read back whole and true is no evidence of anything.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+_CHECKSUM = "crc32c"
+
+
+def rows_as_text(header: str, rows: list[str]) -> bytes:
+    """The whole file; the checksum covers every byte before its own line."""
+    text = "".join(f"{line}\n" for line in (header, len(rows), *rows)).encode()
+    return text + f"{_CHECKSUM} {crc32c(text):08x}\n".encode()
+
+
+def read_rows(header: str, data: bytes | None, *, has_checksum: bool = True) -> list[list[str]] | None:
+    """The rows, each split at its spaces; None when the file is absent, of another format, or in doubt."""
+    if data is None:
+        return None
+    if has_checksum:
+        data, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
+        data += b"\n"
+        if checksum != f"{_CHECKSUM} {crc32c(data):08x}".encode():
+            return None
+    lines = data.decode("utf-8", "replace").splitlines()
+    if len(lines) < 2 or lines[0] != header or lines[1] != str(len(lines) - 2):
+        return None
+    return [line.split(" ") for line in lines[2:]]
