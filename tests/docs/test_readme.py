@@ -109,3 +109,9 @@ def test_a_wrong_output_a_failing_command_and_a_lost_mark_are_found(tmp_path: Pa
         run(Block("sh", "false\necho 1", "1", False), tmp_path, environment)
     with pytest.raises(AssertionError):
         blocks("<!-- tested -->\nprose\n```sh\necho\n```\n")
+
+
+def test_that_an_output_does_not_match_is_found_out_at_once() -> None:
+    assert matches("a … " * 40 + "a", "a " * 400)
+    assert not matches("a … " * 40 + "b", "a " * 400)
+    assert not matches("ab … ba", "aba"), "the ends may not overlap"
