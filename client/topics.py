@@ -24,8 +24,13 @@ class TopicPartitions:
         task = self._asking.get(topic)
         if task is None:
             task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+            task.add_done_callback(lambda done: self._finish(topic, done))
         return await asyncio.shield(task)
+
+    def _finish(self, topic: str, task: asyncio.Task[int]) -> None:
+        del self._asking[topic]
+        if not task.cancelled():
+            task.exception()  # looked at here, because all who asked may have been cancelled meanwhile
 
     async def _ask(self, topic: str) -> int:
         answer = await self._attempts.ask(api.describe_topic(topic), self._give_up_ms)
