@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from engine.errors import EngineError
-from gateway import fetch, operations, produce, topics
+from gateway import fetch, fetch_many, operations, produce, topics
 from gateway.node import NODE, Node
 from gateway.problems import Problem, from_engine
 
@@ -40,6 +40,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", PARTITION + "/records", produce.produce_to_partition),
     ("GET", PARTITION + "/records", fetch.fetch),
     ("GET", PARTITION + "/offsets", fetch.find_offsets),
+    ("POST", "/v1/fetch", fetch_many.fetch_many),
     ("GET", "/v1/topics", topics.list_topics),
     ("GET", "/v1/topics/{topic}", topics.describe_topic),
     ("PUT", "/v1/topics/{topic}", topics.create_topic),
@@ -54,7 +55,6 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/openapi.json", operations.openapi_json),
     ("GET", "/docs", operations.docs),
     ("POST", "/v1/records", not_built_yet),
-    ("POST", "/v1/fetch", not_built_yet),
     ("POST", "/v1/producers", not_built_yet),
     ("GET", "/v1/groups", not_built_yet),
     ("GET", "/v1/groups/{group}", not_built_yet),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -45,17 +46,16 @@ async def fetch(request: web.Request) -> web.Response:
     return web.Response(body=body, headers=headers)
 
 
-def choose_media_type(accept: str) -> str:
+def choose_media_type(accept: str, offered: Sequence[str] = (JSON, NDJSON, record_batch.MEDIA_TYPE)) -> str:
     """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
     for media_type in _by_preference(accept) if accept else ["*/*"]:
-        if media_type in (record_batch.MEDIA_TYPE, NDJSON, JSON):
+        if media_type in offered:
             return media_type
         if media_type == SSE:
             raise Problem("not_implemented", "text/event-stream is not built yet; poll with wait_ms instead")
         if media_type in ("*/*", "application/*", ""):
-            return JSON
-    known = f"{JSON}, {NDJSON}, {record_batch.MEDIA_TYPE}"
-    raise Problem("not_acceptable", f"Accept is {accept!r}; this can be given: {known}")
+            return offered[0]
+    raise Problem("not_acceptable", f"Accept is {accept!r}; this can be given: {', '.join(offered)}")
 
 
 def _by_preference(accept: str) -> list[str]:

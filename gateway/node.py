@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -78,7 +80,8 @@ class Node:
         self.executor = executor
         self.metrics = Metrics(self._gauges)
         self.is_ready = True
-        self.is_draining = False
+        self.draining = asyncio.Event()
+        self.turns = itertools.count()  # a read over many partitions begins at another one each time
         self.url = settings.advertised_url
         self.direct_url = ""
         self._changes = changes
@@ -86,11 +89,16 @@ class Node:
         self._leaders: dict[Partition, Leader] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._long_polls = 0
+        self._waiting_partitions = 0
         shard.when_opened = self._opened
         shard.when_closed = self._closed
 
     def __repr__(self) -> str:
         return f"Node({self.url}, {self.peers}, {self.shard})"
+
+    @property
+    def is_draining(self) -> bool:
+        return self.draining.is_set()
 
     def local_leader(self, partition: Partition) -> Leader:
         return self._leaders[partition]
@@ -154,19 +162,28 @@ class Node:
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
-    def begin_long_poll(self) -> None:
-        if self._long_polls >= self.settings.long_polls_max:
-            raise Problem("too_many_long_polls", f"{self._long_polls} long polls are open", limit=self._long_polls)
+    @contextmanager
+    def long_poll(self, partitions: int = 1) -> Iterator[None]:
+        """Somebody waits, on so many partitions. Raises Problem too_many_long_polls."""
+        polls_max, partitions_max = self.settings.long_polls_max, self.settings.waiting_partitions_max
+        if self._long_polls >= polls_max:
+            raise Problem("too_many_long_polls", f"{self._long_polls} long polls are open", limit=polls_max)
+        if partitions > 1 and self._waiting_partitions + partitions > partitions_max:
+            text = f"open long polls wait on {self._waiting_partitions} partitions together, and {partitions} more came"
+            raise Problem("too_many_long_polls", text, limit=partitions_max)
         self._long_polls += 1
+        self._waiting_partitions += partitions
         self.metrics.long_polls.inc()
-
-    def end_long_poll(self) -> None:
-        self._long_polls -= 1
-        self.metrics.long_polls.dec()
+        try:
+            yield
+        finally:
+            self._long_polls -= 1
+            self._waiting_partitions -= partitions
+            self.metrics.long_polls.dec()
 
     async def drain(self) -> None:
         """Refuse new work, and let everybody who waits answer with what there is."""
-        self.is_draining = True
+        self.draining.set()
         for partition in self.shard.partitions():
             partition.wake_all()
         await asyncio.sleep(0)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 from engine import batch as record_batch
-from engine.batch import Record
-from engine.errors import DecodedTooLarge, InvalidBatch
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
 from gateway.node import Node
-from gateway.record_json import Out, Undecodable
+from gateway.record_json import Out
+from gateway.stored_records import Bounds, decode_stored, is_compressed
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -139,15 +139,10 @@ async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, w
     """Until `min_bytes` are committed at the offset, the time is over, or the node drains."""
     if wait_ms == 0 or min_bytes == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
         return
-    node.begin_long_poll()
-    try:
+    with node.long_poll(), suppress(TimeoutError):
         async with asyncio.timeout(wait_ms / 1000):
             while not node.is_draining and not _has_enough(partition, offset, min_bytes):
                 await partition.wait_for_high_watermark(max(partition.high_watermark, offset) + 1)
-    except TimeoutError:
-        pass
-    finally:
-        node.end_long_poll()
 
 
 def _has_enough(partition: Partition, offset: int, min_bytes: int) -> bool:
@@ -170,58 +165,14 @@ async def _answer(
             headers["Penstock-Base-Offset"] = str(record_batch.read_header(data).base_offset)
         return headers, data
 
-    bounds = _Bounds(query["max_records"], partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)
+    bounds = Bounds(query["max_records"], partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)
 
     def render() -> tuple[bytes, int]:
-        outs, end = _decode(data, offset, next_offset, bounds, query["value"])
+        outs, end, _ = decode_stored(data, offset, next_offset, bounds, query["value"])
         return _render(partition, outs, end, media_type, query["ndjson"]), end
 
-    is_compressed = any(header.codec for _, header in record_batch.walk(data))
-    body, next_offset = await (node.in_thread(render) if is_compressed else node.off_loop(len(data), render))
+    body, next_offset = await (node.in_thread(render) if is_compressed(data) else node.off_loop(len(data), render))
     return _position_headers(partition, next_offset, media_type), body
-
-
-class _Bounds(NamedTuple):
-    """How much is decoded for one answer: of a batch, beyond which it counts as undecodable, and of all of them."""
-
-    max_records: int | None
-    batch_bytes_max: int
-    bytes_max: int
-
-
-def _decode(
-    data: bytes | bytearray, offset: int, next_offset: int, bounds: _Bounds, form: str | None
-) -> tuple[list[Out], int]:
-    """The records at or after the offset, as far as the bounds allow, and the offset to go on from."""
-    outs: list[Out] = []
-    readable: list[Record] = []
-    max_records, decoded_bytes = bounds.max_records, 0
-    for position, header in record_batch.walk(data):
-        if decoded_bytes >= bounds.bytes_max:
-            next_offset = header.base_offset
-            break
-        try:
-            if not record_batch.has_valid_crc(data, position, header):
-                raise InvalidBatch("checksum")
-            batch = data[position : position + header.size_bytes]
-            records, size_bytes = record_batch.decode_sized(batch, bounds.batch_bytes_max)
-            decoded_bytes += size_bytes
-        except InvalidBatch as error:
-            if isinstance(error, DecodedTooLarge):
-                decoded_bytes += bounds.batch_bytes_max
-            outs += record_json.records_out(readable, form)
-            readable = []
-            outs.append(Undecodable(max(header.base_offset, offset), header.next_offset - 1))
-        else:
-            readable += records if records[0].offset >= offset else [r for r in records if r.offset >= offset]
-        if max_records is not None and len(outs) + len(readable) >= max_records:
-            break
-    outs += record_json.records_out(readable[: None if max_records is None else max(0, max_records - len(outs))], form)
-    if max_records is not None and outs and len(outs) >= max_records:
-        outs = outs[:max_records]
-        last = outs[-1]
-        return outs, (last.last_offset if isinstance(last, Undecodable) else last.offset) + 1
-    return outs, next_offset
 
 
 def _render(partition: Partition, outs: list[Out], next_offset: int, media_type: str, ndjson: str) -> bytes:

@@ -41,8 +41,12 @@ class Peers:
 
     def link_to_owner(self, topic_id: str, partition: int) -> Link:
         """Raises Busy while the owner restarts."""
+        return self.link(self.owner(topic_id, partition))
+
+    def link(self, index: int) -> Link:
+        """To one other shard. Raises Busy while it restarts."""
         self.forwarded += 1
-        return self._callers[self.owner(topic_id, partition)].link()
+        return self._callers[index].link()
 
     def links(self) -> list[Link]:
         """To every other shard that is up."""

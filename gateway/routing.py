@@ -11,7 +11,8 @@ from typing import Any
 
 from engine.errors import UnknownPartition, UnknownTopic
 from engine.shard import Topic
-from gateway.link import Handler
+from gateway.link import Busy, Handler, LinkLost
+from gateway.many import handlers_of_many
 from gateway.node import Node
 from gateway.partition_reads import READS
 from replication.acks import ACKS_BY_WORD, Acks
@@ -24,15 +25,23 @@ async def at_owner(
     node: Node, name: str, topic_name: str, number: int, arguments: Any, *, wait_ms: int = 0
 ) -> tuple[Any, bytes | bytearray]:
     """Do one of READS for a partition, wherever it is. Raises UnknownTopic, UnknownPartition, what the read raises."""
+    topic_id = topic_id_of(node, topic_name, number)
+    if node.peers.owns(topic_id, number):
+        return await READS[name](node, node.shard.partition(topic_name, number), arguments)
+    link = node.peers.link_to_owner(topic_id, number)
+    try:
+        return await link.call(name, (topic_id, topic_name, number, arguments), timeout_s=wait_ms / 1000 + CALL_S)
+    except LinkLost:  # a read: nothing was done that could be done twice
+        raise Busy("the process that owns the partition went away") from None
+
+
+def topic_id_of(node: Node, topic_name: str, number: int) -> str:
+    """The topic's id, if it has such a partition, in whichever shard. Raises UnknownTopic, UnknownPartition."""
     topic = node.shard.topic(topic_name)
     if number >= topic.record.partitions:
         last = topic.record.partitions - 1
         raise UnknownPartition(f"topic {topic_name!r} has no partition {number}", hint=f"it has 0 to {last}")
-    topic_id = topic.record.topic_id
-    if node.peers.owns(topic_id, number):
-        return await READS[name](node, node.shard.partition(topic_name, number), arguments)
-    link = node.peers.link_to_owner(topic_id, number)
-    return await link.call(name, (topic_id, topic_name, number, arguments), timeout_s=wait_ms / 1000 + CALL_S)
+    return topic.record.topic_id
 
 
 async def at_owners(node: Node, name: str, topic: Topic) -> list[Any]:
@@ -81,4 +90,4 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
 
         return call
 
-    return {"append": append, "metrics": metrics, **{name: read(name) for name in READS}}
+    return {"append": append, "metrics": metrics, **{name: read(name) for name in READS}, **handlers_of_many(node)}

@@ -80,6 +80,15 @@ class NodeSettings:
     long_polls_max: int = setting(
         10_000, minimum=1, maximum=1_000_000, why="Open long polls at once; each holds about 20 kB. Beyond: 429."
     )
+    fetch_partitions_max: int = setting(
+        1000, minimum=1, maximum=100_000, why="Partitions that one fetch over many may name. Beyond: 413."
+    )
+    waiting_partitions_max: int = setting(
+        200_000,
+        minimum=1,
+        maximum=100_000_000,
+        why="Partitions that open fetches over many wait on, together; each costs about 0.5 kB. Beyond: 429.",
+    )
     produce_timeout_ms: int = setting(
         30 * SECOND_MS,
         minimum=1,

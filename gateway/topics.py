@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import orjson
 from aiohttp import web
 from msgspec import Struct
 
 from engine.settings import TopicSettings, rules
 from engine.shard import Topic
-from gateway.json_records import check_utf8, malformed_json
+from gateway.json_body import read_json
 from gateway.node import NODE, Node
-from gateway.problems import Problem
 from gateway.query import read_query
-from gateway.request_body import read_body
 from gateway.routing import at_owners
 
 JSON_HEADERS = {"Content-Type": "application/json"}
@@ -36,7 +33,7 @@ async def create_topic(request: web.Request) -> web.Response:
     node = request.app[NODE]
     read_query(request, {})
     node.check_accepting()
-    wish = await _read_json(request, _Create, _Create())
+    wish = await read_json(request, _Create, _Create())
     partitions = node.settings.default_partitions if wish.partitions is None else wish.partitions
     topic, is_new = await node.create_topic(
         request.match_info["topic"], partitions, wish.replication_factor, wish.config
@@ -72,7 +69,7 @@ async def alter_topic(request: web.Request) -> web.Response:
     node = request.app[NODE]
     read_query(request, {})
     node.check_accepting()
-    wish = await _read_json(request, _Alter, None)
+    wish = await read_json(request, _Alter)
     return await _described(node, await node.alter_topic(request.match_info["topic"], wish.config), 200)
 
 
@@ -105,29 +102,6 @@ async def tier_status(request: web.Request) -> web.Response:
 
 def answer(document: dict[str, Any], status: int = 200) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
-
-
-async def _read_json(request: web.Request, shape: type[Any], default: Any) -> Any:
-    """A small body of a known shape. Raises Problem malformed_json, unknown_field, invalid_body."""
-    body = await read_body(request, request.app[NODE].settings.request_body_bytes_max)
-    if not body.strip():
-        if default is None:
-            raise Problem("invalid_body", "a JSON body is needed")
-        return default
-    if request.content_type not in (
-        "application/json",
-        "application/octet-stream",
-        "application/x-www-form-urlencoded",
-    ):
-        raise Problem("unsupported_media_type", f"Content-Type is {request.content_type}; give application/json")
-    check_utf8(body)
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except msgspec.ValidationError as error:
-        code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
-        raise Problem(code, str(error)) from None
-    except (msgspec.DecodeError, RecursionError):
-        raise malformed_json(body) from None
 
 
 async def _described(node: Node, topic: Topic, status: int) -> web.Response:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from gateway import app, fetch, produce
+from gateway import app, fetch, fetch_many, produce
 from gateway.problems import KINDS
 from gateway.query import Number, Rules, Text, Word
 from openapi import load_contract, operations, resolve
@@ -51,6 +52,23 @@ def _assert_same(name: str, rule: Number | Word | Text, schema: dict[str, Any]) 
             assert set(rule.choices) == set(schema["enum"]), name
         case Text():
             assert rule.length_max == schema.get("maxLength", rule.length_max), name
+
+
+def test_the_wish_of_a_fetch_over_many_partitions_is_that_of_the_contract() -> None:
+    declared = resolve(CONTRACT, CONTRACT["components"]["schemas"]["FetchMany"])
+    accepted = msgspec.json.schema_components([fetch_many.Wish, fetch_many.Entry])[1]
+    _assert_same_members(accepted["Wish"], declared)
+    _assert_same_members(accepted["Entry"], declared["properties"]["partitions"]["items"])
+
+
+def _assert_same_members(accepted: dict[str, Any], declared: dict[str, Any]) -> None:
+    assert accepted["required"] == declared["required"]
+    assert set(accepted["properties"]) == set(declared["properties"])
+    for name, schema in accepted["properties"].items():
+        expected = declared["properties"][name]
+        for keyword in ("minimum", "maximum", "default", "minItems"):
+            assert schema.get(keyword) == expected.get(keyword), (name, keyword)
+        assert set(schema.get("enum", ())) == set(expected.get("enum", ())), name
 
 
 def test_problems_are_those_of_the_contract() -> None:

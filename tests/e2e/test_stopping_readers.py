@@ -1,0 +1,40 @@
+"""SIGTERM, for those who read many partitions at once: they are answered with what there is, and where to go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from tests.e2e.load import create, metric
+from tests.e2e.node_process import running_process
+
+pytestmark = pytest.mark.e2e
+
+PROMPT_S = 10.0
+each_form = pytest.mark.parametrize("shards", [0, 2], ids=["one process", "two shards"])
+
+
+@each_form
+async def test_fetches_over_many_partitions_are_answered_200_with_what_there_is(tmp_path, shards):
+    with running_process(tmp_path, shards=shards) as node:
+        await create(node.url, "t", 4)
+        wanted = [{"topic": "t", "partition": number, "offset": 0} for number in range(4)]
+        async with aiohttp.ClientSession() as session:
+
+            async def poll():
+                body = {"partitions": wanted, "wait_ms": 60_000}
+                async with session.post(f"{node.url}/v1/fetch", json=body) as response:
+                    return response.status, [entry.get("records") for entry in (await response.json())["partitions"]]
+
+            polls = [asyncio.create_task(poll()) for _ in range(10)]
+            async with asyncio.timeout(PROMPT_S):
+                while shards == 0 and await metric(node.url, "penstock_long_polls") < 10:
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
+            node.begin_stop()
+            async with asyncio.timeout(PROMPT_S):
+                assert await asyncio.gather(*polls) == [(200, [[], [], [], []])] * 10
+        assert await asyncio.to_thread(node.exit_code) == 0
+        assert "Traceback" not in node.errors
