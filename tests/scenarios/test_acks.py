@@ -71,6 +71,13 @@ async def test_a_timeout_out_of_bounds_is_refused(topic, timeout_ms):
     assert_problem(await topic.post_lines("1", timeout_ms=timeout_ms), "invalid_query", parameter="timeout_ms")
 
 
+async def test_results_are_in_the_order_of_the_partitions(new_topic):
+    topic = await new_topic(3)
+    for acks in ("0", "1", "all"):
+        answer = await topic.post_records(*({"value": n, "partition": n} for n in (2, 0, 1)), acks=acks)
+        assert [result["partition"] for result in answer.json["results"]] == [0, 1, 2]
+
+
 async def test_a_request_for_several_partitions_names_each_result(new_topic):
     topic = await new_topic(3)
     answer = await topic.post_records(*({"value": n, "partition": n % 3} for n in range(7)))

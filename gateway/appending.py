@@ -1,0 +1,92 @@
+"""Appends the batches of one request, all queued without a pause between them, and tells what became of each.
+
+An outcome is a base offset, None when nobody waits for one (acks=0), or the problem that this batch met with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from aiohttp import web
+
+from engine.errors import EngineError
+from engine.shard import Topic
+from gateway import problems
+from gateway.node import Node
+from gateway.placing import Batch
+from gateway.problems import Problem
+from replication.acks import Acks
+
+Outcome = int | Problem | None
+
+
+class Part(NamedTuple):
+    """A batch on its way to one partition of a topic."""
+
+    topic: Topic
+    batch: Batch
+
+
+async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int | None) -> list[Outcome]:
+    """The outcome of each part. Raises Problem overloaded, before anything is appended."""
+    node.check_capacity(sum(len(part.batch.data) for part in parts))
+    timeout = timeout_ms or node.settings.produce_timeout_ms
+    queued = [_queue(node, part, acks, timeout) for part in parts]
+    node.metrics.produce_records.inc(sum(part.batch.record_count for part in parts))
+    if len(queued) == 1:
+        return [await _acknowledge(queued[0])]
+    return await asyncio.gather(*map(_acknowledge, queued))
+
+
+def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[int] | Problem | None:
+    batch = part.batch
+    try:
+        leader = node.leader(part.topic, batch.partition)
+        if acks is Acks.NONE:
+            leader.append_nowait(batch.data)
+            return None
+        return leader.produce(batch.data, batch.record_count, acks, timeout_ms)
+    except EngineError as error:
+        return problems.from_engine(error)
+
+
+async def _acknowledge(queued: Awaitable[int] | Problem | None) -> Outcome:
+    if queued is None or isinstance(queued, Problem):
+        return queued
+    try:
+        return await queued
+    except EngineError as error:
+        return problems.from_engine(error)
+
+
+def demand_one_success(outcomes: Iterable[Outcome]) -> bool:
+    """Whether all went well. Raises a Problem if nothing did: one that may have stored something, if there is one."""
+    outcomes = list(outcomes)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
+    if len(failed) == len(outcomes):
+        raise min(failed, key=lambda problem: bool(problem.document()["no_side_effects"]))
+    return not failed
+
+
+def result_of(batch: Batch, outcome: Outcome, now_ms: int, *, status: int | None) -> dict[str, Any]:
+    """A partition's entry in an answer; with the `status` that stands for success when others have failed."""
+    is_failure = isinstance(outcome, Problem)
+    result = {
+        "partition": batch.partition,
+        "base_offset": None if is_failure else outcome,
+        "count": batch.record_count,
+        "timestamp": now_ms,
+    }
+    if isinstance(outcome, Problem):
+        return result | {"status": outcome.status, "problem": outcome.document()}
+    return result if status is None else result | {"status": status}
+
+
+def answer(document: dict[str, Any], status: int) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(document), headers=_HEADERS)
+
+
+_HEADERS = {"Content-Type": "application/json"}

@@ -1,0 +1,46 @@
+"""A stored batch that a client made: checked by its header, and by its records where the topic says so; then stamped.
+
+Never encoded again. What is checked, and why it has to be: engine/batch.py.
+"""
+
+from __future__ import annotations
+
+from engine import batch as record_batch
+from engine.errors import DecodedTooLarge
+from engine.settings import TopicSettings
+from gateway.node import OFF_LOOP_BYTES, OFF_LOOP_RECORDS, Node
+from gateway.placing import Batch, Destination, check_count, check_timestamp
+
+
+async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
+    """The body as a batch for its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
+    settings = to.settings
+    header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
+    check_timestamp(header.max_timestamp, settings, to.now_ms, 0)
+    check_count(header.record_count, node.settings.records_per_request_max)
+    if settings.verify == "full":
+        await _check_records(body, header.record_count, settings, node)
+    data = bytearray(body)
+    if settings.timestamp_type == "append":
+        record_batch.stamp_append_time(data, to.now_ms)
+    return Batch(to.sticky if to.partition is None else to.partition, data, header.record_count)
+
+
+async def _check_records(body: bytes, count: int, settings: TopicSettings, node: Node) -> None:
+    """Here as far as that is quick, else in a thread: how much a batch unpacks to is known only afterwards."""
+    bound = settings.batch_decoded_bytes_max
+
+    def check(decoded_bytes_max: int) -> None:
+        record_batch.check_records(
+            body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max
+        )
+
+    if len(body) < OFF_LOOP_BYTES and count < OFF_LOOP_RECORDS:
+        try:
+            check(min(bound, OFF_LOOP_BYTES))
+        except DecodedTooLarge:
+            if bound <= OFF_LOOP_BYTES:
+                raise
+        else:
+            return
+    await node.in_thread(lambda: check(bound))
