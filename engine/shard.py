@@ -21,12 +21,12 @@ from engine.clock import Clock
 from engine.committer import Committer
 from engine.data_directory import Checkpoint, DataDirectory, LastStop
 from engine.disk import Disk
-from engine.errors import EngineError, UnknownPartition, UnknownTopic
+from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.opening import Opener, Wanted
 from engine.partition import Partition
 from engine.reader import Reader
 from engine.recovery import RecoveryReport
-from engine.retention import expired_below
+from engine.retention import Bounds, expired_below
 from engine.segment import Segment, save_index
 from engine.settings import TopicSettings
 from engine.topics import TopicRecord
@@ -116,7 +116,7 @@ class Shard:
             if partition.unsynced_since is not None and partition.offline is None:
                 self.committer.look_at(partition, sync=True)
         await self.committer.drained()
-        await asyncio.gather(*self._background)
+        await asyncio.gather(*self._background, return_exceptions=True)
         self.writer.stop()
         is_clean = all(partition.offline is None for partition in self.partitions())
         await self._in_thread(self._close, is_clean)
@@ -193,6 +193,28 @@ class Shard:
         """Seal every partition's active segment; returns each sealed_end."""
         partitions = self.topic(name).partitions.values()
         return list(await asyncio.gather(*(self.committer.roll(partition) for partition in partitions)))
+
+    async def delete_before(self, partition: Partition, offset: int) -> int:
+        """Give up everything below an offset, here and in the store; returns log_start, which is durable then.
+
+        Files go as far as whole segments lie below; the active one is sealed first, so that it can go later at least.
+        Raises OffsetAboveHighWatermark, StorageFull, StorageFailed. A cancel gives up the wait, not the work.
+        """
+        if partition.offline is not None:
+            raise partition.offline
+        if offset > partition.log.log_start:
+            partition.check_readable(offset)
+            await asyncio.shield(self._in_background(self._delete_before(partition, offset)))
+        return partition.log.log_start
+
+    async def _delete_before(self, partition: Partition, offset: int) -> None:
+        if offset > partition.log.sealed_end:
+            await self.committer.roll(partition)  # durable too: no log may end before it starts
+        try:
+            await self.trimmer.trim(partition, Bounds(offset, offset))
+        except OSError as error:
+            raise storage_error(f"{partition.name}: deleting records", error) from error
+        self.when_sealed(partition)  # the store follows log_start
 
     async def _open_topics(
         self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop

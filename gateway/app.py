@@ -47,6 +47,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("PATCH", "/v1/topics/{topic}", topics.alter_topic),
     ("DELETE", "/v1/topics/{topic}", topics.delete_topic),
     ("POST", "/v1/topics/{topic}/roll", topics.roll_topic),
+    ("DELETE", PARTITION + "/records", topics.delete_records),
     ("GET", "/v1/topics/{topic}/tier", topics.tier_status),
     ("GET", "/v1/cluster", operations.describe_cluster),
     ("GET", "/healthz", operations.healthz),

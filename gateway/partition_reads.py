@@ -101,12 +101,19 @@ async def roll(node: Node, partition: Partition, _: None) -> tuple[dict[str, int
     return {"partition": partition.number, "sealed_end": await node.shard.committer.roll(partition)}, b""
 
 
+async def delete_before(node: Node, partition: Partition, offset: int) -> tuple[dict[str, Any], bytes]:
+    """Give up the records below an offset."""
+    log_start = await node.shard.delete_before(partition, offset)
+    return {"topic": partition.topic, "partition": partition.number, "log_start": log_start}, b""
+
+
 READS: dict[str, Read] = {
     "fetch": fetch,
     "find_offsets": find_offsets,
     "describe": describe,
     "tier_status": tier_status,
     "roll": roll,
+    "delete_before": delete_before,
 }
 
 

@@ -12,8 +12,9 @@ from engine.settings import TopicSettings, rules
 from engine.shard import Topic
 from gateway.json_body import read_json
 from gateway.node import NODE, Node
-from gateway.query import read_query
-from gateway.routing import at_owners
+from gateway.problems import Problem
+from gateway.query import Number, path_partition, read_query
+from gateway.routing import at_owner, at_owners
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 
@@ -89,6 +90,18 @@ async def roll_topic(request: web.Request) -> web.Response:
     node.check_accepting()
     topic = node.shard.topic(request.match_info["topic"])
     return answer({"topic": topic.record.name, "partitions": await at_owners(node, "roll", topic)})
+
+
+async def delete_records(request: web.Request) -> web.Response:
+    """DELETE /v1/topics/{topic}/partitions/{partition}/records"""
+    node = request.app[NODE]
+    before = read_query(request, {"before": Number(None, 0, 2**63 - 1)})["before"]
+    if before is None:
+        raise Problem("invalid_query", "before is needed: the first offset that stays", parameter="before")
+    node.check_accepting()
+    topic, number = request.match_info["topic"], path_partition(request)
+    document, _ = await at_owner(node, "delete_before", topic, number, before)
+    return answer(document)
 
 
 async def tier_status(request: web.Request) -> web.Response:

@@ -68,6 +68,31 @@ async def unsynced_expiry(teller: Teller) -> None:
     await teller.append("t", (0, 50, LEADER))
 
 
+async def deletion(teller: Teller) -> None:
+    """Records deleted before a position: in the middle of a batch, of a segment, up to the end, synced and not."""
+    await teller.create("t", 2)
+    await teller.append("t", (0, 300, ALL), (0, 5000, LEADER), (1, 50, LEADER))
+    await teller.roll("t")
+    await teller.append("t", (0, 300, LEADER), (0, 6000, ALL), (1, 5000, ALL))
+    await teller.delete_before("t", 0, 1)
+    await teller.append("t", (0, 50, LEADER))
+    await teller.delete_before("t", 0, teller.ledgers["t", 0].promised_end - 1)
+    await teller.append("t", (0, 50, ALL), (1, 50, LEADER))
+    await teller.delete_before("t", 1, 1)
+    await teller.delete_before("t", 0, teller.ledgers["t", 0].promised_end)
+    await teller.append("t", (0, 50, LEADER), (1, 50, ALL))
+
+
+async def unsynced_deletion(teller: Teller) -> None:
+    """durability=os: what is deleted up to a position must not be lost up to less than it."""
+    await teller.create("t", 1, durability="os")
+    await teller.append("t", *[(0, 15_000, ALL)] * 6)
+    await teller.delete_before("t", 0, 2)
+    await teller.append("t", (0, 50, ALL))
+    await teller.delete_before("t", 0, teller.node.shard.partition("t", 0).high_watermark)
+    await teller.append("t", (0, 50, ALL))
+
+
 async def two_lives(teller: Teller) -> None:
     """What one run leaves is appended to by the next one; given twice."""
     if not teller.ledgers:

@@ -99,6 +99,15 @@ class Teller:
         await self.node.expire(partition, tiered_end)
         ledger.log_start = ledger.log_start_tried = partition.log.log_start
 
+    async def delete_before(self, topic: str, number: int, offset: int) -> None:
+        """Give up what lies below an offset: an operator's wish, not a matter of age."""
+        partition, ledger = self.node.shard.partition(topic, number), self.ledgers[topic, number]
+        ledger.log_start_tried = max(ledger.log_start_tried, offset)
+        ledger.log_start = await self.node.shard.delete_before(partition, offset)
+        assert ledger.log_start >= offset
+        ledger.promise(ledger.log_start)
+        await self.node.idle()
+
     def _batch(self, size_bytes: int) -> bytearray:
         """A few records of random bytes; no two batches alike."""
         self._batches += 1

@@ -14,6 +14,8 @@ STORIES = {
     "rolls": (stories.rolls,),
     "expiry": (stories.expiry,),
     "unsynced_expiry": (stories.unsynced_expiry,),
+    "deletion": (stories.deletion,),
+    "unsynced_deletion": (stories.unsynced_deletion,),
     "two_lives": (stories.two_lives, stories.two_lives),
 }
 every_story = pytest.mark.parametrize("lives", STORIES.values(), ids=STORIES)

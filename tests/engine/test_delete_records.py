@@ -1,0 +1,109 @@
+"""Deleting records before a position: gone at once and for good, whoever reads, and only what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from engine import batch
+from engine.disk import RealDisk
+from engine.errors import OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed, StorageFull
+from engine.faulty_disk import FaultyDisk, Rule
+from replication.acks import Acks
+from tests.engine.conftest import running_node
+
+
+async def filled(node, batches: int = 6, roll_every: int = 2):
+    """Batches of two records each, sealed two by two."""
+    await node.shard.create_topic("t", 1, 1, {})
+    for n in range(batches):
+        data = batch.encode_values([b"a", b"b"], 5)
+        await node.leaders["t", 0].produce(data, 2, Acks.ALL, 5000)
+        if n % roll_every == roll_every - 1:
+            await node.shard.roll_topic("t")
+    return node.shard.partition("t", 0)
+
+
+async def offsets(node, partition) -> list[int]:
+    found, offset = [], partition.log.log_start
+    while chunk := await node.shard.reader.read(partition, offset, 1000):
+        found += [record.offset for record in batch.decode(chunk.data) if record.offset >= offset]
+        offset = chunk.next_offset
+    return found
+
+
+@pytest.mark.parametrize(("before", "first_file"), [(1, 0), (4, 4), (5, 4), (11, 8), (12, 12)])
+async def test_what_lies_below_is_gone_and_stays_gone_after_a_restart(new_node, before, first_file):
+    async with new_node() as node:
+        partition = await filled(node)
+        assert await node.shard.delete_before(partition, before) == before
+        assert await offsets(node, partition) == list(range(before, 12))
+        assert partition.log.segments[0].base_offset == first_file
+        with pytest.raises(OffsetBelowLogStart):
+            partition.check_readable(before - 1)
+    async with new_node() as node:
+        partition = node.shard.partition("t", 0)
+        assert (partition.log.log_start, partition.log_end) == (before, 12)
+        assert await offsets(node, partition) == list(range(before, 12))
+
+
+async def test_deleting_up_to_the_end_of_an_active_segment_removes_its_file(new_node):
+    async with new_node() as node:
+        partition = await filled(node, batches=3, roll_every=100)
+        old = partition.log.active.path
+        await node.shard.delete_before(partition, 6)
+        assert node.shard.disk.stat(old) is None
+        assert await offsets(node, partition) == []
+
+
+async def test_deleting_what_is_gone_is_no_error_and_beyond_the_high_watermark_is_one(new_node):
+    async with new_node() as node:
+        partition = await filled(node)
+        await node.shard.delete_before(partition, 5)
+        assert await node.shard.delete_before(partition, 3) == 5
+        with pytest.raises(OffsetAboveHighWatermark):
+            await node.shard.delete_before(partition, 13)
+        assert partition.log.log_start == 5
+
+
+async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(tmp_path, clock):
+    disk = FaultyDisk(RealDisk())
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        partition = await filled(node)
+        segment = partition.log.segments[0]
+        release = segment.begin_read()
+        disk.rules = [Rule("pread", segment.path, delay_s=0.2)]
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(None, disk.pread, segment.handle, segment.size_bytes, 0)
+        await node.shard.delete_before(partition, 12)
+        assert disk.disk.stat(segment.path) is None
+        assert not reading.done()
+        assert [record.offset for record in batch.decode(await reading)] == [0, 1, 2, 3]
+        release()
+        assert segment._handle is None, "closed with the last reader"
+
+
+async def test_two_deletions_at_once_end_at_the_higher_one(new_node):
+    async with new_node() as node:
+        partition = await filled(node)
+        await asyncio.gather(*(node.shard.delete_before(partition, before) for before in (9, 4, 7)))
+        assert partition.log.log_start == 9
+        assert await offsets(node, partition) == [9, 10, 11]
+
+
+@pytest.mark.parametrize(("error", "kind"), [(errno.EIO, StorageFailed), (errno.ENOSPC, StorageFull)])
+async def test_a_deletion_that_cannot_be_made_durable_says_so_removes_nothing_and_can_be_repeated(
+    tmp_path, clock, error, kind
+):
+    disk = FaultyDisk(RealDisk())
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        partition = await filled(node)
+        disk.rules = [Rule("pwritev", "recovery-points", error=error, times=None)]
+        with pytest.raises(kind):
+            await node.shard.delete_before(partition, 8)
+        assert partition.log.segments[0].base_offset == 0
+        disk.rules = []
+        await node.shard.delete_before(partition, 9)
+        assert partition.log.segments[0].base_offset == 8
