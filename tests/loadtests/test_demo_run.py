@@ -102,13 +102,16 @@ def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: si
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_the_whole_job_agrees_in_all_its_counts_and_leaves_three_things(place: Path) -> None:
-    for _ in range(2):  # the second run replaces what the first one left
-        demo = start(place)
-        screen, told = demo.communicate(timeout=190)
-        assert demo.returncode == 0, told
-        assert screen.count("✓") == 5
-        assert screen.count(f"{FLIGHTS:,}") == 5  # four steps and the title
-        output = place / "demo-output"
-        assert sorted(path.name for path in output.iterdir()) == ["flights.png", "lake", "screen.txt"]
-        assert (output / "screen.txt").read_text() == screen
-        assert list((output / "lake" / "tables" / "flights").glob("dt=2013-01-0*/hr=*/*.parquet"))
+    output = place / "demo-output"
+    left_by_an_earlier_run = output / "lake" / "tables" / "flights" / "dt=2013-01-01" / "hr=10" / "old.parquet"
+    left_by_an_earlier_run.parent.mkdir(parents=True)
+    left_by_an_earlier_run.write_text("no Parquet at all")
+    demo = start(place)
+    screen, told = demo.communicate(timeout=380)
+    assert demo.returncode == 0, told
+    assert screen.count("✓") == 5
+    assert screen.count(f"{FLIGHTS:,}") == 5  # four steps and the title
+    assert sorted(path.name for path in output.iterdir()) == ["flights.png", "lake", "screen.txt"]
+    assert (output / "screen.txt").read_text() == screen
+    assert list((output / "lake" / "tables" / "flights").glob("dt=2013-01-0*/hr=*/*.parquet"))
+    assert not left_by_an_earlier_run.exists()
