@@ -208,8 +208,8 @@ class Shard:
         return partition.log.log_start
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
-        if offset > partition.log.sealed_end:
-            await self.committer.roll(partition)  # durable too: no log may end before it starts
+        if offset > min(partition.log.sealed_end, partition.durable_end):
+            await self.committer.roll(partition)  # makes all durable too: no log may end before it starts
         try:
             await self.trimmer.trim(partition, Bounds(offset, offset))
         except OSError as error:

@@ -68,6 +68,18 @@ async def test_deleting_what_is_gone_is_no_error_and_beyond_the_high_watermark_i
         assert partition.log.log_start == 5
 
 
+async def test_what_is_deleted_up_to_is_durable_or_a_log_could_end_before_it_starts(new_node):
+    """durability=os, and segments that are sealed by size: nothing else has asked for a sync."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {"durability": "os", "flush_ms": 3_600_000, "segment_bytes": 65_536})
+        partition = node.shard.partition("t", 0)
+        for _ in range(6):
+            await node.leaders["t", 0].produce(batch.encode_values([bytes(20_000)], 5), 1, Acks.ALL, 5000)
+        assert partition.durable_end == 0 < 1 < partition.log.sealed_end
+        await node.shard.delete_before(partition, 1)
+        assert partition.durable_end >= 1
+
+
 async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
