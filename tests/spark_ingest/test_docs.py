@@ -1,0 +1,105 @@
+"""docs/ingest.md tells what is there: options, columns, reasons, types; and its figures can be measured."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+import pytest
+
+from cli.ingest import ingest
+from spark_ingest.blocks import table_schema
+from spark_ingest.command import run_command
+from spark_ingest.json_types import STANDARD_COLUMNS, evolve, infer, merge_all, spark_ddl
+from spark_ingest.plan import RAW, Order, Recipe, TableSchema, Task
+from spark_ingest.read_options import COLUMNS, wanted_of
+from spark_ingest.spark_context import ROOT
+from spark_ingest.table_files import DEAD_LETTER_SCHEMA
+
+PAGE = (ROOT / "docs" / "ingest.md").read_text()
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def first_cells(text: str) -> list[str]:
+    return re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
+
+
+def names_in(cells: list[str]) -> set[str]:
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {name for one in command.params if isinstance(one, click.Option) for name in one.opts}
+
+
+def test_every_option_of_run_is_told_and_no_other() -> None:
+    assert names_in(first_cells(section("Options of `penstock ingest run`"))) == options_of(run_command)
+
+
+@pytest.mark.parametrize("name", sorted(ingest.commands))
+def test_every_option_of_the_other_commands_is_told(name: str) -> None:
+    [row] = [
+        line for line in section("The other commands").splitlines() if line.startswith(f"| `penstock ingest {name}`")
+    ]
+    assert set(re.findall(r"`(--[a-z-]+)`", row)) == options_of(ingest.commands[name])
+
+
+def test_defaults_are_those_of_the_command() -> None:
+    rows = re.findall(r"^\| `(--[a-z-]+)` \| (.*?) \|", section("Options of `penstock ingest run`"), re.MULTILINE)
+    defaults = {one.opts[0]: one.default for one in run_command.params}
+    units = {"128 MiB": 128 << 20, "16 GiB": 16 << 30, "0.1": 0.1}
+    for option, told in rows:
+        if defaults[option] in (None, False) or type(defaults[option]).__name__ == "Sentinel":
+            continue
+        assert units.get(told, told.strip("`")) == defaults[option], option
+
+
+def test_every_standard_column_is_told() -> None:
+    told = [name for cell in first_cells(section("What is written")) for name in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(told) == sorted(STANDARD_COLUMNS)
+    order = Order(1, Recipe(), TableSchema("x", []), Task(0, "t", ()))
+    raw = Order(1, Recipe(payload=RAW), TableSchema("x", []), Task(0, "t", ()))
+    assert {*table_schema(order).names, *table_schema(raw).names} == set(told)
+
+
+def test_dead_letters_are_told_column_by_column_and_reason_by_reason() -> None:
+    text = section("Dead letters")
+    assert [name for name in DEAD_LETTER_SCHEMA.names if f"`{name}`" not in text] == []
+    code = "".join((ROOT / "spark_ingest" / name).read_text() for name in ("json_rows.py", "blocks.py", "harvest.py"))
+    reasons = {*re.findall(r'Bad\("(\w+)"', code), *re.findall(r'"(undecodable_batch)"', code)}
+    assert names_in(first_cells(text)) == reasons
+
+
+def test_every_option_of_the_data_source_is_told_and_taken() -> None:
+    told = names_in(first_cells(section("As a DataFrame"))) - {"earliest", "latest"}
+    good = {"startOffset": "1", "endOffset": "2", "startTime": "2013-11-21", "endTime": "1385010000", "columns": "key"}
+    good |= {"partitionBytes": "5", "undecodable": "skip", "cluster": "c", "store": "s", "topic": "t"}
+    assert told == {*good, "topics"}
+    wanted_of(good)
+    columns = section("As a DataFrame").split("Columns: ")[1]
+    assert [name for name in COLUMNS if f"`{name}`" not in columns] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([True], "boolean"),
+        ([1], "bigint"),
+        ([1, 1.5], "double"),
+        (["text"], "string"),
+        ([{"a": 1}], "struct"),
+        ([[1, 2]], "array"),
+        ([1, "text"], "string"),
+        ([2**64], "string"),
+        ([None, {}, []], ""),
+    ],
+)
+def test_types_are_as_told(values: list[Any], column: str) -> None:
+    kind = merge_all(infer(value) for value in values)
+    ddl = spark_ddl(evolve([], [["m", kind]])) if values[0] is not None else spark_ddl(evolve([], [["m", "null"]]))
+    assert ddl.lower().removeprefix("`m` ").startswith(column)
+    assert bool(ddl) == bool(column)
