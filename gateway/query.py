@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
@@ -59,6 +60,7 @@ def read_query(request: web.BaseRequest, rules: Rules) -> dict[str, Any]:
     values: dict[str, Any] = {name: rule.default for name, rule in rules.items()}
     if not request.query_string:
         return values
+    _check_utf8(request.rel_url.raw_query_string)
     seen = set()
     for name, text in request.query.items():
         rule = rules.get(name)
@@ -70,6 +72,14 @@ def read_query(request: web.BaseRequest, rules: Rules) -> dict[str, Any]:
         seen.add(name)
         values[name] = rule.parse(name, text)
     return values
+
+
+def _check_utf8(query_string: str) -> None:
+    """yarl would put U+FFFD in place of other bytes: a key would become another key, in silence."""
+    try:
+        unquote_to_bytes(query_string).decode()
+    except UnicodeDecodeError:
+        raise Problem("invalid_query", "the query is not UTF-8; send other keys as key_base64 in the body") from None
 
 
 def path_partition(request: web.Request) -> int:

@@ -32,6 +32,7 @@ def test_what_is_given_is_read():
     assert read("?n=-1&w=b&t=x%20%C3%A9") == {"n": -1, "w": "b", "t": "x é"}
     assert read("?t=") == {"n": 7, "w": "a", "t": ""}
     assert read("?n=0099")["n"] == 99
+    assert read("?t=%25ff")["t"] == "%ff"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,12 @@ def test_what_is_given_is_read():
 def test_what_is_no_number_within_bounds_is_refused(text):
 
     assert refused(f"?n={quote(text)}") == ("invalid_query", "n")
+
+
+@pytest.mark.parametrize("text", ["%ff", "%C3", "a%ED%A0%80b"])
+def test_bytes_that_are_not_utf8_are_refused_and_not_replaced(text):
+    """A key that is changed in silence is another key."""
+    assert refused(f"?t={text}") == ("invalid_query", None)
 
 
 def test_other_refusals():

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
+import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from multidict import CIMultiDict
 from yarl import URL
@@ -29,6 +30,8 @@ from tests.scenarios.http2_client import Http2Client
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 RECORD_BATCH = "application/vnd.penstock.recordbatch"
+# For bounds that the accepting process keeps by itself: to start a node of several shards takes four processes.
+one_process = pytest.mark.parametrize("form", ["in-process", "http2"], indirect=True)
 AUTOMATIC_HEADERS = ("Content-Type", "User-Agent", "Accept", "Accept-Encoding")
 
 

@@ -132,6 +132,18 @@ async def test_more_long_polls_than_allowed_are_told_to_come_back(start_gateway)
     assert (await polls[2]).status == 200
 
 
+@pytest.mark.parametrize("form", ["http2", "sharded"], indirect=True)
+async def test_hundreds_of_long_polls_share_one_connection(topic):
+    """HTTP/2: each is a stream, and all the others go on beside them."""
+    polls = [asyncio.create_task(topic.fetch(**{"from": "latest", "wait_ms": LONG_MS})) for _ in range(300)]
+    async with asyncio.timeout(20):
+        while await topic.gateway.metric("penstock_long_polls") < 300:
+            await asyncio.sleep(0.05)
+        await topic.post_lines('"news"')
+        answers = await asyncio.gather(*polls)
+    assert all(answer.json["records"][0]["value"] == "news" for answer in answers)
+
+
 async def test_a_deleted_topic_ends_its_long_polls(topic):
     poll = await waiting(topic)
     await topic.gateway.send("DELETE", topic.path)

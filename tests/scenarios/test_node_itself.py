@@ -5,6 +5,7 @@ import re
 import orjson
 
 from openapi import load_contract
+from tests.scenarios.gateways import one_process
 
 
 async def test_a_node_that_runs_is_healthy_and_ready(gateway):
@@ -52,6 +53,7 @@ async def test_metrics_count_what_happens(start_gateway):
     assert await gateway.metric("penstock_topics") == 1
 
 
+@one_process
 async def test_metrics_do_not_grow_with_what_clients_make_up(start_gateway):
     """Labels come from the table of routes, never from a path, a topic or a client."""
     gateway = await start_gateway()

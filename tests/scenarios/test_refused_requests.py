@@ -4,6 +4,7 @@ import pytest
 
 from openapi import load_contract, operations
 from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import one_process
 
 BUILT = [operation for operation in operations(load_contract()) if not operation.is_planned]
 PLANNED = [operation for operation in operations(load_contract()) if operation.is_planned]
@@ -152,6 +153,7 @@ async def test_a_batch_over_the_limit_of_its_topic_is_refused(new_topic):
     assert (await topic.positions())["log_end"] == 3
 
 
+@one_process
 async def test_a_body_over_the_limit_of_the_node_is_refused(start_gateway):
     topic = await (await start_gateway(request_body_bytes_max=10_000)).create("small-bodies")
     assert (await topic.post(b"x" * 10_000, "text/plain")).status == 200
@@ -160,6 +162,7 @@ async def test_a_body_over_the_limit_of_the_node_is_refused(start_gateway):
     assert (await topic.positions())["log_end"] == 1
 
 
+@one_process
 async def test_more_records_than_the_node_takes_at_once_are_refused(start_gateway):
     topic = await (await start_gateway(records_per_request_max=10)).create("few-records")
     assert (await topic.post_lines(*["1"] * 10)).status == 200
