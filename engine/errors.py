@@ -123,10 +123,6 @@ class StorageFailed(EngineError):
     no_side_effects = False
 
 
-class StorageFull(EngineError):
-    """No space is left. Nothing was stored; retry once space is free."""
-
-    code = "storage_full"
 class ReadFailed(EngineError):
     """The disk could not give back stored bytes. Other records may be readable; retry, or read from a replica."""
 
@@ -134,13 +130,13 @@ class ReadFailed(EngineError):
     retryable = True
 
 
+class StorageFull(EngineError):
+    """No space is left. Nothing was stored; retry once space is free."""
+
+    code = "storage_full"
     retryable = True
 
 
-class Draining(EngineError):
-    """The node is stopping. Go to another node, or retry after it is back."""
-
-    code = "draining"
 def storage_error(what: str, error: OSError) -> EngineError:
     """What a disk's refusal means to whoever asked for `what`."""
     if error.errno in NO_SPACE:
@@ -148,6 +144,10 @@ def storage_error(what: str, error: OSError) -> EngineError:
     return StorageFailed(f"{what}: {error}", hint="look at the node's disk and its log")
 
 
+class Draining(EngineError):
+    """The node is stopping. Go to another node, or retry after it is back."""
+
+    code = "draining"
     retryable = True
 
 

@@ -35,9 +35,9 @@ class Reader:
         self._disk = disk
         self._executor = executor
         self.page_cache_misses = 0
+        self.failed_reads = 0
 
     def read_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        self.failed_reads = 0
         """What is committed at `offset`, if it is in memory; None when there is nothing. Raises WouldBlock."""
         span = partition.log.locate(offset, max_bytes, *partition.read_limit)
         if span is None:
