@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from engine.errors import EngineError
-from gateway import fetch, fetch_many, operations, produce, topics
+from gateway import fetch, fetch_many, operations, produce, produce_many, topics
 from gateway.node import NODE, Node
 from gateway.problems import Problem, from_engine
 
@@ -38,6 +38,7 @@ PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", "/v1/topics/{topic}/records", produce.produce),
     ("POST", PARTITION + "/records", produce.produce_to_partition),
+    ("POST", "/v1/records", produce_many.produce_many),
     ("GET", PARTITION + "/records", fetch.fetch),
     ("GET", PARTITION + "/offsets", fetch.find_offsets),
     ("POST", "/v1/fetch", fetch_many.fetch_many),
@@ -55,7 +56,6 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/metrics", operations.metrics),
     ("GET", "/openapi.json", operations.openapi_json),
     ("GET", "/docs", operations.docs),
-    ("POST", "/v1/records", not_built_yet),
     ("POST", "/v1/producers", not_built_yet),
     ("GET", "/v1/groups", not_built_yet),
     ("GET", "/v1/groups/{group}", not_built_yet),

@@ -71,13 +71,13 @@ def demand_one_success(outcomes: Iterable[Outcome]) -> bool:
     return not failed
 
 
-def result_of(batch: Batch, outcome: Outcome, now_ms: int, *, status: int | None) -> dict[str, Any]:
-    """A partition's entry in an answer; with the `status` that stands for success when others have failed."""
+def result_of(partition: int | None, count: int, outcome: Outcome, now_ms: int, status: int | None) -> dict[str, Any]:
+    """An entry of an answer; with the `status` that stands for success when others have failed."""
     is_failure = isinstance(outcome, Problem)
     result = {
-        "partition": batch.partition,
+        "partition": partition,
         "base_offset": None if is_failure else outcome,
-        "count": batch.record_count,
+        "count": count,
         "timestamp": now_ms,
     }
     if isinstance(outcome, Problem):

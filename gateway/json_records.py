@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -19,6 +19,8 @@ from gateway.incoming import Headers, Incoming, IncomingRow, IncomingValues
 from gateway.problems import Problem
 
 _NULL = b"null"
+E = TypeVar("E", bound=Struct)  # an envelope
+L = TypeVar("L", bound=Struct)  # a line
 
 
 class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -51,7 +53,21 @@ class FetchedObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True
     offset: int | UnsetType = UNSET
 
 
+class _TopicObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
+    topic: str
+
+
+class _TopicEnvelope(Struct, forbid_unknown_fields=True):
+    records: list[_TopicObject]
+
+
+class _FetchedTopicObject(FetchedObject, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
+    topic: str
+
+
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
+_TOPIC_ENVELOPE = msgspec.json.Decoder(_TopicEnvelope)
+_TOPIC_LINE = msgspec.json.Decoder(_FetchedTopicObject)
 _VALUES_ENVELOPE = msgspec.json.Decoder(_ValuesEnvelope)
 _LINE = msgspec.json.Decoder(FetchedObject)
 _ENCODER = msgspec.json.Encoder()
@@ -63,14 +79,28 @@ def decode_envelope(body: bytes) -> Incoming:
     values = _bare_values(body)
     if values is not None:
         return values
+    return to_rows(_decode_envelope(body, _ENVELOPE).records)
+
+
+def decode_topic_envelope(body: bytes) -> tuple[list[str], list[IncomingRow]]:
+    """As decode_envelope, with the topic that each record names."""
+    check_utf8(body)
+    return _with_topics(_decode_envelope(body, _TOPIC_ENVELOPE).records)
+
+
+def _with_topics(records: Sequence[_TopicObject | _FetchedTopicObject]) -> tuple[list[str], list[IncomingRow]]:
+    return [record.topic for record in records], to_rows(records)
+
+
+def _decode_envelope(body: bytes, decoder: msgspec.json.Decoder[E]) -> E:
     try:
-        envelope = _ENVELOPE.decode(body)
+        envelope = decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _wrong_shape(error) from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
     _check_no_duplicates(body, _ENCODER.encode(envelope))
-    return to_rows(envelope.records)
+    return envelope
 
 
 def _bare_values(body: bytes) -> IncomingValues | None:
@@ -86,19 +116,30 @@ def _bare_values(body: bytes) -> IncomingValues | None:
 
 def decode_record_lines(body: bytes) -> list[IncomingRow]:
     """The records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line."""
+    records: list[FetchedObject] = _decode_lines(body, _LINE)
+    return to_rows(records)
+
+
+def decode_topic_lines(body: bytes) -> tuple[list[str], list[IncomingRow]]:
+    """As decode_record_lines, with the topic that each line names."""
+    records: list[_FetchedTopicObject] = _decode_lines(body, _TOPIC_LINE)
+    return _with_topics(records)
+
+
+def _decode_lines(body: bytes, decoder: msgspec.json.Decoder[L]) -> list[L]:
     check_utf8(body)
     trimmed = body[:-1] if body.endswith(b"\n") else body
     try:
-        records: list[FetchedObject] = _LINE.decode_lines(body)
+        records: list[L] = decoder.decode_lines(body)
     except (msgspec.DecodeError, RecursionError):
         records = []
     is_exact = len(records) == trimmed.count(b"\n") + 1 and len(_ENCODER.encode_lines(records)) == len(trimmed) + 1
-    return to_rows(records if is_exact else [_decode_line(number, line) for number, line in numbered_lines(body)])
+    return records if is_exact else [_decode_line(number, line, decoder) for number, line in numbered_lines(body)]
 
 
-def _decode_line(number: int, line: bytes) -> FetchedObject:
+def _decode_line(number: int, line: bytes, decoder: msgspec.json.Decoder[L]) -> L:
     try:
-        record: FetchedObject = _LINE.decode(line)
+        record = decoder.decode(line)
     except msgspec.ValidationError as error:
         problem = _wrong_shape(error)
         raise Problem(problem.code, f"line {number}: {problem.detail}", line=number) from None

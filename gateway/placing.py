@@ -6,7 +6,7 @@ thread. Records of one partition stand or fall together: the first problem of on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import NamedTuple
 
 from engine import batch as record_batch
@@ -53,7 +53,7 @@ def to_batches(incoming: Incoming, to: Destination) -> list[Batch]:
 
 
 def place(incoming: Incoming, to: Destination, positions: Sequence[int] | None = None) -> tuple[Placed, Refused]:
-    """Each partition's records in the order of the body, and the partitions whose records cannot be taken.
+    """Each partition's records in the order of the body, and what is wrong with those that cannot be taken.
 
     `positions` are the places of the records in the body, as problems name them; without it they are counted.
     """
@@ -84,7 +84,7 @@ def place(incoming: Incoming, to: Destination, positions: Sequence[int] | None =
         if into is None:
             into = placed[target] = []
         into.append((timestamp, key, row.value, row.headers))
-    return {number: records for number, records in placed.items() if number not in refused}, refused
+    return dict(placed), refused
 
 
 def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destination) -> Batch:
@@ -125,8 +125,8 @@ def check_count(count: int, records_max: int) -> None:
         )
 
 
-def count_of(incoming: Incoming) -> int:
-    return len(incoming.values) if isinstance(incoming, IncomingValues) else len(incoming)
+def count_of(records: IncomingValues | Sized) -> int:
+    return len(records.values) if isinstance(records, IncomingValues) else len(records)
 
 
 def _problem_of(row: IncomingRow, to: Destination, position: int) -> Problem | None:

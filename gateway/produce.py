@@ -137,7 +137,10 @@ async def _append(
     outcomes = await append(node, [Part(topic, batch) for batch in batches], acks, timeout_ms)
     status = success if demand_one_success(outcomes) else 207
     told = success if status == 207 else None
-    results = [result_of(batch, outcome, now_ms, status=told) for batch, outcome in zip(batches, outcomes, strict=True)]
+    results = [
+        result_of(batch.partition, batch.record_count, outcome, now_ms, told)
+        for batch, outcome in zip(batches, outcomes, strict=True)
+    ]
     document = {
         "topic": topic.record.name,
         "acks": acks.value,

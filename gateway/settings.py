@@ -68,6 +68,9 @@ class NodeSettings:
     records_per_request_max: int = setting(
         200_000, minimum=1, maximum=10_000_000, why="Bounds the time and memory that decoding one request may take."
     )
+    produce_partitions_max: int = setting(
+        1000, minimum=1, maximum=100_000, why="Partitions that one produce to many topics may be for. Beyond: 413."
+    )
     fetch_bytes_max: int = setting(
         32 * MIB,
         minimum=KIB,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import app, fetch, fetch_many, produce
+from gateway import app, fetch, fetch_many, produce, produce_many
 from gateway.problems import KINDS
 from gateway.query import Number, Rules, Text, Word
 from openapi import load_contract, operations, resolve
@@ -16,6 +16,7 @@ OPERATIONS = {operation.operation_id: operation for operation in operations(CONT
 QUERIES: Mapping[str, Rules] = {
     "produce": produce.QUERY_WITH_PARTITION,
     "produce_to_partition": produce.QUERY,
+    "produce_many": produce_many.QUERY,
     "fetch": fetch.QUERY,
 }
 

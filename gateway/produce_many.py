@@ -1,0 +1,156 @@
+"""Produce to many topics with one request: every record names its topic.
+
+What makes the whole body unreadable refuses the whole request. Anything else is between the records and their topic and
+partition: these are stored all or none, and an entry of the answer says which, whatever becomes of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from engine.errors import EngineError
+from engine.shard import Topic
+from gateway import problems
+from gateway.appending import Outcome, Part, answer, append, demand_one_success, result_of
+from gateway.incoming import IncomingRow
+from gateway.json_records import decode_topic_envelope, decode_topic_lines
+from gateway.node import NODE, Node
+from gateway.placing import Batch, Destination, check_count, count_of, encode, place
+from gateway.problems import Problem
+from gateway.produce import JSON, NDJSON, demand_utf8, refuse_planned
+from gateway.query import Number, Rules, Word, read_query
+from gateway.request_body import read_body
+from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
+
+QUERY: Rules = {"acks": Word("all", tuple(ACKS_BY_WORD)), "timeout_ms": Number(None, 1, 600_000)}
+DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
+
+
+class _Rows(NamedTuple):
+    """The records of one topic, and their places in the body."""
+
+    rows: list[IncomingRow]
+    positions: list[int]
+
+
+class _Entry(NamedTuple):
+    """One entry of the answer. Without a topic or a partition, if the records did not come that far."""
+
+    name: str
+    partition: int | None
+    record_count: int
+    topic: Topic | None
+    batch: Batch | None
+    outcome: Outcome
+
+
+async def produce_many(request: web.Request) -> web.Response:
+    """POST /v1/records"""
+    query = read_query(request, QUERY)
+    node = request.app[NODE]
+    node.check_accepting()
+    refuse_planned(request)
+    if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
+        raise Problem("unsupported_media_type", f"records for many topics come as {JSON} or {NDJSON}")
+    demand_utf8(request)
+    decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
+    body = await read_body(request, node.settings.request_body_bytes_max)
+    now_ms = node.clock.now_ms()
+    node.metrics.produce_bytes.inc(len(body))
+    by_topic = await node.off_loop(len(body), lambda: _by_topic(*decode(body)))
+    check_count(sum(len(rows.rows) for rows in by_topic.values()), node.settings.records_per_request_max)
+    entries, destinations = await _destinations(node, by_topic, now_ms)
+    entries += await node.off_loop(len(body), lambda: _encoded(by_topic, destinations))
+    if len(entries) > node.settings.produce_partitions_max:
+        raise _too_many_partitions(len(entries), node)
+    acks = ACKS_BY_WORD[query["acks"]]
+    return _answer(await _appended(node, entries, acks, query["timeout_ms"]), acks, now_ms)
+
+
+def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> dict[str, _Rows]:
+    by_topic: dict[str, _Rows] = {}
+    for position, (name, row) in enumerate(zip(names, rows, strict=True)):
+        of_topic = by_topic.get(name)
+        if of_topic is None:
+            of_topic = by_topic[name] = _Rows([], [])
+        of_topic.rows.append(row)
+        of_topic.positions.append(position)
+    return by_topic
+
+
+async def _destinations(
+    node: Node, by_topic: dict[str, _Rows], now_ms: int
+) -> tuple[list[_Entry], dict[str, tuple[Topic, Destination]]]:
+    """Where the records of each topic go; an entry for each topic that there is not."""
+    if len(by_topic) > node.settings.produce_partitions_max:
+        raise _too_many_partitions(len(by_topic), node)
+    entries, destinations = [], {}
+    for name, (rows, _) in by_topic.items():
+        try:
+            topic = await node.topic_to_produce_to(name)
+        except EngineError as error:
+            entries.append(_Entry(name, None, len(rows), None, None, problems.from_engine(error)))
+            continue
+        partitioner = node.partitioner(topic)
+        sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows), node.clock.monotonic())
+        destinations[name] = (topic, Destination(partitioner, topic.settings, now_ms, sticky))
+    return entries, destinations
+
+
+def _encoded(by_topic: dict[str, _Rows], destinations: dict[str, tuple[Topic, Destination]]) -> list[_Entry]:
+    """An entry for each partition: with its batch, or with what is wrong."""
+    entries = []
+    for name, (topic, to) in destinations.items():
+        placed, refused = place(by_topic[name].rows, to, by_topic[name].positions)
+        for partition, records in placed.items():
+            outcome: Outcome = refused.get(partition)
+            batch = None
+            if outcome is None:
+                try:
+                    batch = encode(partition, records, to)
+                except Problem as problem:
+                    outcome = problem
+                except EngineError as error:
+                    outcome = problems.from_engine(error)
+            entries.append(_Entry(name, partition, count_of(records), topic, batch, outcome))
+    return entries
+
+
+async def _appended(node: Node, entries: list[_Entry], acks: Acks, timeout_ms: int | None) -> list[_Entry]:
+    """The entries with what became of them, in the order of topics and partitions."""
+    entries.sort(key=lambda entry: (entry.name, entry.partition or 0))
+    parts = [Part(entry.topic, entry.batch) for entry in entries if entry.topic is not None and entry.batch is not None]
+    outcomes = iter(await append(node, parts, acks, timeout_ms) if parts else ())
+    return [entry if entry.batch is None else entry._replace(outcome=next(outcomes)) for entry in entries]
+
+
+def _answer(entries: list[_Entry], acks: Acks, now_ms: int) -> web.Response:
+    """As for one topic; when nothing went well, the problem of one entry tells of all of them."""
+    success = 202 if acks is Acks.NONE else 200
+    is_partial = any(isinstance(entry.outcome, Problem) for entry in entries)
+    results = [_result(entry, acks, now_ms, success if is_partial else None) for entry in entries]
+    try:
+        demand_one_success([entry.outcome for entry in entries])
+    except Problem as problem:
+        problem.members["results"] = results
+        raise
+    durability = min((one["durability"] for one in results if "problem" not in one), key=DURABILITIES.index)
+    document = {"acks": acks.value, "durability": durability, "results": results}
+    return answer(document, 207 if is_partial else success)
+
+
+def _result(entry: _Entry, acks: Acks, now_ms: int, status: int | None) -> dict[str, Any]:
+    durability = "none"
+    if entry.topic is not None and not isinstance(entry.outcome, Problem):
+        durability = durability_waited_for(acks, entry.topic.settings.durability)
+    result = result_of(entry.partition, entry.record_count, entry.outcome, now_ms, status)
+    return {"topic": entry.name, **result, "durability": durability}
+
+
+def _too_many_partitions(count: int, node: Node) -> Problem:
+    limit = node.settings.produce_partitions_max
+    text = f"the request is for {count} topics and partitions, {limit} are allowed"
+    return Problem("body_too_large", text, limit=limit)
