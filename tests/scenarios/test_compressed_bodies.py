@@ -8,6 +8,8 @@ import zstandard
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, NDJSON, one_process
 
+pytestmark = one_process  # all this is done before a record has a partition
+
 PACK = {"gzip": gzip.compress, "zstd": zstandard.compress}
 LIMIT = 8 * 2**20
 
@@ -33,7 +35,6 @@ async def test_several_members_are_one_body(topic, encoding):
     assert await topic.values() == [1, 23, 4]
 
 
-@one_process
 @pytest.mark.parametrize("encoding", PACK)
 async def test_a_body_of_exactly_the_limit_is_unpacked_and_one_byte_more_is_not(start_gateway, encoding):
     gateway = await start_gateway(request_body_bytes_max=100_000)

@@ -7,7 +7,9 @@ import orjson
 import pytest
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON
+from tests.scenarios.gateways import JSON, one_process
+
+pytestmark = one_process  # all this is done before a record has a partition
 
 
 async def test_records_come_back_in_order_with_what_they_were_given(topic):

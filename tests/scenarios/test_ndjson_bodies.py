@@ -3,7 +3,9 @@
 import pytest
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import NDJSON
+from tests.scenarios.gateways import NDJSON, one_process
+
+pytestmark = one_process  # all this is done before a record has a partition
 
 
 async def test_each_line_is_a_record_and_stays_as_it_was_sent(topic):
