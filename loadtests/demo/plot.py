@@ -59,7 +59,7 @@ def draw(days: Sequence[DayRow], path: Path) -> None:
 def _title(figure: Figure, flights: int, days: Sequence[DayRow]) -> None:
     years = sorted({one.year for one in days})
     figure.text(0.06, 0.935, f"A year of flights out of New York, {'–'.join(map(str, years))}", size=19, weight="bold")
-    text = f"{flights:,} departures from JFK, LaGuardia and Newark, through Penstock into Parquet, counted by Spark"
+    text = f"{flights:,} flights from JFK, LaGuardia and Newark, through Penstock into Parquet, counted by Spark"
     figure.text(0.06, 0.9, text, size=11, color=SOFT)
 
 
