@@ -9,9 +9,10 @@ from __future__ import annotations
 import msgspec
 
 from spark_ingest.cut import Range
+from spark_ingest.harvest import SEEN_MEMBERS_MAX
 from spark_ingest.json_types import Members, merge_members
 from spark_ingest.plan import FORMAT, Plan, Positions, TableSchema, UnreadablePlan, demand_format, positions_after
-from spark_ingest.task import SEEN_MEMBERS_MAX, TaskResult
+from spark_ingest.task import TaskResult
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+_SLACK = 8  # an eighth
 RECORDS_MAX = 1 << 20  # small or well compressed records: bounds a task's memory where bytes do not
 
 
@@ -43,6 +44,9 @@ class Range(NamedTuple):
     end: int
 
 
+Place = tuple[int, int]  # a partition and an offset in it
+
+
 def ranges_of(slices: Iterable[Slice]) -> list[Range]:
     """What slices cover. Those of one partition follow each other without a gap."""
     ranges: list[Range] = []
@@ -55,6 +59,17 @@ def ranges_of(slices: Iterable[Slice]) -> list[Range]:
     return ranges
 
 
+def between(ranges: Iterable[Range], begin: Place, end: Place) -> list[Range]:
+    """What of ranges lies from one place up to, not including, another, in the order of (partition, offset)."""
+    found = []
+    for one in ranges:
+        start = max(begin, (one.partition, one.start))
+        stop = min(end, (one.partition, one.end))
+        if start < stop and start[0] == stop[0]:
+            found.append(Range(one.partition, start[1], stop[1]))
+    return found
+
+
 def fair_target(total_bytes: int, target_bytes: int, least_bytes: int, parallelism: int) -> int:
     """What a group should weigh so that groups come out equal, and there is one for every core if that is worth it."""
     wanted = min(parallelism, total_bytes // least_bytes)
@@ -62,14 +77,18 @@ def fair_target(total_bytes: int, target_bytes: int, least_bytes: int, paralleli
 
 
 def cut(slices: Iterable[Slice], target_bytes: int, records_max: int = RECORDS_MAX) -> list[tuple[Slice, ...]]:
-    """Groups of slices, none beyond the target unless it is a single record. Input is in order, as is the outcome."""
+    """Groups of slices, of the target's weight or a little more. Input is in order, as is the outcome.
+
+    The slack keeps partitions of nearly equal size from leaving a small group behind.
+    """
+    most_bytes = target_bytes + target_bytes // _SLACK
     groups: list[tuple[Slice, ...]] = []
     group: list[Slice] = []
     taken_bytes = taken_records = 0
     for one in slices:
         for piece in split(one, target_bytes, records_max):
             records = piece.end - piece.start
-            if group and (taken_bytes + piece.weight_bytes > target_bytes or taken_records + records > records_max):
+            if group and (taken_bytes + piece.weight_bytes > most_bytes or taken_records + records > records_max):
                 groups.append(tuple(group))
                 group, taken_bytes, taken_records = [], 0, 0
             group.append(piece)

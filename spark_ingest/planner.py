@@ -25,8 +25,8 @@ from spark_ingest.source import TieredPartition, discover, slices_of, the_cluste
 
 EARLIEST, LATEST = "earliest", "latest"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
-TASK_BYTES = 64 << 20  # of log; a task holds its rows in memory, and a file of it is some 10 MB of Parquet
-TASK_BYTES_LEAST = 16 << 20  # starting a task costs about as long as reading this
+TASK_BYTES = 128 << 20  # of log; a task holds its rows in memory, and makes one file for every hour that it meets
+TASK_BYTES_LEAST = 64 << 20  # a second core would save a second here, and double the number of files
 PLAN_BYTES_MAX = 16 << 30  # what one commit covers at most: about an hour on two cores, all of it lost in a kill
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from engine.batch import HEADER_BYTES, Header, Record, decode_one, has_valid_crc, read_header, walk
+from engine.batch import DECODED_BYTES_MAX, HEADER_BYTES, Header, Record, decode_sized, has_valid_crc, read_header, walk
 from engine.errors import Corrupt, InvalidBatch
 from engine.tiering.store import ObjectStore
 from spark_ingest.cut import Slice
@@ -22,7 +22,7 @@ _RESTORE = "restore the object from a replica; nothing was committed"
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The wanted records of one stored batch, and the slice that wanted them.
+    """The wanted records of one stored batch, the slice that wanted them, and the batch's size before compression.
 
     `undecodable` is why there are none, though the checksum is right.
     """
@@ -31,6 +31,7 @@ class Scanned:
     header: Header
     records: list[Record]
     raw: memoryview
+    decoded_bytes: int
     undecodable: str | None = None
 
 
@@ -49,23 +50,14 @@ def _decoded(one: Slice, header: Header, raw: memoryview) -> Scanned:
             hint=_RESTORE,
         )
     try:
-        records = decode_one(raw)
-        _demand_offsets(records, header)
+        records, decoded_bytes = decode_sized(raw, DECODED_BYTES_MAX)
+        if len(records) != header.record_count:
+            raise InvalidBatch(f"the header announces {header.record_count} records, there are {len(records)}")
     except InvalidBatch as error:
-        return Scanned(one, header, [], raw, undecodable=error.detail)
+        return Scanned(one, header, [], raw, len(raw), undecodable=error.detail)
     if header.base_offset < one.start or header.next_offset > one.end:
         records = [record for record in records if one.start <= record.offset < one.end]
-    return Scanned(one, header, records, raw)
-
-
-def _demand_offsets(records: list[Record], header: Header) -> None:
-    """A batch that a client made may lie about its records; offsets must rise within what the header announces."""
-    offsets = [record.offset for record in records]
-    if offsets == list(range(header.base_offset, header.next_offset)):
-        return  # nothing was compacted away
-    is_within = bool(offsets) and header.base_offset <= offsets[0] and offsets[-1] < header.next_offset
-    if len(offsets) != header.record_count or not is_within or offsets != sorted(set(offsets)):
-        raise InvalidBatch(f"the records of the batch at {header.base_offset} do not agree with its header")
+    return Scanned(one, header, records, raw, decoded_bytes)
 
 
 def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, date, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from crc32c import crc32c
 
 from engine.batch import Row, encode
 from engine.errors import Corrupt
+from spark_ingest import harvest
 from spark_ingest import task as task_module
 from spark_ingest.json_types import STANDARD_COLUMNS
 from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Order, Recipe, Task
@@ -190,8 +192,26 @@ def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of(*json_rows(95), row(b"bad"), row(b'{"id":1.5}'))
     log.add(1, json_rows(33))
     whole = run(log)
-    monkeypatch.setattr(task_module, "BLOCK_RECORDS", 1)
+    monkeypatch.setattr(harvest, "BLOCK_RECORDS", 1)
     assert run(log)[1].objects == whole[1].objects
+
+
+@pytest.mark.parametrize("chapter_bytes", [1, 2500, 4000, 1 << 20])
+def test_a_task_that_outgrows_memory_is_written_in_chapters(
+    monkeypatch: pytest.MonkeyPatch, chapter_bytes: int
+) -> None:
+    """Each chapter is a run of its own; together they hold what one would have held, and name the same range."""
+    log = log_of(*json_rows(45), row(b"bad"), *json_rows(15, first=46))
+    log.add(3, json_rows(30))
+    whole, one_file = run(log)
+    monkeypatch.setattr(task_module, "chapters", partial(harvest.chapters, chapter_bytes=chapter_bytes))
+    parts, several = run(log)
+    assert table_rows(several) == table_rows(one_file)
+    assert (parts.rows, parts.bad, parts.absent, parts.reasons) == (whole.rows, whole.bad, whole.absent, whole.reasons)
+    bounds = [(file.first, file.last) for file in parts.files]
+    assert bounds == sorted(bounds)
+    assert len(parts.files) == {1: 10, 2500: 5, 4000: 3, 1 << 20: 1}[chapter_bytes]
+    assert len({file.key for file in parts.files}) == len(parts.files)
 
 
 def test_many_files_are_stored_side_by_side_and_an_error_in_one_is_raised() -> None:
