@@ -107,7 +107,10 @@ class Committer:
                 self.queued_bytes -= partition.discard_queue()
                 continue
             try:
-                work, taken = partition.take_work(sync=sync or _needs_sync(partition, now), now_ms=now_ms)
+                sync = sync or _needs_sync(partition, now)
+                if not sync and not partition.has_work:
+                    continue  # the sync that it was asked for came with the group before
+                work, taken = partition.take_work(sync=sync, now_ms=now_ms)
             except Exception as error:
                 _give_up(partition, [], error)
                 self.queued_bytes -= partition.discard_queue()
