@@ -10,6 +10,8 @@ import orjson
 from aiohttp import web
 
 from engine import batch as record_batch
+from gateway.cloud_events import EVENT, EVENT_BATCH
+from gateway.cloud_events_out import BINARY
 from gateway.json_records import rfc3339_ms
 from gateway.node import NODE
 from gateway.problems import Problem
@@ -31,22 +33,44 @@ QUERY: Rules = {
     "wait_ms": Number(0, 0, 60_000),
     "value": Word(None, ("json", "text", "base64")),
     "ndjson": Word("records", ("values", "records")),
+    "cloudevents": Word(None, ("binary",)),
 }
+OFFERED = (JSON, NDJSON, record_batch.MEDIA_TYPE, EVENT_BATCH)
 
 
 async def fetch(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}/partitions/{partition}/records"""
     query = read_query(request, QUERY)
-    query["media_type"] = choose_media_type(request.headers.get("Accept", ""))
+    query["media_type"] = _form(request, query)
     _exactly_one_start(query)
     if query["timestamp"] is not None:
         query["timestamp"] = parse_timestamp(query["timestamp"])
     topic, number = request.match_info["topic"], path_partition(request)
     headers, body = await at_owner(request.app[NODE], "fetch", topic, number, query, wait_ms=query["wait_ms"])
+    if query["media_type"] in (EVENT, BINARY) and not body and "ce-id" not in headers:  # there is none to give
+        headers.pop("Content-Type", None)
+        return web.Response(status=204, headers=headers)
     return web.Response(body=body, headers=headers)
 
 
-def choose_media_type(accept: str, offered: Sequence[str] = (JSON, NDJSON, record_batch.MEDIA_TYPE)) -> str:
+def _form(request: web.Request, query: dict[str, Any]) -> str:
+    """The media type of the answer, or `binary` for a CloudEvent whose data is the body."""
+    is_single = query["max_records"] == 1
+    if query["cloudevents"] is not None:
+        if not is_single:
+            raise Problem(
+                "invalid_query", "a CloudEvent in binary mode goes with max_records=1", parameter="cloudevents"
+            )
+        return BINARY
+    try:
+        return choose_media_type(request.headers.get("Accept", ""), (*OFFERED, EVENT) if is_single else OFFERED)
+    except Problem as problem:
+        if problem.code == "not_acceptable" and not is_single:
+            problem.detail += f", and {EVENT} with max_records=1"
+        raise
+
+
+def choose_media_type(accept: str, offered: Sequence[str] = OFFERED) -> str:
     """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
     for media_type in _by_preference(accept) if accept else ["*/*"]:
         if media_type in offered:

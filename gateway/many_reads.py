@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError, UnknownTopic
@@ -191,9 +192,10 @@ def _refused(one: Wanted, problem: Problem) -> Part:
 
 def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Bounds, limits: Limits) -> tuple[Part, int]:
     """A partition's part, and how many bytes were unpacked for it."""
-    found = Decoded([], offset, 0)
+    found: Decoded[record_json.RecordOut] = Decoded([], offset, 0)
     if chunk is not None:
-        found = decode_stored(chunk.data, offset, chunk.next_offset, bounds, limits.value)
+        show = partial(record_json.records_out, form=limits.value)
+        found = decode_stored(chunk.data, offset, chunk.next_offset, bounds, show)
     outs, next_offset, size_bytes = found
     if limits.as_lines:
         ends = [end_of(out) for out in outs]

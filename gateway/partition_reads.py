@@ -8,16 +8,18 @@ A fetch returns at least one record if there is one, whatever its size: no consu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from engine import batch as record_batch
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
+from gateway.cloud_events_out import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.node import Node
-from gateway.record_json import Out
+from gateway.record_json import Out, records_out
 from gateway.stored_records import Bounds, decode_stored, is_compressed
 
 JSON = "application/json"
@@ -174,15 +176,23 @@ async def _answer(
 
     bounds = Bounds(query["max_records"], partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)
 
-    def render() -> tuple[bytes, int]:
-        outs, end, _ = decode_stored(data, offset, next_offset, bounds, query["value"])
-        return _render(partition, outs, end, media_type, query["ndjson"]), end
+    def render() -> tuple[dict[str, str], bytes]:
+        if media_type in EVENT_FORMS:
+            source = f"/v1/topics/{partition.topic}/partitions/{partition.number}"
+            events, end, _ = decode_stored(data, offset, next_offset, bounds, partial(events_out, source=source))
+            own_headers, body = render_events(events, media_type, source)
+        else:
+            outs, end, _ = decode_stored(data, offset, next_offset, bounds, partial(records_out, form=query["value"]))
+            own_headers, body = {}, _render(partition, outs, end, media_type, query["ndjson"])
+        headers = _position_headers(partition, end, media_type)
+        if media_type == BINARY:  # the type of the data takes its place, if there is one
+            del headers["Content-Type"]
+        return headers | own_headers, body
 
-    body, next_offset = await (node.in_thread(render) if is_compressed(data) else node.off_loop(len(data), render))
-    return _position_headers(partition, next_offset, media_type), body
+    return await (node.in_thread(render) if is_compressed(data) else node.off_loop(len(data), render))
 
 
-def _render(partition: Partition, outs: list[Out], next_offset: int, media_type: str, ndjson: str) -> bytes:
+def _render(partition: Partition, outs: Sequence[Out], next_offset: int, media_type: str, ndjson: str) -> bytes:
     if media_type == NDJSON:
         if ndjson == "values":
             return b"".join(record_json.bare_value(out) + b"\n" for out in outs)

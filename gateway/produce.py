@@ -16,6 +16,7 @@ from engine import batch as record_batch
 from engine.shard import Topic
 from gateway.appending import Part, answer, append, demand_one_success, result_of
 from gateway.client_batch import client_batch
+from gateway.cloud_events import EVENT, EVENT_BATCH, binary_attributes, binary_event, decode_event, decode_event_batch
 from gateway.incoming import Incoming, IncomingRow
 from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
@@ -28,7 +29,7 @@ from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-PLANNED_MEDIA_TYPES = ("application/cloudevents+json", "application/cloudevents-batch+json")
+EVENT_DECODERS: dict[str, Callable[[bytes], Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
 PLANNED_HEADERS = ("Idempotency-Key", "Producer-Id", "Producer-Epoch", "Producer-Seq", "Penstock-Expected-End")
 
 QUERY: Rules = {
@@ -72,12 +73,13 @@ async def _produce(
     to = Destination(
         partitioner, topic.settings, now_ms, sticky, partition, is_only, None if key is None else key.encode()
     )
-    if content_type == record_batch.MEDIA_TYPE:
+    attributes = None if content_type in EVENT_DECODERS else binary_attributes(request.headers)
+    if content_type == record_batch.MEDIA_TYPE and attributes is None:
         if key is not None or query["key_pointer"] is not None:
             raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
         batches = [await client_batch(body, to, node)]
     else:
-        decode = _decoder(request, query, content_type)
+        decode = _decoder(request, query, content_type, attributes)
         records_max = node.settings.records_per_request_max
         batches = await node.off_loop(len(body), lambda: _batches(decode(body), to, records_max))
     return await _append(node, topic, batches, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms)
@@ -93,20 +95,26 @@ def refuse_planned(request: web.Request) -> None:
     for header in PLANNED_HEADERS:
         if header in request.headers:
             raise Problem("not_implemented", f"the header {header} is not built yet")
-    if any(name.lower().startswith("ce-") for name in request.headers):
-        raise Problem("not_implemented", "CloudEvents are not built yet")
 
 
-def _decoder(request: web.Request, query: dict[str, Any], content_type: str) -> Callable[[bytes], Incoming]:
-    """What takes a body of this kind apart. Any media type without a form of its own is one record's value."""
+def _decoder(
+    request: web.Request, query: dict[str, Any], content_type: str, attributes: dict[str, str] | None
+) -> Callable[[bytes], Incoming]:
+    """What takes a body of this kind apart. Any media type without a form of its own is one record's value.
+
+    `attributes` make it a CloudEvent in binary mode, whose data may have any media type.
+    """
     pointer = query["key_pointer"]
-    if pointer is not None and (content_type != NDJSON or query["ndjson"] == "records"):
+    has_lines = content_type == NDJSON and query["ndjson"] == "values" and attributes is None
+    if pointer is not None and not has_lines:
         text = "key_pointer goes with application/x-ndjson and ndjson=values"
         raise Problem("invalid_query", text, parameter="key_pointer")
-    if content_type in PLANNED_MEDIA_TYPES:
-        raise Problem("not_implemented", "CloudEvents are not built yet")
-    if content_type in (JSON, NDJSON):
+    if attributes is not None:
+        return partial(binary_event, attributes, request.headers.get("Content-Type"))
+    if content_type in (JSON, NDJSON, *EVENT_DECODERS):
         demand_utf8(request)
+    if content_type in EVENT_DECODERS:
+        return EVENT_DECODERS[content_type]
     if content_type == JSON:
         return decode_envelope
     if content_type == NDJSON:

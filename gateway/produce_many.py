@@ -15,6 +15,7 @@ from engine.errors import EngineError
 from engine.shard import Topic
 from gateway import problems
 from gateway.appending import Outcome, Part, answer, append, demand_one_success, result_of
+from gateway.cloud_events import binary_attributes
 from gateway.incoming import IncomingRow
 from gateway.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.node import NODE, Node
@@ -56,6 +57,8 @@ async def produce_many(request: web.Request) -> web.Response:
     if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
         raise Problem("unsupported_media_type", f"records for many topics come as {JSON} or {NDJSON}")
     demand_utf8(request)
+    if binary_attributes(request.headers) is not None:
+        raise Problem("invalid_header", "a CloudEvent in binary mode goes to one topic")
     decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
     body = await read_body(request, node.settings.request_body_bytes_max)
     now_ms = node.clock.now_ms()

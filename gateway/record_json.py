@@ -46,18 +46,18 @@ class Undecodable(Struct):
 Out = RecordOut | Undecodable
 
 
-def records_out(records: Sequence[Record], form: str | None) -> list[Out]:
+def records_out(records: Sequence[Record], form: str | None) -> list[RecordOut]:
     """Records in the form asked for: `json`, `text`, `base64`, or None for what each record's media type says."""
     values = _values(records, form)
     return [_record_out(record, value) for record, value in zip(records, values, strict=True)]
 
 
-def encode_document(fields: dict[str, Any], records: list[Out]) -> bytes:
+def encode_document(fields: dict[str, Any], records: Sequence[Out]) -> bytes:
     """`{…,"records":[…]}`."""
     return _ENCODER.encode({**fields, "records": records})
 
 
-def encode_lines(records: list[Out]) -> bytes:
+def encode_lines(records: Sequence[Out]) -> bytes:
     return _ENCODER.encode_lines(records)
 
 
@@ -96,13 +96,13 @@ def _values(records: Sequence[Record], form: str | None) -> Iterable[Raw | str |
     if form == "base64":
         return [_NULL if record.value is None else record.value for record in records]
     if form == "text":
-        return [_as_text(record.value) for record in records]
+        return [as_text(record.value) for record in records]
     if form is None and any(record.headers for record in records):
         return [_by_media_type(record) for record in records]
     values = [b"null" if record.value is None else record.value for record in records]
     if _are_json(values):
         return map(Raw, values)
-    return map(_as_json, values)
+    return map(as_json, values)
 
 
 def _are_json(values: list[bytes]) -> bool:
@@ -124,7 +124,8 @@ def _is_utf8(data: bytes) -> bool:
         return False
 
 
-def _as_json(value: bytes) -> Raw | bytes:
+def as_json(value: bytes) -> Raw | bytes:
+    """The value, if it is one JSON value, as something that can stand in a document; else the bytes."""
     try:
         if not _is_utf8(value) or not msgspec.json.decode(value, type=Raw):
             return value
@@ -133,7 +134,8 @@ def _as_json(value: bytes) -> Raw | bytes:
     return Raw(value.translate(_LINE_ENDS_TO_SPACES))  # they stand between tokens; NDJSON would break there
 
 
-def _as_text(value: bytes | None) -> Raw | str | bytes:
+def as_text(value: bytes | None) -> Raw | str | bytes:
+    """The value as text, if it is UTF-8; else the bytes."""
     if value is None:
         return _NULL
     try:
@@ -149,15 +151,20 @@ def _by_media_type(record: Record) -> Raw | str | bytes:
     media_type = next((value for name, value in record.headers if name.lower() == "content-type" and value), b"")
     main = media_type.split(b";")[0].strip().lower()
     if not main or main == b"application/json" or main.endswith(b"+json"):
-        return _as_json(record.value)
-    return _as_text(record.value) if main.startswith(b"text/") or main in _TEXTUAL else record.value
+        return as_json(record.value)
+    return as_text(record.value) if is_textual(main) else record.value
+
+
+def is_textual(main: bytes) -> bool:
+    """Whether a media type, without its parameters and in lower case, says that the bytes are a text."""
+    return main.startswith(b"text/") or main in _TEXTUAL
 
 
 def _headers(pairs: Sequence[tuple[str, bytes | None]]) -> dict[str, Any]:
     """The form that produce takes: texts, `{"base64": …}` for other bytes, an array for a name that repeats."""
     headers: dict[str, Any] = {}
     for name, value in pairs:
-        shown: Any = None if value is None else _as_text(value)
+        shown: Any = None if value is None else as_text(value)
         if isinstance(shown, bytes):
             shown = {"base64": base64.b64encode(shown).decode()}
         if name not in headers:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from engine import batch as record_batch
 from engine.batch import Record
 from engine.errors import DecodedTooLarge, InvalidBatch
-from gateway.record_json import Out, Undecodable, records_out
+from gateway.record_json import Undecodable
 
 
 class Bounds(NamedTuple):
@@ -18,10 +19,20 @@ class Bounds(NamedTuple):
     bytes_max: int
 
 
-class Decoded(NamedTuple):
+class Shown(Protocol):
+    """A record in the form of an answer."""
+
+    @property
+    def offset(self) -> int: ...
+
+
+S = TypeVar("S", bound=Shown)
+
+
+class Decoded(NamedTuple, Generic[S]):
     """What an answer gives, the offset to go on from, and how many bytes the batches unpacked to."""
 
-    outs: list[Out]
+    outs: list[S | Undecodable]
     next_offset: int
     size_bytes: int
 
@@ -31,9 +42,11 @@ def is_compressed(data: bytes | bytearray) -> bool:
     return any(header.codec for _, header in record_batch.walk(data))
 
 
-def decode_stored(data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, form: str | None) -> Decoded:
-    """The records at or after the offset, as far as the bounds allow."""
-    outs: list[Out] = []
+def decode_stored(
+    data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]
+) -> Decoded[S]:
+    """The records at or after the offset, as far as the bounds allow, in the form that `show` gives them."""
+    outs: list[S | Undecodable] = []
     readable: list[Record] = []
     max_records, decoded_bytes = bounds.max_records, 0
     for position, header in record_batch.walk(data):
@@ -49,20 +62,20 @@ def decode_stored(data: bytes | bytearray, offset: int, next_offset: int, bounds
         except InvalidBatch as error:
             if isinstance(error, DecodedTooLarge):
                 decoded_bytes += bounds.batch_bytes_max
-            outs += records_out(readable, form)
+            outs += show(readable)
             readable = []
             outs.append(Undecodable(max(header.base_offset, offset), header.next_offset - 1))
         else:
             readable += records if records[0].offset >= offset else [r for r in records if r.offset >= offset]
         if max_records is not None and len(outs) + len(readable) >= max_records:
             break
-    outs += records_out(readable[: None if max_records is None else max(0, max_records - len(outs))], form)
+    outs += show(readable[: None if max_records is None else max(0, max_records - len(outs))])
     if max_records is not None and outs and len(outs) >= max_records:
         outs = outs[:max_records]
         return Decoded(outs, end_of(outs[-1]), decoded_bytes)
     return Decoded(outs, next_offset, decoded_bytes)
 
 
-def end_of(out: Out) -> int:
+def end_of(out: Shown | Undecodable) -> int:
     """The offset that follows."""
     return (out.last_offset if isinstance(out, Undecodable) else out.offset) + 1

@@ -50,7 +50,7 @@ def test_example_body_has_the_form_of_the_contract(example: Example) -> None:
     media_type = example.headers["Content-Type"].partition(";")[0]
     content = _resolve(OPERATIONS[example.operation].spec["requestBody"])["content"]
     media = content.get(media_type) or content["*/*"]
-    if media_type == "application/json":
+    if media_type.endswith(("/json", "+json")):
         _validate(orjson.loads(example.body), media["schema"])
 
 
@@ -62,7 +62,8 @@ def test_expected_answer_has_the_form_of_the_contract(example: Example) -> None:
     expected = example.expect.json_subset
     if expected is None:
         return
-    media = next(media for name, media in response["content"].items() if name.endswith("json"))
+    in_json = (media for name, media in response["content"].items() if name.endswith("json"))
+    media = next(in_json) if media_type is None else response["content"][media_type]
     if _is_whole_answer(example):
         _validate(expected, media["schema"])
 

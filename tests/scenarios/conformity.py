@@ -40,11 +40,13 @@ def assert_conforms(method: str, path: str, status: int, headers: Mapping[str, s
     if not content:
         assert body == b""
         return
-    media_type = headers["Content-Type"].partition(";")[0]
+    media_type = headers.get("Content-Type", "").partition(";")[0]
+    if "cloudevents=binary" in path and status < 400:
+        media_type = "*/*"  # the data of an event has the type that it has
     assert media_type in content, f"{operation.operation_id} may not answer with {media_type}"
     if status >= 400:
         assert orjson.loads(body)["code"] in operation.spec["x-penstock-codes"], (operation.operation_id, body)
-    if media_type in (JSON, PROBLEM):
+    if media_type.endswith(("/json", "+json")):
         error = best_match(_validator(operation.operation_id, status, media_type).iter_errors(json.loads(body)))
         assert error is None, f"{operation.operation_id} {status}: {error.message} at {error.json_path}"
 
