@@ -31,8 +31,9 @@ from gateway.cloud_events import (
     charset_of,
     is_json,
 )
+from gateway.media_types import is_text
 from gateway.problems import Problem
-from gateway.record_json import Undecodable, as_json, as_text, is_textual
+from gateway.record_json import Undecodable, as_json, as_text
 
 BINARY = "binary"  # no media type of its own: the data's, with the attributes in headers
 EVENT_FORMS = (EVENT_BATCH, EVENT, BINARY)
@@ -156,7 +157,7 @@ def _shown(data: bytes, content_type: str | None) -> Raw | str | bytes:
     if is_json(content_type):
         return as_json(data)
     main = content_type.partition(";")[0].strip().lower()
-    if is_textual(main.encode()) and charset_of(content_type) in ("utf-8", "utf8", "us-ascii"):
+    if is_text(main.encode()) and charset_of(content_type) in ("utf-8", "utf8", "us-ascii"):
         return as_text(data)
     return data
 

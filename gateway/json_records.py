@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.incoming import Headers, Incoming, IncomingRow, IncomingValues
+from gateway.media_types import is_text, media_type_of
 from gateway.problems import Problem
 
 _NULL = b"null"
@@ -169,6 +170,8 @@ def to_rows(records: Sequence[RecordObject]) -> list[IncomingRow]:
         )
         if value is UNSET or record.key_base64 is not UNSET or record.value_base64 is not UNSET:
             _take_base64(row, record, position)
+        if row.headers and row.value is not None and row.value[:1] == b'"' and is_text(media_type_of(row.headers)):
+            _take_text(row, record)
         if record.timestamp is not UNSET:
             row.timestamp = _timestamp(record.timestamp, position)
         if record.partition is not UNSET:
@@ -261,6 +264,12 @@ def _take_base64(row: IncomingRow, record: RecordObject, position: int) -> None:
         row.value = _base64(record.value_base64, "value_base64", position)
     elif record.value is UNSET:
         raise Problem("invalid_body", f"record {position} has no value; a tombstone says null", record=position)
+
+
+def _take_text(row: IncomingRow, record: RecordObject) -> None:
+    """A text in the form in which fetch shows it: what is stored is the text, without quotes and escapes."""
+    if record.value_base64 is UNSET and row.value is not None:
+        row.value = msgspec.json.decode(row.value, type=str).encode()
 
 
 def _headers(headers: dict[str, Raw], position: int) -> Headers:

@@ -11,6 +11,7 @@ from engine.errors import StartRefused
 from gateway.app import make_app
 from gateway.node import Node
 from gateway.rsgi import HttpServer, RsgiApp, make_server, stop_server
+from gateway.rsgi_body import BodyLimits
 from gateway.settings import NodeSettings
 
 LISTEN_ATTEMPTS = 200
@@ -24,7 +25,7 @@ class Listener:
     def __init__(self, node: Node, settings: NodeSettings, ports: Sequence[int]) -> None:
         self._settings = settings
         self._node = node
-        self._target = RsgiApp(make_app(node), settings.drain_bytes_max)
+        self._target = RsgiApp(make_app(node), _body_limits(settings))
         self._servers: list[tuple[HttpServer, asyncio.Task[None]]] = []
         self._ports = ports
 
@@ -51,6 +52,15 @@ class Listener:
             stop_server(server)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(serving, GRANIAN_STOP_S)
+
+
+def _body_limits(settings: NodeSettings) -> BodyLimits:
+    return BodyLimits(
+        settings.body_read_timeout_ms / 1000,
+        settings.body_bytes_per_second_min,
+        settings.drain_ms_max / 1000,
+        settings.drain_bytes_max,
+    )
 
 
 def free_port(host: str, port: int) -> int:

@@ -151,8 +151,15 @@ class Node:
             raise Draining("the node is stopping")
 
     def check_capacity(self, incoming_bytes: int) -> None:
-        """Bytes waiting for the disk are bounded; beyond that the client waits, not our memory."""
-        if self.shard.committer.queued_bytes + incoming_bytes > self.settings.append_queue_bytes_max:
+        """Bytes waiting for the disk are bounded; beyond that the client waits, not our memory.
+
+        What would not fit into an empty queue either is told so: to try it again would be in vain for ever.
+        """
+        limit = self.settings.append_queue_bytes_max
+        if incoming_bytes > limit:
+            text = f"the batches of the request have {incoming_bytes} bytes, {limit} may wait for the disk"
+            raise Problem("body_too_large", text, limit=limit)
+        if self.shard.committer.queued_bytes + incoming_bytes > limit:
             raise Problem("overloaded", "too many bytes wait for the disk")
 
     async def off_loop(self, size_bytes: int, work: Callable[[], T]) -> T:

@@ -47,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "not_found": Kind(404, "There is nothing at this path"),
     "method_not_allowed": Kind(405, "The path does not take this method"),
     "not_acceptable": Kind(406, "None of the accepted media types can be given"),
+    "body_timeout": Kind(408, "The body did not arrive in time", retryable=True),
     "topic_exists": Kind(409, "The topic exists and is different"),
     "topic_being_deleted": Kind(409, "The topic is being deleted", retryable=True),
     "offset_below_log_start": Kind(410, "The records have been deleted"),

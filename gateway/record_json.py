@@ -14,13 +14,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from engine.batch import Record
+from gateway.media_types import is_json, is_text, media_type_of
 
 _VALUES = msgspec.json.Decoder(Raw)
 _ENCODER = msgspec.json.Encoder()
 _LINE_ENDS_TO_SPACES = bytes.maketrans(b"\r\n", b"  ")
 _NO_HEADERS: dict[str, Any] = {}
 _NULL = Raw(b"null")
-_TEXTUAL = (b"application/x-www-form-urlencoded", b"application/xml")  # the first is what plain `curl -d` says
 
 
 class RecordOut(Struct, omit_defaults=True, gc=False):
@@ -148,16 +148,10 @@ def _by_media_type(record: Record) -> Raw | str | bytes:
     """JSON where the record's `content-type` says JSON or says nothing; text for text; base64 for the rest."""
     if record.value is None:
         return _NULL
-    media_type = next((value for name, value in record.headers if name.lower() == "content-type" and value), b"")
-    main = media_type.split(b";")[0].strip().lower()
-    if not main or main == b"application/json" or main.endswith(b"+json"):
+    media_type = media_type_of(record.headers)
+    if is_json(media_type):
         return as_json(record.value)
-    return as_text(record.value) if is_textual(main) else record.value
-
-
-def is_textual(main: bytes) -> bool:
-    """Whether a media type, without its parameters and in lower case, says that the bytes are a text."""
-    return main.startswith(b"text/") or main in _TEXTUAL
+    return as_text(record.value) if is_text(media_type) else record.value
 
 
 def _headers(pairs: Sequence[tuple[str, bytes | None]]) -> dict[str, Any]:

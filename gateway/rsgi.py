@@ -13,7 +13,7 @@ import asyncio
 import logging
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from aiohttp import HttpVersion, web
 from aiohttp.abc import AbstractStreamWriter
@@ -24,27 +24,25 @@ from granian.server.embed import Server
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from gateway.problems import Problem
+from gateway.rsgi_body import Body, BodyLimits
 from gateway.settings import NodeSettings
 
 log = logging.getLogger("penstock.gateway")
 
-WHOLE_BODY_BYTES = 1024 * 1024  # bodies up to here are taken in one piece; larger ones in chunks, against a limit
-DRAIN_S = 2.0
-WATCH_DISCONNECT_AFTER_S = 0.05  # most requests are over by then and need no watcher
+WATCH_AFTER_S = 0.05  # most requests are over by then, and need no watch over their client and their body
 BACKLOG = 4096
 QUIET_S = 0.1  # a client on this side of the world is heard of within this time
 LAST_CALL_S = 0.5
 UNREADABLE = "\ufffd"  # stands for a header value that Granian does not give out, so that it is refused and not missed
-METHODS_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
+PING_ANSWER_S = 20
 
 
 class RsgiApp:
     """Granian's callback around one aiohttp application."""
 
-    def __init__(self, app: web.Application, drain_bytes_max: int) -> None:
+    def __init__(self, app: web.Application, limits: BodyLimits) -> None:
         self._app = app
-        self._drain_bytes_max = drain_bytes_max
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._protocol: Any = SimpleNamespace(ssl_context=None, peername=None, sockname=None)
         self.under_way = 0
@@ -73,7 +71,6 @@ class RsgiApp:
         task = asyncio.current_task()
         assert task is not None
         self.under_way += 1
-        watch = self._loop.call_later(WATCH_DISCONNECT_AFTER_S, self._watch, proto, task)
         try:
             await self._answer(scope, proto, task)
         except asyncio.CancelledError:
@@ -82,7 +79,6 @@ class RsgiApp:
             log.exception("the adapter failed")
             raise
         finally:
-            watch.cancel()
             self._answered_at = self._loop.time()
             self.under_way -= 1
             if self.under_way == 0:
@@ -94,7 +90,18 @@ class RsgiApp:
         for name in scope.headers.keys():  # noqa: SIM118 - no mapping; items() leaves out values that are not ASCII
             if name not in headers and name != "expect":
                 headers.add(name, UNREADABLE)
-        body = _Body(proto, scope.method, scope.http_version.startswith("1"), headers)
+        is_http1 = scope.http_version.startswith("1")
+        body = Body(proto, scope.method, is_http1, headers, self._limits, self._loop.time())
+        watch = self._loop.call_later(WATCH_AFTER_S, self._watch, proto, task, body)
+        try:
+            await self._answer_with(scope, headers, body, proto, task)
+        finally:
+            watch.cancel()
+            body.close()
+
+    async def _answer_with(
+        self, scope: Any, headers: CIMultiDict[str], body: Body, proto: Any, task: asyncio.Task[Any]
+    ) -> None:
         writer = _StreamWriter(proto)
         message = RawRequestMessage(
             method=scope.method,
@@ -114,8 +121,9 @@ class RsgiApp:
             response = await self._app._handle(request)
         except ConnectionResetError:
             return
-        if not body.is_done:
-            await body.discard(self._drain_bytes_max)
+        waits_for_100 = body.is_untouched and body.is_http1 and "expect" in scope.headers
+        if not body.is_done and not waits_for_100:  # who waits to be told to go on has sent nothing yet
+            await body.discard()
         await self._send(request, response, proto, writer)
 
     async def _send(
@@ -133,7 +141,8 @@ class RsgiApp:
         else:
             proto.response_empty(response.status, headers)
 
-    def _watch(self, proto: Any, task: asyncio.Task[Any]) -> None:
+    def _watch(self, proto: Any, task: asyncio.Task[Any], body: Body) -> None:
+        body.watch(task)
         watcher = self._loop.create_task(_cancel_on_disconnect(proto, task))
         task.add_done_callback(lambda _: watcher.cancel())
 
@@ -141,64 +150,6 @@ class RsgiApp:
 async def _cancel_on_disconnect(proto: Any, task: asyncio.Task[Any]) -> None:
     await proto.client_disconnect()
     task.cancel()
-
-
-class _Body:
-    """What aiohttp calls `request.content`: the body in pieces, as far as handlers here use it.
-
-    Granian's pieces do not tell a body that was cut off from one that ended, so this has to find out: by the announced
-    length where there is one. In a chunked HTTP/1.1 body a failure shows as one empty piece more than a proper end
-    has, and so do trailers, which therefore are refused. In HTTP/2 the stream is reset, which ends the handler.
-    """
-
-    def __init__(self, proto: Any, method: str, is_http1: bool, headers: CIMultiDict[str]) -> None:
-        length = headers.get("Content-Length", "")
-        self._announced = int(length) if length.isdecimal() else None
-        self._is_http1 = is_http1
-        self._proto = proto
-        self._chunks: Any = None
-        self._received = 0
-        self.is_done = self._announced == 0 or (self._announced is None and method not in METHODS_WITH_BODY)
-
-    async def readany(self) -> bytes:
-        """The next piece; empty at the end. Raises Problem when the body stops before it."""
-        if self.is_done:
-            return b""
-        try:
-            if self._chunks is None and self._announced is not None and self._announced <= WHOLE_BODY_BYTES:
-                self.is_done = True
-                whole: bytes = await self._proto()
-                return whole if len(whole) == self._announced else self._cut_off()
-            return await self._next_chunk()
-        except (RuntimeError, OSError):
-            self.is_done = True
-            return self._cut_off()
-
-    async def _next_chunk(self) -> bytes:
-        if self._chunks is None:
-            self._chunks = aiter(self._proto)  # once: Granian gives the body away with it
-        empty_pieces = 0
-        try:
-            while not (chunk := await anext(self._chunks)):  # anext's default argument crashes on Granian's awaitables
-                empty_pieces += 1
-            self._received += len(chunk)
-            return bytes(chunk)
-        except StopAsyncIteration:
-            self.is_done = True
-        is_short = self._announced is not None and self._received < self._announced
-        return self._cut_off() if is_short or (self._is_http1 and empty_pieces > 1) else b""
-
-    def _cut_off(self) -> NoReturn:
-        raise Problem("invalid_body", "the body was cut off, or carries trailers, which are not taken")
-
-    async def discard(self, bytes_max: int) -> None:
-        """Read what is left of a body that nobody wants, within bounds of size and time."""
-        try:
-            async with asyncio.timeout(DRAIN_S):
-                while bytes_max > 0 and (chunk := await self.readany()):
-                    bytes_max -= len(chunk)
-        except (TimeoutError, Problem):
-            return
 
 
 class _StreamWriter(AbstractStreamWriter):
@@ -261,13 +212,17 @@ def make_server(target: RsgiApp, settings: NodeSettings, port: int) -> HttpServe
         websockets=False,
         backlog=BACKLOG,
         backpressure=settings.connections_max,
-        http1_settings=HTTP1Settings(max_buffer_size=max(settings.header_bytes_max, 8192)),
+        http1_settings=HTTP1Settings(
+            max_buffer_size=max(settings.header_bytes_max, 8192), header_read_timeout=settings.header_read_timeout_ms
+        ),
         http2_settings=HTTP2Settings(
             max_concurrent_streams=settings.http2_streams_max,
             max_headers_size=settings.header_bytes_max,
             initial_connection_window_size=16 * 1024 * 1024,
             initial_stream_window_size=4 * 1024 * 1024,
             max_frame_size=256 * 1024,
+            keep_alive_interval=settings.http2_ping_ms,
+            keep_alive_timeout=PING_ANSWER_S,
         ),
         log_enabled=False,
         ssl_cert=Path(settings.tls_cert) if settings.is_tls else None,

@@ -60,10 +60,34 @@ class NodeSettings:
         8 * MIB, minimum=KIB, maximum=64 * MIB, why="The largest request body, as sent and after decompression."
     )
     drain_bytes_max: int = setting(
-        8 * MIB,
+        64 * MIB,
         minimum=0,
-        maximum=64 * MIB,
+        maximum=GIB,
         why="How much of a refused body is read and thrown away, so that the client sees the answer and no reset.",
+    )
+    drain_ms_max: int = setting(
+        10 * SECOND_MS,
+        minimum=0,
+        maximum=MINUTE_MS,
+        why="How long a refused body is read for that; a client that is slower may see a reset instead.",
+    )
+    body_read_timeout_ms: int = setting(
+        30 * SECOND_MS,
+        minimum=100,
+        maximum=10 * MINUTE_MS,
+        why="A body must be there within this time and that of body_bytes_per_second_min. Beyond: 408.",
+    )
+    body_bytes_per_second_min: int = setting(
+        16 * KIB,
+        minimum=1,
+        maximum=GIB,
+        why="Slower senders hold memory for nothing; whoever is faster may take as long as the body needs.",
+    )
+    header_read_timeout_ms: int = setting(
+        30 * SECOND_MS,
+        minimum=100,
+        maximum=10 * MINUTE_MS,
+        why="An HTTP/1.1 connection that sends no whole request head for so long is closed, an idle one too.",
     )
     records_per_request_max: int = setting(
         200_000, minimum=1, maximum=10_000_000, why="Bounds the time and memory that decoding one request may take."
@@ -99,13 +123,22 @@ class NodeSettings:
         why="How long a produce waits for its acks when it does not say; then 504.",
     )
     append_queue_bytes_max: int = setting(
-        256 * MIB, minimum=MIB, maximum=16 * GIB, why="Bytes waiting for the disk; beyond it produces get 503."
+        256 * MIB,
+        minimum=MIB,
+        maximum=16 * GIB,
+        why="Bytes waiting for the disk; beyond it produces get 503. At least request_body_bytes_max.",
     )
     connections_max: int = setting(
         16_384, minimum=16, maximum=1_000_000, why="Open connections; half-open ones cost about 20 kB each."
     )
     http2_streams_max: int = setting(
         1024, minimum=1, maximum=100_000, why="Requests at once on one HTTP/2 connection; long polls count."
+    )
+    http2_ping_ms: int = setting(
+        30 * SECOND_MS,
+        minimum=1000,
+        maximum=60 * MINUTE_MS,
+        why="An HTTP/2 client is asked for a sign of life this often, and dropped without one for 20 s.",
     )
     header_bytes_max: int = setting(
         64 * KIB, minimum=8 * KIB, maximum=16 * MIB, why="All headers of a request; nobody honest needs more."
@@ -197,6 +230,9 @@ def _check_relations(settings: NodeSettings) -> None:
             f"{settings.host} can be reached from outside and there are no tokens yet",
             hint="bind 127.0.0.1, or give --insecure if the network is trusted",
         )
+    if settings.append_queue_bytes_max < settings.request_body_bytes_max:
+        hint = "every body that is taken must find room in the empty queue"
+        raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 

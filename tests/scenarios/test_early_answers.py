@@ -30,6 +30,13 @@ def large_body(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def larger_body(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bodies") / "larger"
+    path.write_bytes(b"x" * 12 * 2**20)
+    return path
+
+
+@pytest.fixture(scope="module")
 def small_process(tmp_path_factory):
     """A node that takes bodies of 1 MiB at most, and topics as they come."""
     settings = {"request_body_bytes_max": 2**20, "auto_create_topics": True}
@@ -91,13 +98,44 @@ def test_a_refusal_reaches_a_client_that_still_sends(
 @pytest.mark.parametrize("is_announced", [True, False])
 def test_a_body_over_the_limit_is_told_413_and_its_limit(small_process, large_body, protocol, is_announced):
     """As its length says, or as is found while reading."""
-    chunked = ["--request", "POST", "--upload-file", str(large_body), "--header", "Transfer-Encoding: chunked"]
-    upload = ["--data-binary", f"@{large_body}"] if is_announced else chunked
+    assert_too_large(small_process.url + "/v1/topics/t/records", large_body, protocol, is_announced, limit=2**20)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_body_far_over_the_limit_of_a_plain_start_is_told_413(
+    shared_process, topic_path, larger_body, protocol, is_announced
+):
+    """Larger than the limit itself: more than one limit's worth has to be thrown away."""
+    url = f"{shared_process.url}{topic_path}/records"
+    assert_too_large(url, larger_body, protocol, is_announced, limit=8 * 2**20)
+
+
+def assert_too_large(url, body_file, protocol, is_announced, limit):
+    chunked = ["--request", "POST", "--upload-file", str(body_file), "--header", "Transfer-Encoding: chunked"]
+    upload = ["--data-binary", f"@{body_file}"] if is_announced else chunked
     arguments = ["--header", "Expect:", "--header", "Content-Type: text/plain", *upload]
-    exit_code, _, status, body = curl(f"{small_process.url}/v1/topics/t/records", protocol, *arguments)
+    exit_code, _, status, body = curl(url, protocol, *arguments)
     assert (exit_code, status) == (0, 413)
     assert json.loads(body)["code"] == "body_too_large"
-    assert json.loads(body)["limit"] == 2**20
+    assert json.loads(body)["limit"] == limit
+
+
+def test_who_waits_for_100_continue_is_refused_before_it_has_sent_anything(shared_process, topic_path, larger_body):
+    command = [
+        "curl",
+        "--silent",
+        "--max-time",
+        "30",
+        "--http1.1",
+        "--expect100-timeout",
+        "20",
+        "--output",
+        "/dev/null",
+    ]
+    command += ["--header", "Expect: 100-continue", "--data-binary", f"@{larger_body}"]
+    command += ["--write-out", "%{http_code} %{size_upload}", f"{shared_process.url}{topic_path}/records"]
+    assert subprocess.run(command, capture_output=True, timeout=40).stdout == b"413 0"
 
 
 async def test_the_connection_can_be_used_again_after_an_early_answer(shared_process, topic_path):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from engine import batch
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import NDJSON, one_process
+from tests.scenarios.gateways import NDJSON, RECORD_BATCH, one_process
 
 pytestmark = one_process  # all this is done before a record has a partition
 
@@ -75,6 +76,43 @@ async def test_what_a_fetch_gives_as_lines_can_be_produced_again(new_topic):
     lines = await source.fetch(offset=0, accept=NDJSON)
     assert (await target.post(lines.body, NDJSON, ndjson="records")).status == 200
     assert (await target.fetch(accept=NDJSON)).body == lines.body
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"text", "text/plain; charset=utf-8"),
+        (b'"quoted"', "text/plain"),
+        ("zwei\n\u00e9 \U0001f600\\".encode(), "text/csv"),
+        (b"\xff is not UTF-8", "text/plain"),
+        (b"null", "text/plain"),
+        (b"17", "text/html"),
+        (b"a=1&b=2", "application/x-www-form-urlencoded"),
+        (b"\x00\x01", "application/octet-stream"),
+        (b'"json"', "application/vnd.x+json"),
+        (b"not json", "application/vnd.x+json"),
+        (b'{"a":  1.50}', "application/problem+json"),
+    ],
+)
+async def test_bytes_stay_the_same_when_lines_are_piped_on(new_topic, body, content_type):
+    """What is text is shown as a string, and stored as its text again."""
+    source, target = await new_topic(), await new_topic()
+    assert (await source.post(body, content_type)).status == 200
+    lines = await source.fetch(offset=0, accept=NDJSON)
+    assert (await target.post(lines.body, NDJSON, ndjson="records")).status == 200
+    stored = [(await topic.fetch(offset=0, accept=RECORD_BATCH)).body for topic in (source, target)]
+    first, second = (batch.decode(part)[0] for part in stored)
+    assert first.value == second.value == body
+    assert (first.headers, first.timestamp) == (second.headers, second.timestamp)
+
+
+async def test_only_a_string_with_a_textual_media_type_is_taken_as_text(topic):
+    text, plain = {"content-type": "text/plain"}, {"content-type": "application/json"}
+    await topic.post_records(
+        {"value": "a", "headers": text}, {"value": "b", "headers": plain}, {"value": "c"}, {"value": 4, "headers": text}
+    )
+    shown = await topic.records(value="text")
+    assert [record["value"] for record in shown] == ["a", '"b"', '"c"', "4"]
 
 
 @pytest.mark.parametrize(

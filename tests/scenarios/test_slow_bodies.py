@@ -1,0 +1,102 @@
+"""Bodies that never come, or trickle: the request ends with 408 in bounded time, nothing is stored, others go on."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.scenarios.gateways import OverHttp2
+from tests.scenarios.raw_http1 import exchange, request_head
+
+TIMEOUT_MS = 400
+SETTINGS = {"body_read_timeout_ms": TIMEOUT_MS, "body_bytes_per_second_min": 2**20}
+
+# The time of a body is taken where the server is; in-process there is aiohttp's own.
+pytestmark = pytest.mark.parametrize("form", ["http2"], indirect=True)
+
+
+@pytest.fixture
+async def topic(start_gateway):
+    return await (await start_gateway(**SETTINGS)).create("slow")
+
+
+async def in_thread(function, *args):
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*args))
+
+
+@pytest.mark.parametrize("sent", [b"", b"12345"])
+@pytest.mark.parametrize(
+    "framing", ["Content-Length: 10", "Content-Length: 2000000", "Transfer-Encoding: chunked"], ids=str.lower
+)
+async def test_a_body_that_does_not_come_is_told_408(topic, framing, sent):
+    if "chunked" in framing and sent:
+        sent = b"5\r\n12345\r\n"
+    head = request_head("POST", f"{topic.path}/records", framing)
+    started = time.monotonic()
+    answer = await in_thread(exchange, topic.gateway.port, head, sent)
+    assert answer.startswith(b"HTTP/1.1 408 "), answer
+    assert b'"code":"body_timeout"' in answer
+    assert b'"retryable":true,"no_side_effects":true' in answer
+    assert time.monotonic() - started >= TIMEOUT_MS / 1000
+    assert (await topic.positions())["log_end"] == 0
+
+
+@pytest.mark.parametrize("announced", [None, 10, 2_000_000], ids=["unannounced", "small", "large"])
+async def test_a_stream_without_its_body_is_told_408_and_its_connection_goes_on(topic, announced):
+    gateway = topic.gateway
+    assert isinstance(gateway, OverHttp2)
+    headers = {} if announced is None else {"content-length": str(announced)}
+    stream_id, stream = gateway.client.begin("POST", f"{topic.path}/records", headers, is_whole=False)
+    gateway.client.send_part(stream_id, b"12345")
+    async with asyncio.timeout(20):
+        await stream.answered
+    assert (":status", "408") in stream.headers
+    assert (await topic.post(b"whole", "text/plain")).status == 200
+    assert await topic.values() == ["whole"]
+
+
+async def test_a_trickle_is_no_way_around_the_time(topic):
+    """A byte now and then keeps nothing open: what has arrived must have come at the slowest rate allowed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", topic.gateway.port)
+    writer.write(request_head("POST", f"{topic.path}/records", "Transfer-Encoding: chunked"))
+    trickling = asyncio.create_task(trickle(writer))
+    try:
+        async with asyncio.timeout(20):
+            answer = await reader.read()
+    finally:
+        trickling.cancel()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 408 "), answer
+
+
+async def trickle(writer):
+    while True:
+        writer.write(b"1\r\nx\r\n")
+        await asyncio.sleep(0.02)
+
+
+async def test_a_large_body_that_arrives_steadily_may_take_longer(start_gateway):
+    """Each piece moves the deadline: 1 KiB a second is asked for, and far more comes."""
+    gateway = await start_gateway(body_read_timeout_ms=TIMEOUT_MS, body_bytes_per_second_min=2**10)
+    topic = await gateway.create("steady")
+    head = request_head("POST", f"{topic.path}/records", "Content-Length: 1500000", "Content-Type: text/plain")
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(head)
+    for _ in range(15):
+        writer.write(b"x" * 100_000)
+        await asyncio.sleep(2 * TIMEOUT_MS / 1000 / 15)
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 413 ")), answer
+
+
+@pytest.mark.parametrize("head", [b"POST / HT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET / HTTP/1.1\r\nA: "])
+async def test_a_request_head_that_does_not_end_is_hung_up_on(start_gateway, head):
+    gateway = await start_gateway(header_read_timeout_ms=300)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(head)
+    async with asyncio.timeout(20):
+        assert await reader.read() == b""
+    writer.close()
+    assert (await gateway.send("GET", "/healthz")).status == 200
