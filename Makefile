@@ -7,7 +7,7 @@ URL ?= http://127.0.0.1:8080
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 	PENSTOCK_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
+
+contract-long: $(VENV)/.all ## Schemathesis against real nodes, ten minutes each
+	PENSTOCK_FUZZING_S=600 $(BIN)/pytest tests/e2e/fuzzing $(ARGS)
 
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
 	tests/e2e/image.sh

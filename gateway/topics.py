@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from engine.settings import TopicSettings, rules
 from engine.shard import Topic
@@ -20,7 +20,7 @@ JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 class _Create(Struct, forbid_unknown_fields=True):
-    partitions: int | None = None
+    partitions: int | UnsetType = UNSET
     replication_factor: int = 1
     config: dict[str, Any] = {}
 
@@ -35,7 +35,7 @@ async def create_topic(request: web.Request) -> web.Response:
     read_query(request, {})
     node.check_accepting()
     wish = await read_json(request, _Create, _Create())
-    partitions = node.settings.default_partitions if wish.partitions is None else wish.partitions
+    partitions = node.settings.default_partitions if wish.partitions is UNSET else wish.partitions
     topic, is_new = await node.create_topic(
         request.match_info["topic"], partitions, wish.replication_factor, wish.config
     )

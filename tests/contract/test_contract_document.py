@@ -87,6 +87,18 @@ def test_problem_tells_what_to_do(code: str) -> None:
 
 
 @each_operation
+def test_links_name_operations_and_all_that_their_paths_need(operation: Operation) -> None:
+    targets = {target.operation_id: target for target in OPERATIONS}
+    for response in map(_resolve, operation.spec["responses"].values()):
+        for link in map(_resolve, response.get("links", {}).values()):
+            target = targets[link["operationId"]]
+            known = {f"{p['in']}.{p['name']}" for p in map(_resolve, target.spec["parameters"])}
+            needed = {name for name in known if name.startswith("path.")}
+            assert needed <= set(link["parameters"]) <= known
+            assert link["description"].endswith(".")
+
+
+@each_operation
 def test_request_schemas_refuse_unknown_fields(operation: Operation) -> None:
     body = _resolve(operation.spec.get("requestBody", {}))
     for media_type, media in body.get("content", {}).items():

@@ -76,6 +76,7 @@ async def test_names_that_cannot_be(gateway, name):
         ({"partitions": 0}, "invalid_config"),
         ({"partitions": 10_001}, "invalid_config"),
         ({"partitions": "3"}, "invalid_body"),
+        ({"partitions": None}, "invalid_body"),
         ({"partitions": 2.5}, "invalid_body"),
         ({"partitions": 10**30}, "invalid_config"),
         ({"replication_factor": 2}, "invalid_config"),

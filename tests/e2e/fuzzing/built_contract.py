@@ -1,0 +1,32 @@
+"""The contract as far as it is built: without what is marked planned, which answers 501 by design.
+
+What is planned has its tests in tests/scenarios/test_refused_requests.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openapi import load_contract, resolve
+from openapi.contract import METHODS
+
+
+def built_contract() -> dict[str, Any]:
+    contract = load_contract()
+    built = _built(contract, contract)
+    assert isinstance(built, dict)
+    built["paths"] = {path: item for path, item in built["paths"].items() if item.keys() & set(METHODS)}
+    return built
+
+
+def _built(contract: dict[str, Any], value: Any) -> Any:
+    """A copy without the planned parts, whether they stand there themselves or are referred to."""
+    if isinstance(value, dict):
+        return {name: _built(contract, part) for name, part in value.items() if not _is_planned(contract, part)}
+    if isinstance(value, list):
+        return [_built(contract, part) for part in value if not _is_planned(contract, part)]
+    return value
+
+
+def _is_planned(contract: dict[str, Any], value: Any) -> bool:
+    return isinstance(value, dict) and resolve(contract, value).get("x-penstock-status") == "planned"

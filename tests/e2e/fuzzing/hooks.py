@@ -1,0 +1,139 @@
+"""What schemathesis cannot learn from the contract, because OpenAPI has no words for it; loaded by its command.
+
+Only requests that are meant to be valid are mended; those that are meant to be wrong are sent as they were made.
+One failure is no failure, and says why.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import schemathesis
+from hypothesis import strategies
+from schemathesis import GenerationMode
+from schemathesis.openapi.checks import UseAfterFree
+
+from openapi import load_examples
+
+# Bodies that are no JSON document: their schemas can say no more than "string".
+BATCH = next(one.body for one in load_examples() if one.name == "15-produce-batch")
+lines = strategies.lists(strategies.integers() | strategies.text(), min_size=1, max_size=5)
+schemathesis.openapi.media_type("application/vnd.penstock.recordbatch", strategies.just(BATCH))
+schemathesis.openapi.media_type(
+    "application/x-ndjson", lines.map(lambda values: "".join(json.dumps(value) + "\n" for value in values).encode())
+)
+# CloudEvents have attributes whose forms (URIs, times since 1970, names) their schema leaves to the specification.
+events = strategies.fixed_dictionaries(
+    {"specversion": strategies.just("1.0"), "id": strategies.text("ab1", min_size=1), "source": strategies.just("/f")}
+    | {"type": strategies.just("fuzz"), "data": strategies.integers() | strategies.text()}
+)
+schemathesis.openapi.media_type("application/cloudevents+json", events.map(lambda event: json.dumps(event).encode()))
+schemathesis.openapi.media_type(
+    "application/cloudevents-batch+json",
+    strategies.lists(events, min_size=1, max_size=3).map(lambda batch: json.dumps(batch).encode()),
+)
+
+STARTS = ("offset", "from", "timestamp")
+JSON, RECORD_BATCH, NDJSON = "application/json", "application/vnd.penstock.recordbatch", "application/x-ndjson"
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+TOPIC, TOPIC_PARTITIONS = "fuzzed", 8  # made before the run, for requests that name topics in their body
+
+
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
+    if case.meta is not None and case.meta.generation.mode is not GenerationMode.POSITIVE:
+        return
+    mend = _MENDS.get(case.operation.definition.raw.get("operationId"))
+    if mend is not None:
+        mend(case)
+    case.headers.pop("Content-Encoding", None)  # tests/scenarios/test_compressed_bodies.py packs what it says it packs
+    if isinstance(case.body, (dict, list)):
+        case.body = _whole_numbers(case.body)
+
+
+def _mend_fetch(case: Any) -> None:
+    """Exactly one of the starts."""
+    given = [name for name in STARTS if name in case.query]
+    for name in given[1:]:
+        del case.query[name]
+    if not given:
+        case.query["from"] = "earliest"
+    if "cloudevents" in case.query:  # one event
+        case.query = {**case.query, "max_records": 1}
+        case.query.pop("ndjson", None)
+        case.query.pop("value", None)
+
+
+def _mend_topic(case: Any) -> None:
+    """A batch holds a record at least, a segment a batch; and a node alone has one replica of each."""
+    if not isinstance(case.body, dict):
+        return
+    if "replication_factor" in case.body:
+        case.body["replication_factor"] = 1
+    config = case.body.get("config", {})
+    if {"record_bytes_max", "batch_bytes_max", "segment_bytes"} & config.keys():
+        config["segment_bytes"] = max(config.get("segment_bytes", 0), 2**27)
+        config["batch_bytes_max"] = 2**26
+        config["record_bytes_max"] = min(config.get("record_bytes_max", 2**20), 2**26)
+
+
+def _mend_produce(case: Any) -> None:
+    """Keys and forms of lines go with some media types only."""
+    case.query.pop("key_pointer", None)
+    case.query.pop("ndjson", None)
+    if case.media_type == RECORD_BATCH:
+        case.query.pop("key", None)
+        case.headers.pop("Penstock-Key", None)
+    is_empty = isinstance(case.body, (str, bytes)) and not case.body
+    if is_empty or case.media_type in FORMS or (case.media_type == JSON and not isinstance(case.body, dict)):
+        case.media_type = "application/octet-stream"  # made for */*, and a form of what is none has no bytes
+        case.body = b"raw"
+    for record in _records(case):
+        record.pop("timestamp", None)  # a date-time of JSON Schema has leap seconds and years before 1970
+        record.pop("partition", None)  # another than that of the path or the query is refused
+
+
+def _mend_produce_many(case: Any) -> None:
+    _mend_produce(case)
+    if case.media_type == NDJSON:  # its lines are values, as produce to one topic takes them
+        case.media_type, case.body = JSON, {"records": [{"value": 1}]}
+    for record in _records(case):
+        record["topic"] = TOPIC
+
+
+def _mend_fetch_many(case: Any) -> None:
+    """Each partition once."""
+    wanted = case.body["partitions"][:TOPIC_PARTITIONS]
+    case.body["partitions"] = [{**one, "topic": TOPIC, "partition": n} for n, one in enumerate(wanted)]
+    case.body.pop("wait_ms", None)
+
+
+def _records(case: Any) -> list[dict[str, Any]]:
+    return case.body.get("records", []) if isinstance(case.body, dict) else []
+
+
+def _whole_numbers(value: Any) -> Any:
+    """JSON Schema calls 1.0 a whole number; the contract, in its first words, does not."""
+    if isinstance(value, dict):
+        return {name: _whole_numbers(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_MENDS = {
+    "fetch": _mend_fetch,
+    "fetch_many": _mend_fetch_many,
+    "create_topic": _mend_topic,
+    "alter_topic": _mend_topic,
+    "produce": _mend_produce,
+    "produce_to_partition": _mend_produce,
+    "produce_many": _mend_produce_many,
+}
+
+
+@schemathesis.hook
+def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
+    """To delete records is not to delete the partition that they were in."""
+    return not (isinstance(failure, UseAfterFree) and failure.free.endswith("/records"))

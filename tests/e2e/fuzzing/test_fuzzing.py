@@ -1,0 +1,58 @@
+"""A real node answers as the contract says whatever schemathesis makes of the contract: right, wrong and in any order.
+
+All its checks are on. PENSTOCK_FUZZING_S is how long each form is tried (`make contract-long` gives it ten minutes).
+To replay a failure, run the command in its output again with the seed that it prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.fuzzing.built_contract import built_contract
+from tests.e2e.fuzzing.hooks import TOPIC, TOPIC_PARTITIONS
+from tests.e2e.node_process import ROOT, NodeProcess, running_process
+
+SECONDS = int(os.environ.get("PENSTOCK_FUZZING_S", "15"))
+CONFIG = Path(__file__).with_name("schemathesis.toml")
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+
+@pytest.mark.timeout(SECONDS + 180)
+@pytest.mark.parametrize("shards", [0, 2])
+def test_a_node_keeps_its_contract(tmp_path: Path, shards: int) -> None:
+    with running_process(tmp_path, shards=shards) as node:
+        _make_topic(node)
+        ended = _fuzz(node, tmp_path, seed=1 + shards)
+        assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr
+        assert '"level":"error"' not in node.errors, node.errors[-5000:]
+        assert node.stop() == 0
+
+
+def _fuzz(node: NodeProcess, directory: Path, seed: int) -> subprocess.CompletedProcess[str]:
+    contract = directory / "contract.json"
+    contract.write_text(json.dumps(built_contract()))
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", CONFIG, "run", contract, "--url", node.url]
+    options = ["--max-time", SECONDS, "--seed", seed, "--request-timeout", 60, "--generation-database", "none"]
+    environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.e2e.fuzzing.hooks", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [str(part) for part in (*command, *options, "--continue-on-failure", "--no-color")],
+        env=environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+    )
+
+
+def _make_topic(node: NodeProcess) -> None:
+    body = json.dumps({"partitions": TOPIC_PARTITIONS}).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{node.url}/v1/topics/{TOPIC}", body, headers, method="PUT")
+    assert urllib.request.urlopen(request).status == 201
