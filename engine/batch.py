@@ -197,6 +197,20 @@ def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
     _I32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
+def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int) -> tuple[Buffer, ...]:
+    """The batch with what the leader decides, in pieces to be written one after the other.
+
+    Ours is stamped in place. What a client made comes as bytes and stays as it is, behind a head of its own: to copy it
+    would cost as much as to write it.
+    """
+    if isinstance(batch, bytearray):
+        stamp(batch, base_offset, leader_epoch)
+        return (batch,)
+    head = bytearray(batch[:HEADER_BYTES])
+    stamp(head, base_offset, leader_epoch)
+    return head, memoryview(batch)[HEADER_BYTES:]
+
+
 def stamp_append_time(batch: bytearray, now_ms: int) -> None:
     """Make the broker's time the time of every record (`timestamp_type=append`); this one changes the checksum."""
     attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
@@ -236,11 +250,10 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
     header = read_header(batch)
     whole = _unpacked(batch, header, decoded_bytes_max)
     may_be_too_large = len(whole) - HEADER_BYTES > record_bytes_max
-    latest, expected = header.max_timestamp, header.base_offset
+    latest = header.max_timestamp
     try:
-        for record in DefaultRecordBatch(whole):
-            timestamp = record.timestamp
-            if record.offset != expected or not 0 <= timestamp <= latest:
+        for expected, record in enumerate(DefaultRecordBatch(whole), header.base_offset):
+            if record.offset != expected or not 0 <= record.timestamp <= latest:
                 break
             if may_be_too_large and _record_bytes(record) > record_bytes_max:
                 raise RecordTooLarge(
@@ -248,7 +261,6 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
                     f"{record_bytes_max}",
                     limit=record_bytes_max,
                 )
-            expected += 1
         else:
             return
     except RecordTooLarge:
@@ -257,7 +269,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
         raise _undecodable(error) from error
     raise InvalidBatch(
         f"record {expected - header.base_offset} has offset delta {record.offset - header.base_offset} and timestamp "
-        f"{timestamp}: deltas count up from 0, timestamps lie between 0 and the header's maximum, {latest}"
+        f"{record.timestamp}: deltas count up from 0, timestamps lie between 0 and the header's maximum, {latest}"
     )
 
 

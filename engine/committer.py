@@ -58,7 +58,7 @@ class Committer:
     def __repr__(self) -> str:
         return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
 
-    def append(self, partition: Partition, batch: bytearray, *, wants_sync: bool) -> asyncio.Future[int]:
+    def append(self, partition: Partition, batch: bytes | bytearray, *, wants_sync: bool) -> asyncio.Future[int]:
         """Queue one batch. The future is done with its base offset once it is written to the page cache."""
         if partition.offline is not None:
             raise partition.offline

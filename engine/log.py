@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine import batch as record_batch
-from engine.batch import Header
+from engine.batch import Buffer, Header
 from engine.disk import Disk
 from engine.segment import Segment
 from engine.settings import TopicSettings
@@ -45,7 +45,7 @@ class Write:
     segment: Segment
     position: int
     now_ms: int
-    buffers: list[bytearray] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
     headers: list[Header] = field(default_factory=list)
 
 
@@ -98,7 +98,7 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
-    def plan(self, batches: list[bytearray], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
+    def plan(self, batches: list[bytes | bytearray], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
         """Give the batches their offsets, in order, and say what to write where.
 
         Changes the batches' stamps and nothing else, so that a plan that fails can be forgotten.
@@ -113,9 +113,9 @@ class Log:
                 steps += [write] if write.buffers else []
                 steps.append(Roll(segment))
                 write = Write(segment, position, now_ms)
-            record_batch.stamp(data, next_offset, self.leader_epoch)
-            header = record_batch.read_header(data)
-            write.buffers.append(data)
+            pieces = record_batch.stamped(data, next_offset, self.leader_epoch)
+            header = record_batch.read_header(pieces[0])
+            write.buffers += pieces
             write.headers.append(header)
             position += len(data)
             next_offset = header.next_offset

@@ -30,7 +30,7 @@ log = logging.getLogger("penstock.engine")
 class Append:
     """A batch on its way into the log. `base_offset` is known once the future is done."""
 
-    batch: bytearray
+    batch: bytes | bytearray
     written: asyncio.Future[int]
     wants_sync: bool
 

@@ -70,15 +70,17 @@ class RemoteLeader:
         self._topic_id = topic_id
         self._partition = partition
 
-    def append_nowait(self, batch: bytearray) -> None:
+    def append_nowait(self, batch: bytes | bytearray) -> None:
         """acks=0: hand the batch over and never look back. Raises Busy, as long as nothing was sent."""
         self._begin(batch, 0, Acks.NONE, 0)
 
-    def produce(self, batch: bytearray, count: int, acks: Acks, timeout_ms: int) -> Awaitable[int]:
+    def produce(self, batch: bytes | bytearray, count: int, acks: Acks, timeout_ms: int) -> Awaitable[int]:
         """As Leader.produce; the owner waits for the acknowledgement."""
         return self._reply(self._begin(batch, count, acks, timeout_ms), timeout_ms)
 
-    def _begin(self, batch: bytearray, count: int, acks: Acks, timeout_ms: int) -> asyncio.Future[tuple[int, bytes]]:
+    def _begin(
+        self, batch: bytes | bytearray, count: int, acks: Acks, timeout_ms: int
+    ) -> asyncio.Future[tuple[int, bytes]]:
         link = self._peers.link_to_owner(self._topic_id, self._partition)
         arguments = (self._topic, self._partition, count, acks.value, timeout_ms)
         return link.begin("append", arguments, batch)

@@ -21,7 +21,7 @@ class Batch(NamedTuple):
     """What goes to one partition, encoded and waiting for its offset."""
 
     partition: int
-    data: bytearray
+    data: bytes | bytearray
     record_count: int
 
 

@@ -73,9 +73,9 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
         leader = node.local_leader(node.shard.partition(topic, number))
         acks = ACKS_BY_WORD[acks_word]
         if acks is Acks.NONE:
-            leader.append_nowait(bytearray(payload))
+            leader.append_nowait(payload)
             return None, b""
-        return await leader.produce(bytearray(payload), count, acks, timeout_ms), b""
+        return await leader.produce(payload, count, acks, timeout_ms), b""
 
     async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
         return (node.peers.index, node.metrics.render().decode()), b""

@@ -102,7 +102,8 @@ GROUPS = (
     _produce("ndjson", "1000 x 100 B as NDJSON"),
     _produce("batch", "1000 x 100 B as a stored batch"),
     _produce("batch-lz4", "1000 x 100 B as a stored batch, lz4", is_extra=True),
-    _produce("batch-1mib", "10000 x 100 B as a stored batch", is_extra=True),
+    _produce("batch-1mib", "1000 x 1 kB as a stored batch"),
+    _produce("batch-10k", "10000 x 100 B as a stored batch", is_extra=True),
     _fetch("fetch-batch", "fetch 1 MiB as stored batches", BATCH_TYPE),
     _fetch("fetch-json", "fetch 1 MiB as JSON", JSON_TYPE),
     _fetch("fetch-ndjson", "fetch 1 MiB as NDJSON", NDJSON_TYPE),
@@ -135,5 +136,7 @@ def body_of(group: str) -> Body:
         case "batch-lz4":
             return batch_body(json_values(BATCH_RECORDS), now_ms, "lz4")
         case "batch-1mib":
+            return batch_body(json_values(BATCH_RECORDS, size_bytes=1000), now_ms)
+        case "batch-10k":
             return batch_body(json_values(10 * BATCH_RECORDS), now_ms)
     raise ValueError(f"no group {group!r} has a body")

@@ -34,16 +34,16 @@ class Leader:
     def __repr__(self) -> str:
         return f"Leader({self.partition!r}, in_sync={self.in_sync})"
 
-    def append_nowait(self, batch: bytearray) -> None:
+    def append_nowait(self, batch: bytes | bytearray) -> None:
         """acks=0: queue the batch and never look back."""
         self._committer.append(self.partition, batch, wants_sync=False).add_done_callback(_forget)
 
-    def append(self, batch: bytearray, acks: Acks) -> asyncio.Future[int]:
+    def append(self, batch: bytes | bytearray, acks: Acks) -> asyncio.Future[int]:
         """Queue a batch now, so that calls keep their order; the future is the base offset once log_end passed it."""
         wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
         return self._committer.append(self.partition, batch, wants_sync=wants_sync)
 
-    def produce(self, batch: bytearray, count: int, acks: Acks, timeout_ms: int) -> Awaitable[int]:
+    def produce(self, batch: bytes | bytearray, count: int, acks: Acks, timeout_ms: int) -> Awaitable[int]:
         """Queue a batch of so many records now; what is returned is to be awaited for its base offset."""
         return self.acknowledged(self.append(batch, acks), count, acks, timeout_ms)
 

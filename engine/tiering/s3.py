@@ -71,7 +71,7 @@ class S3Store:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._opened: Any = None
-        self._checks_uploads = False  # until `probe` has seen it refuse a wrong checksum
+        self.checks_uploads = False  # until `probe` has seen it refuse a wrong checksum
 
     def __repr__(self) -> str:
         return f"<S3Store {self.url}>"
@@ -106,7 +106,7 @@ class S3Store:
             found = self._head(key)
             if found is None:
                 return None
-            crc32 = _crc32_of(found) if self._checks_uploads else None
+            crc32 = _crc32_of(found) if self.checks_uploads else None
             return ObjectInfo(key, found["ContentLength"], _ms(found["LastModified"]), crc32)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -131,7 +131,7 @@ class S3Store:
     def probe(self) -> None:
         try:
             demand_promises(self, self._new_id())
-            self._checks_uploads = self._refuses_a_wrong_checksum(PROBE_PREFIX + self._new_id())
+            self.checks_uploads = self._refuses_a_wrong_checksum(PROBE_PREFIX + self._new_id())
         except StoreUnavailable as error:
             hint = "check the endpoint and the region, and that the server is up"
             raise StoreUnusable(error.detail, hint=hint) from error

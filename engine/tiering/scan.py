@@ -24,21 +24,21 @@ _WINDOW_BYTES = 4 << 20
 class Scan:
     """What is to be shipped of a segment file: `aux.size_bytes` bytes from byte `start` on.
 
-    `crc32` is the IEEE one of the same bytes, which stores know.
+    `crc32` is the IEEE one of the same bytes, which stores know; None where it was not asked for.
     """
 
     start: int
-    crc32: int
+    crc32: int | None
     aux: AuxObject
 
 
-def scan_upload(disk: Disk, upload: Upload) -> Scan:
+def scan_upload(disk: Disk, upload: Upload, *, with_crc32: bool) -> Scan:
     """Check the whole segment, and describe the part from the batch that holds `upload.from_offset` on.
 
     Raises Corrupt where the file is not what the log says it is, OSError when it cannot be read.
     """
     segment = upload.segment
-    scanner = _Scanner(upload, segment.base_offset)
+    scanner = _Scanner(upload, segment.base_offset, crc32=0 if with_crc32 else None)
     handle = disk.open(segment.path)
     try:
         position = 0
@@ -55,7 +55,7 @@ class _Scanner:
     next_offset: int
     start: int = 0
     base_offset: int = -1
-    crc32: int = 0
+    crc32: int | None = None
     crc32c: int = 0
     record_count: int = 0
     batch_count: int = 0
@@ -94,7 +94,8 @@ class _Scanner:
         if not taken:
             raise self._corrupt(f"the batch at byte {file_position} is cut off")
         if shipped_from is not None:
-            self.crc32 = zlib.crc32(view[shipped_from:taken], self.crc32)
+            if self.crc32 is not None:
+                self.crc32 = zlib.crc32(view[shipped_from:taken], self.crc32)
             self.crc32c = crc32c(view[shipped_from:taken], self.crc32c)
         self.next_offset = expected
         return taken

@@ -65,6 +65,12 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """Where it is, as `open_store` takes it; never holds a secret."""
 
+    @property
+    def checks_uploads(self) -> bool:
+        """Whether `head` tells a CRC-32 that the store has checked itself. Elsewhere what was put is read back, and
+        whoever puts it may spare itself the checksum: CRC-32 takes a core 0.4 s a GB, CRC-32C a tenth of that.
+        """
+
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         """Store a whole object, durably. Raises ObjectExists if it must be absent and is not."""
 

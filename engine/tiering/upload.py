@@ -28,7 +28,7 @@ def upload_segment(
 
     Raises Corrupt for a segment that must not be shipped, OSError for one that cannot be read, StoreUnavailable.
     """
-    scan = scan_upload(disk, upload)
+    scan = scan_upload(disk, upload, with_crc32=store.checks_uploads)
     entry = _entry(scan, store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id()))
     with suppress(ObjectExists):  # the name is ours alone: an answer was lost
         store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)

@@ -64,6 +64,15 @@ def test_stamping_leaves_the_checksum_right(rows):
     assert batch.has_valid_crc(data, 0, header)
 
 
+@given(rows)
+def test_what_a_client_made_is_stamped_in_a_head_of_its_own_and_is_not_touched(rows):
+    ours = batch.encode(rows)
+    theirs = bytes(ours)
+    (stamped,) = batch.stamped(ours, 7, leader_epoch=3)
+    assert stamped is ours
+    assert b"".join(batch.stamped(theirs, 7, leader_epoch=3)) == ours != theirs
+
+
 def test_append_time_becomes_the_time_of_every_record():
     data = batch.encode([Row(1, None, b"a", []), Row(2, None, b"b", [])])
     batch.stamp_append_time(data, 99)

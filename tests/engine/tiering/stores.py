@@ -27,6 +27,10 @@ class Watched:
     def url(self) -> str:
         return self.inner.url
 
+    @property
+    def checks_uploads(self) -> bool:
+        return self.inner.checks_uploads
+
     def count(self, method: str) -> int:
         return sum(1 for called, _ in self.calls if called == method)
 

@@ -25,13 +25,17 @@ from tests.engine.tiering.making import batch, segment_bytes, write_segment
 
 def scan(directory: Path, data: bytes, from_offset: int | None = None) -> Scan:
     segment = write_segment(directory, data)
-    return scan_upload(RealDisk(), Upload(segment, segment.base_offset if from_offset is None else from_offset))
+    return scan_upload(
+        RealDisk(), Upload(segment, segment.base_offset if from_offset is None else from_offset), with_crc32=True
+    )
 
 
 def test_the_facts_of_a_segment_are_found(tmp_path: Path) -> None:
     data = batch(100, 5, epoch=3, timestamp=7000) + batch(105, 2, epoch=3, timestamp=6000) + batch(107, 1, epoch=4)
     found = scan(tmp_path, data)
     assert (found.start, found.crc32) == (0, zlib.crc32(data))
+    unasked = scan_upload(RealDisk(), Upload(write_segment(tmp_path, data), 100), with_crc32=False)
+    assert (unasked.crc32, unasked.aux) == (None, found.aux)
     aux = found.aux
     assert (aux.base_offset, aux.end_offset, aux.size_bytes, aux.crc32c) == (100, 108, len(data), crc32c(data))
     assert (aux.record_count, aux.batch_count) == (8, 3)
@@ -82,7 +86,7 @@ def test_a_changed_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, data
     path.write_bytes(spoiled)
     segment = SealedSegment(7, 16, str(path), len(good))
     with suppress(Corrupt):
-        found = scan_upload(RealDisk(), Upload(segment, 7))
+        found = scan_upload(RealDisk(), Upload(segment, 7), with_crc32=True)
         # Only the leader epoch is covered by nothing; the manifest refuses one that goes back.
         assert found.aux.leader_epochs != ((1, 7),)
         assert all(has_valid_crc(spoiled, at, read_header(spoiled, at)) for at in found.aux.index.positions)
@@ -95,14 +99,16 @@ def test_a_file_of_another_size_is_corrupt(tmp_path: Path, size_change: int) -> 
     Path(segment.path).write_bytes((data + bytes(100))[: len(data) + size_change])
     known = SealedSegment(segment.base_offset, segment.end_offset, segment.path, len(data) + max(size_change, 0))
     with pytest.raises(Corrupt):
-        scan_upload(RealDisk(), Upload(known, 0))
+        scan_upload(RealDisk(), Upload(known, 0), with_crc32=True)
 
 
 def test_a_segment_that_ends_elsewhere_than_the_log_says_is_corrupt(tmp_path: Path) -> None:
     segment = write_segment(tmp_path, segment_bytes(0))
     for end_offset in (segment.end_offset + 1, segment.end_offset - 1):
         with pytest.raises(Corrupt, match="the log says"):
-            scan_upload(RealDisk(), Upload(SealedSegment(0, end_offset, segment.path, segment.size_bytes), 0))
+            scan_upload(
+                RealDisk(), Upload(SealedSegment(0, end_offset, segment.path, segment.size_bytes), 0), with_crc32=True
+            )
 
 
 def test_a_gap_between_batches_is_corrupt(tmp_path: Path) -> None:
