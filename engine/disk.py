@@ -55,6 +55,9 @@ class Disk(Protocol):
     def stat(self, path: str) -> FileStat | None:
         """None for a path that does not exist."""
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Date a file as another one, of which it is a copy."""
+
     def free_bytes(self, path: str) -> int: ...
     def lock(self, path: str) -> int:
         """Create and lock a file for this process; BlockingIOError when another holds it."""
@@ -174,6 +177,9 @@ class RealDisk:
         except FileNotFoundError:
             return None
         return FileStat(found.st_size, os.path.isdir(path), found.st_mtime_ns // 1_000_000)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def free_bytes(self, path: str) -> int:
         found = os.statvfs(path)

@@ -113,6 +113,12 @@ class Corrupt(EngineError):
     code = "storage_failed"
 
 
+class Damaged(Corrupt):
+    """The records at this offset are in quarantine until they are repaired. Go on behind them, or restore them."""
+
+    code = "records_damaged"
+
+
 class StorageFailed(EngineError):
     """The disk refused an operation. The partition is offline until the process restarts.
 

@@ -20,7 +20,7 @@ from engine.disk import Disk, FileStat
 
 OPERATIONS = (
     *("open", "close", "pwritev", "pread", "pread_nowait", "fdatasync", "fsync_dir", "truncate", "size"),
-    *("rename", "unlink", "rmdir", "mkdir", "listdir", "stat", "free_bytes", "lock"),
+    *("rename", "unlink", "rmdir", "mkdir", "listdir", "stat", "set_modified", "free_bytes", "lock"),
 )
 
 
@@ -165,6 +165,10 @@ class FaultyDisk:
     def stat(self, path: str) -> FileStat | None:
         self._meet("stat", path)
         return self.disk.stat(path)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        self._meet("set_modified", path)
+        self.disk.set_modified(path, modified_ms)
 
     def free_bytes(self, path: str) -> int:
         self._meet("free_bytes", path)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Buffer, Header
+from engine.damage import check_undamaged
 from engine.disk import Disk
 from engine.segment import Segment
 from engine.settings import TopicSettings
@@ -179,14 +180,18 @@ class Log:
         is_last = segment.base_offset == limit_position.base_offset
         readable = limit_position.position if is_last else segment.size_bytes
         readable_end = limit if is_last else segment.next_offset
+        if segment.damage:
+            check_undamaged(segment.damage, offset, segment.path)
         index = segment.index
         start = index.position_at_or_before(offset)
         end = index.boundary_at_or_before(start + max_bytes)
         if end <= start:
             end = index.boundary_after(start) or readable
         if end >= readable or start + max_bytes >= readable:
-            return ReadSpan(segment, start, readable, readable_end)
-        return ReadSpan(segment, start, end, index.offset_at(end))
+            span = ReadSpan(segment, start, readable, readable_end)
+        else:
+            span = ReadSpan(segment, start, end, index.offset_at(end))
+        return _between_damage(span, offset) if segment.damage else span
 
     def segment_for_time(self, timestamp: int) -> Segment | None:
         """The first local segment with a record at or after a time."""
@@ -201,6 +206,17 @@ class Log:
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         return dropped
+
+
+def _between_damage(span: ReadSpan, offset: int) -> ReadSpan:
+    """What of a span lies between the damage before an offset and the damage behind it."""
+    segment, start, end, next_offset = span
+    for damage in segment.damage:
+        if damage.end_offset <= offset:
+            start = max(start, damage.end_position)
+        elif damage.start_position < end:
+            return ReadSpan(segment, start, damage.start_position, damage.start_offset)
+    return ReadSpan(segment, start, end, next_offset)
 
 
 def _base_offset(segment: Segment) -> int:

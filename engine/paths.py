@@ -7,7 +7,7 @@ Layout of a data directory:
     <data>/running                     present from start to clean stop; holds the boot id
     <data>/recovery-points[.<shard>]   per partition: everything below is fsynced
     <data>/topics/<topic>/<topic id>/topic.json
-    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex
+    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs
     <data>/tier-cache/                 copies of tiered segments, safe to delete
 
@@ -21,8 +21,11 @@ import re
 LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
+CHECKSUM = ".checksum"
+QUARANTINE = ".quarantine"
 AUX = ".aux"
-SEGMENT_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)  # in the order of removal: no index outlives its segment
+DERIVED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, CHECKSUM, QUARANTINE)  # of a sealed segment; an active one has none
+SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: nothing outlives its segment
 
 LOCK = "lock"
 META = "meta"
@@ -62,6 +65,11 @@ def digits(offset: int) -> str:
 
 def segment_file(base_offset: int, suffix: str) -> str:
     return digits(base_offset) + suffix
+
+
+def beside_log(log_path: str, suffix: str) -> str:
+    """Another file of the segment whose `.log` lies at a path."""
+    return log_path.removesuffix(LOG) + suffix
 
 
 def base_offset_of(name: str) -> int | None:

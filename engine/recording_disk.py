@@ -193,6 +193,14 @@ class RecordingDisk:
         return None if node is None else FileStat(0, is_dir=True, modified_ms=node.modified_ms)
 
     @_guarded
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        node = self._tree.find(path)
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        node.modified_ms = modified_ms
+        self._count(f"dating of {path}")
+
+    @_guarded
     def free_bytes(self, path: str) -> int:
         if self._tree.find(path) is None:
             raise os_error(errno.ENOENT, path)

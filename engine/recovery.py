@@ -23,8 +23,9 @@ from itertools import pairwise
 from engine import batch as record_batch
 from engine import paths
 from engine.batch import HEADER_BYTES
+from engine.damage import decode_quarantine
 from engine.data_directory import Checkpoint, LastStop
-from engine.disk import Disk, write_fully
+from engine.disk import Disk, read_file, write_fully
 from engine.errors import Corrupt
 from engine.hole import batch_behind
 from engine.index import SegmentIndex
@@ -102,18 +103,19 @@ def open_log(
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:
-    """Also an index without its segment, which would pass for that of the next segment to begin there."""
+    """Also what is derived from a segment without it, which would pass for that of the next one to begin there."""
     names = disk.listdir(directory)
     logs = {name.removesuffix(paths.LOG) for name in names if name.endswith(paths.LOG)}
     for name in names:
         stem, suffix = os.path.splitext(name)
-        is_orphan = suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX) and stem not in logs
+        is_orphan = suffix in paths.DERIVED_SUFFIXES and stem not in logs
         if is_orphan or suffix in (".tmp", paths.DELETED_SUFFIX):
             disk.unlink(os.path.join(directory, name))
 
 
 def _found_segments(disk: Disk, directory: str) -> list[Segment]:
-    bases = sorted(base for name in disk.listdir(directory) if (base := paths.base_offset_of(name)) is not None)
+    names = disk.listdir(directory)
+    bases = sorted(base for name in names if (base := paths.base_offset_of(name)) is not None)
     segments = []
     for base_offset in bases:
         stat = disk.stat(os.path.join(directory, paths.segment_file(base_offset, paths.LOG)))
@@ -123,6 +125,10 @@ def _found_segments(disk: Disk, directory: str) -> list[Segment]:
         segments.append(segment)
     for segment, following in pairwise(segments):
         segment.next_offset = following.base_offset
+    for segment in segments[:-1]:
+        if os.path.basename(segment.file(paths.QUARANTINE)) in names:
+            data = read_file(disk, segment.file(paths.QUARANTINE))
+            segment.damage = decode_quarantine(data, segment.base_offset, segment.next_offset, segment.size_bytes)
     return segments
 
 
@@ -225,7 +231,7 @@ def _window(segment: Segment, position: int, length: int) -> bytes:
 
 def _cut(disk: Disk, segment: Segment, scan: _Scan, rewrite_from: int) -> None:
     """Make the segment what the scan found, durably, and let its indexes be made anew."""
-    _unlink_indexes(disk, segment)
+    _unlink_derived(disk, segment)
     segment.close()
     handle = disk.open(segment.path, writable=True)
     try:
@@ -239,6 +245,7 @@ def _cut(disk: Disk, segment: Segment, scan: _Scan, rewrite_from: int) -> None:
     disk.fsync_dir(segment.directory)
     segment.size_bytes, segment.next_offset = scan.valid_bytes, scan.next_offset
     segment.set_index(scan.index)
+    segment.damage = ()
 
 
 def _remove(disk: Disk, directory: str, segments: list[Segment]) -> None:
@@ -260,17 +267,17 @@ def _first_segment(disk: Disk, directory: str, base_offset: int) -> Segment:
 
 
 def _open_for_append(disk: Disk, segment: Segment) -> None:
-    """The saved indexes go, durably: a power loss must not find them beside a segment that has grown since."""
+    """What was derived goes, durably: a power loss must not find it beside a segment that has grown since."""
     _ = segment.index  # loaded while the file is still as the indexes describe it
-    if _unlink_indexes(disk, segment):
+    if _unlink_derived(disk, segment):
         disk.fsync_dir(segment.directory)
     segment.close()
     segment.opened_for_append(disk.open(segment.path, writable=True))
 
 
-def _unlink_indexes(disk: Disk, segment: Segment) -> bool:
+def _unlink_derived(disk: Disk, segment: Segment) -> bool:
     """Returns whether there were any."""
-    found = [file for file in map(segment.file, (paths.OFFSET_INDEX, paths.TIME_INDEX)) if disk.stat(file) is not None]
+    found = [file for file in map(segment.file, paths.DERIVED_SUFFIXES) if disk.stat(file) is not None]
     for file in found:
         disk.unlink(file)
     return bool(found)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from engine import paths
 from engine.batch import HEADER_BYTES, MAGIC, Header, read_header
+from engine.damage import Damage
 from engine.disk import Disk, read_file, write_fully
 from engine.errors import Corrupt
 from engine.index import SegmentIndex, load_index
@@ -33,8 +34,10 @@ class Segment:
         self.size_bytes = size_bytes
         self.created_ms: int | None = None
         self.last_append_ms = 0
+        self.damage: tuple[Damage, ...] = ()  # known to be bad, never served
         self._index: SegmentIndex | None = SegmentIndex(base_offset) if size_bytes == 0 else None
         self._handle: int | None = None
+        self._replaced: list[int] = []  # handles of files that are at the path no more, still being read
         self._readers = 0
         self._is_deleted = False
 
@@ -96,6 +99,14 @@ class Segment:
         self._readers -= 1
         self._close_if_idle()
 
+    def replaced(self, size_bytes: int) -> None:
+        """A good file stands at the path now: forget what was known of the one before."""
+        if self._handle is not None:
+            self._replaced.append(self._handle)
+        self._handle, self._index = None, None
+        self.size_bytes, self.damage = size_bytes, ()
+        self._close_if_idle()
+
     def deleted(self) -> None:
         """The file is gone from its directory: close it as soon as nobody reads."""
         self._is_deleted = True
@@ -107,8 +118,11 @@ class Segment:
             self._handle = None
 
     def _close_if_idle(self) -> None:
-        if self._is_deleted and self._readers == 0:
-            self.close()
+        if self._readers == 0:
+            while self._replaced:
+                self.disk.close(self._replaced.pop())
+            if self._is_deleted:
+                self.close()
 
 
 def save_index(disk: Disk, segment: Segment) -> None:
@@ -135,7 +149,8 @@ def save_index(disk: Disk, segment: Segment) -> None:
 def load_segment_index(segment: Segment) -> SegmentIndex:
     """The saved indexes, or, where they are absent or doubtful, new ones from the batch headers.
 
-    Raises Corrupt when the segment does not end where the next one begins: a hole, which must not be read across.
+    Raises Corrupt when the segment does not end where the next one begins: a hole, which must not be read across. Of a
+    segment with known damage only what lies before it is walked, since reads go round it.
     """
     offsets = read_file(segment.disk, segment.file(paths.OFFSET_INDEX))
     times = read_file(segment.disk, segment.file(paths.TIME_INDEX))
@@ -144,6 +159,8 @@ def load_segment_index(segment: Segment) -> SegmentIndex:
         index = load_index(segment.base_offset, offsets, times, segment.size_bytes)
     if index is None:
         index = index_from_headers(segment)
+    if segment.damage:
+        return index
     end = segment.base_offset
     for _, header in headers_after_index(segment, index):
         end = header.next_offset
@@ -155,7 +172,10 @@ def load_segment_index(segment: Segment) -> SegmentIndex:
 def index_from_headers(segment: Segment) -> SegmentIndex:
     """Walk the headers of a whole segment. Raises Corrupt where they do not join."""
     index = SegmentIndex(segment.base_offset)
+    end = segment.damage[0].start_position if segment.damage else segment.size_bytes
     for position, header in headers(segment, 0, segment.base_offset):
+        if position >= end:
+            break
         index.add(header, position)
     return index
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from engine.catalog import Catalog
+from engine.checksum import checksum_of, save_checksum
 from engine.clock import Clock
 from engine.committer import Committer
 from engine.data_directory import Checkpoint, DataDirectory, LastStop
@@ -24,6 +25,7 @@ from engine.disk import Disk
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.opening import Opener, Wanted
 from engine.partition import Partition
+from engine.quarantine import Quarantine
 from engine.reader import Reader
 from engine.recovery import RecoveryReport
 from engine.retention import Bounds, expired_below
@@ -75,6 +77,7 @@ class Shard:
         self.reader = Reader(disk, executor)
         self.opener = Opener(disk, directory.path, executor, clock)
         self.trimmer = Trimmer(disk, executor, self.save_checkpoints)
+        self.quarantine = Quarantine(disk, executor, self.trimmer)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
         self.when_closed: Callable[[Topic], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
@@ -233,20 +236,24 @@ class Shard:
             self.when_opened(topic, partition)
 
     def _sealed(self, partition: Partition, segments: list[Segment]) -> None:
-        self._in_background(self._save_indexes(partition, segments))
+        self._in_background(self._save_derived(partition, segments))
 
-    async def _save_indexes(self, partition: Partition, segments: list[Segment]) -> None:
+    async def _save_derived(self, partition: Partition, segments: list[Segment]) -> None:
         for segment in segments:
             try:
-                await self._in_thread(save_index, self.disk, segment)
+                await self._in_thread(self._seal, segment)
             except (
                 OSError,
                 EngineError,
             ) as error:  # derived files: without them the next start is slower, nothing else
-                log.warning("index not saved", extra={"segment": segment.path, "reason": str(error)})
+                log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
         with suppress(EngineError):
             await partition.wait_for_high_watermark(segments[-1].next_offset)  # only what is committed is shipped
         self.when_sealed(partition)
+
+    def _seal(self, segment: Segment) -> None:
+        save_index(self.disk, segment)
+        save_checksum(self.disk, segment.path, checksum_of(self.disk, segment.path))
 
     async def _tick_for_ever(self) -> None:
         """What time alone brings about. A full or failing disk is told and tried again at the next tick.

@@ -26,7 +26,7 @@ class Trimmer:
         self._disk = disk
         self._executor = executor
         self._save_log_starts = save_log_starts
-        self._trimming = asyncio.Lock()
+        self.trimming = asyncio.Lock()  # held while segments leave a log or are exchanged
         self._condemned: dict[Partition, list[Segment]] = {}  # out of their logs, oldest first, files still there
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Trimmer:
 
         Raises OSError; then log_start may be raised, and files are left that the next call removes.
         """
-        async with self._trimming:
+        async with self.trimming:
             partition.log.log_start = max(partition.log.log_start, bounds.log_start)
             await self._save_log_starts()
             condemned = self._condemned.setdefault(partition, [])

@@ -233,6 +233,15 @@ class Node:
             "Cuts at the last start with whole batches behind them: what a power loss took out of the middle",
             self.shard.recovered.holes,
         )
+        quarantine = self.shard.quarantine
+        yield "penstock_scrubbed_bytes_total", "Bytes of sealed segments examined", quarantine.scrubbed_bytes
+        yield "penstock_damaged_segments_total", "Sealed segments found damaged", quarantine.damaged_found
+        yield "penstock_repaired_segments_total", "Damaged segments repaired from the store", quarantine.repaired
+        yield (
+            "penstock_quarantined_segments",
+            "Segments with records that are not served because they are damaged",
+            sum(bool(s.damage) for p in partitions for s in p.log.segments),
+        )
         progress = self.shard.opener.progress
         yield "penstock_recovery_seconds", "Time that opening partitions took at the last start", progress.seconds
         yield "penstock_recovery_scanned_bytes", "Bytes scanned so far by a recovery", progress.scanned_bytes

@@ -61,6 +61,7 @@ KINDS: dict[str, Kind] = {
     "too_many_requests": Kind(429, "Too many requests", retryable=True),
     "too_many_long_polls": Kind(429, "Too many long polls are open", retryable=True),
     "internal": Kind(500, "Something failed that should not", retryable=True, no_side_effects=False),
+    "records_damaged": Kind(500, "The records were damaged on the disk"),
     "not_implemented": Kind(501, "In the contract, but not built yet"),
     "overloaded": Kind(503, "The node has too much to do", retryable=True),
     "draining": Kind(503, "The node is stopping", retryable=True),

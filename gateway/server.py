@@ -14,7 +14,7 @@ import os
 import random
 import signal
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,10 +22,14 @@ from typing import Any
 
 from engine import paths
 from engine.clock import SystemClock
-from engine.data_directory import DataDirectory, open_data_directory
-from engine.disk import RealDisk
+from engine.data_directory import DataDirectory, Identity, open_data_directory
+from engine.disk import Disk, RealDisk
+from engine.quarantine import OwnPartition
+from engine.scrub import SealedFile
+from engine.scrubber import Restore, ScrubbedPartition, Scrubber
 from engine.shard import Shard
 from engine.tiering.remote_logs import RemoteLogs
+from engine.tiering.repair import restore_segment
 from engine.tiering.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping import Shipping
 from engine.tiering.store import ObjectStore, open_store
@@ -82,10 +86,14 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         node = Node(settings, shard, tier, shard, Peers(), clock, executor, random.Random())
         await shard.start()
         await tier.start()
+        restore = restoring(store, disk, directory.identity)
+        scrubber = make_scrubber(settings, disk, lambda: own_partitions(shard), restore)
+        scrubber.start()
         try:
             yield node
         finally:
             await node.drain()
+            await scrubber.stop()
             await tier.stop()
             await shard.stop()
 
@@ -111,6 +119,36 @@ def open_probed_store(url: str) -> ObjectStore:
     store = open_store(url)
     store.probe()
     return store
+
+
+def make_scrubber(
+    settings: NodeSettings, disk: Disk, partitions: Callable[[], Iterable[ScrubbedPartition]], restore: Restore
+) -> Scrubber:
+    return Scrubber(
+        disk,
+        partitions,
+        restore,
+        bytes_per_second=settings.scrub_bytes_per_second,
+        interval_ms=settings.scrub_interval_ms,
+    )
+
+
+def own_partitions(shard: Shard) -> list[ScrubbedPartition]:
+    return [
+        OwnPartition(topic.record.topic_id, partition, shard.quarantine)
+        for topic in shard.topics.values()
+        for partition in topic.partitions.values()
+    ]
+
+
+def restoring(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
+    """Good copies of damaged segments come from the store."""
+
+    def restore(one: ScrubbedPartition, file: SealedFile) -> str | None:
+        prefix = paths.store_partition_prefix(identity.cluster_id, one.topic, one.topic_id, one.number)
+        return restore_segment(store, disk, prefix, file)
+
+    return restore
 
 
 def new_id() -> str:

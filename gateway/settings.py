@@ -152,6 +152,15 @@ class NodeSettings:
     tier_cache_bytes_max: int = setting(
         GIB, minimum=64 * MIB, maximum=2**50, why="Disk kept for copies of tiered segments that somebody reads."
     )
+    scrub_bytes_per_second: int = setting(
+        8 * MIB,
+        minimum=0,
+        maximum=4 * GIB,
+        why="How fast sealed segments are read to see whether the disk has kept them: 1 TB takes 36 hours. 0: never.",
+    )
+    scrub_interval_ms: int = setting(
+        DAY_MS, minimum=100, maximum=365 * DAY_MS, why="How often all sealed segments are gone through, at most."
+    )
     log_level: str = setting(
         "warning", choices=("debug", "info", "warning", "error"), why="Quiet by default: only what needs a person."
     )

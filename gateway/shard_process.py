@@ -7,6 +7,7 @@ SIGTERM, or by itself when the supervisor is gone: a shard without one would ser
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -17,11 +18,14 @@ from typing import Any
 import uvloop
 
 from engine.clock import SystemClock
+from engine.damage import Damage
 from engine.data_directory import DataDirectory, LastStop
 from engine.disk import RealDisk
 from engine.errors import UnknownTopic
 from engine.partition import Partition
+from engine.quarantine import sealed_files
 from engine.reader import Chunk
+from engine.scrub import Finding, SealedFile
 from engine.settings import topic_settings
 from engine.shard import Shard, Topic
 from engine.tiering.remote_logs import RemoteLogs
@@ -207,7 +211,21 @@ class TierOfShard:
             self._tiered_ends[partition_of(*which)] = end_offset
             return None, b""
 
-        return {"sealed_log": sealed_log, "tiered": tiered}
+        async def files_to_scrub(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+            return [dataclasses.astuple(file) for file in sealed_files(partition_of(*arguments))], b""
+
+        async def scrubbed(arguments: Any, _: bytes) -> tuple[bool, bytes]:
+            *which, file, scrubbed_bytes, damage = arguments
+            finding = Finding(scrubbed_bytes, tuple(Damage(*fields) for fields in damage))
+            return await quarantine.note(partition_of(*which), SealedFile(*file), finding), b""
+
+        async def mend(arguments: Any, _: bytes) -> tuple[bool, bytes]:
+            *which, base_offset, path = arguments
+            return await quarantine.mend(partition_of(*which), base_offset, path), b""
+
+        quarantine = self._shard.quarantine
+        scrubbing = {"sealed_files": files_to_scrub, "scrubbed": scrubbed, "mend": mend}
+        return {"sealed_log": sealed_log, "tiered": tiered, **scrubbing}
 
     def _sealed(self, partition: Partition) -> None:
         """A missed wake costs `tier_check_ms`, no more."""

@@ -1,4 +1,4 @@
-"""The worker of a node of several shards: ships sealed segments, niced, so that no shard's loop ever does.
+"""The worker of a node of several shards: ships and scrubs sealed segments, niced, so that no shard's loop ever does.
 
 Started by gateway/supervisor.py only. It asks the owner of each partition what is sealed and tells it what the store
 has; it opens segment files itself, which never change once sealed.
@@ -11,6 +11,7 @@ import os
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from typing import Any
 
 import uvloop
@@ -18,6 +19,8 @@ import uvloop
 from engine.clock import SystemClock
 from engine.disk import RealDisk
 from engine.placement import shard_of
+from engine.scrub import Finding, SealedFile
+from engine.scrubber import ScrubbedPartition
 from engine.tiering.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping import Shipping
 from engine.tiering.store import open_store
@@ -26,7 +29,7 @@ from engine.topics import TopicRecord
 from gateway.link import Caller, Handler, listen
 from gateway.logs import set_up_logging
 from gateway.processes import CHANGE_S, ShardTask, record_from, shard_socket, supervisor_socket, worker_socket
-from gateway.server import STORE_THREADS, first_of, new_id, stop_event
+from gateway.server import STORE_THREADS, first_of, make_scrubber, new_id, restoring, stop_event
 
 NICENESS = 10
 CALL_S = 10.0
@@ -38,38 +41,47 @@ async def run(task: ShardTask) -> None:
     stop = stop_event()
     with ThreadPoolExecutor(STORE_THREADS, "penstock-store") as executor:
         store = await asyncio.get_running_loop().run_in_executor(executor, open_store, task.store_url)
-        components = ShipperComponents(store, RealDisk(), SystemClock(), random.Random(), new_id, executor)
+        disk = RealDisk()
+        components = ShipperComponents(store, disk, SystemClock(), random.Random(), new_id, executor)
         options = ShipperOptions(idle_seconds=task.settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, task.identity.cluster_id, writer=new_id())
         shards = [Caller(shard_socket(task.run_dir, index)) for index in range(task.count)]
         for caller in shards:
             caller.connect()
         supervisor_gone = asyncio.Event()
-        handlers = _handlers(shipping, shards)
+        served: dict[str, TopicRecord] = {}
+        scrubber = make_scrubber(
+            task.settings, disk, lambda: _scrubbed(served, shards), restoring(store, disk, task.identity)
+        )
+        handlers = _handlers(shipping, shards, served)
         supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
         server = await listen(worker_socket(task.run_dir), handlers)
         link = await supervisor.connected()
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         for record in map(record_from, records):
-            _add(shipping, shards, record)
+            _add(shipping, shards, served, record)
         await link.call("ready", task.index, timeout_s=CHANGE_S)
+        scrubber.start()
         await first_of(stop.wait(), supervisor_gone.wait())
         server.close()
+        await scrubber.stop()
         await shipping.stop()
         for caller in (*shards, supervisor):
             caller.close()
 
 
-def _handlers(shipping: Shipping, shards: list[Caller]) -> dict[str, Handler]:
+def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord]) -> dict[str, Handler]:
     async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
-        _add(shipping, shards, record_from(fields))
+        _add(shipping, shards, served, record_from(fields))
         return None, b""
 
     async def altered(_: Any, __: bytes) -> tuple[None, bytes]:
         return None, b""
 
     async def removed(fields: Any, _: bytes) -> tuple[None, bytes]:
-        shipping.remove_topic(record_from(fields))
+        record = record_from(fields)
+        served.pop(record.topic_id, None)
+        shipping.remove_topic(record)
         return None, b""
 
     async def wake(arguments: Any, _: bytes) -> tuple[None, bytes]:
@@ -82,10 +94,45 @@ def _handlers(shipping: Shipping, shards: list[Caller]) -> dict[str, Handler]:
     return {"open_topic": open_topic, "altered": altered, "removed": removed, "wake": wake, "statistics": statistics}
 
 
-def _add(shipping: Shipping, shards: list[Caller], record: TopicRecord) -> None:
+def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
+    served[record.topic_id] = record
     for number in range(record.partitions):
         owner = shards[shard_of(record.topic_id, number, len(shards))]
         shipping.add(record, number, _Source(owner, record, number), leader_epoch=0)
+
+
+def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[ScrubbedPartition]:
+    return [
+        _Scrubbed(shards[shard_of(record.topic_id, number, len(shards))], record, number)
+        for record in served.values()
+        for number in range(record.partitions)
+    ]
+
+
+class _Scrubbed:
+    """A partition of a shard process, for the scrubber."""
+
+    def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
+        self.topic_id = record.topic_id
+        self.topic = record.name
+        self.number = number
+        self._owner = owner
+        self._which = (record.topic_id, record.name, number)
+
+    async def sealed_files(self) -> list[SealedFile]:
+        files, _ = await self._owner.link().call("sealed_files", self._which, timeout_s=CALL_S)
+        return [SealedFile(*fields) for fields in files]
+
+    async def found(self, file: SealedFile, finding: Finding) -> bool:
+        arguments = (*self._which, astuple(file), finding.scrubbed_bytes, finding.damage)
+        return await self._told("scrubbed", arguments)
+
+    async def mend(self, file: SealedFile, path: str) -> bool:
+        return await self._told("mend", (*self._which, file.base_offset, path))
+
+    async def _told(self, what: str, arguments: tuple[object, ...]) -> bool:
+        is_known, _ = await self._owner.link().call(what, arguments, timeout_s=CALL_S)
+        return bool(is_known)
 
 
 class _Source:

@@ -47,6 +47,14 @@ def test_more_buffers_than_one_system_call_takes(disk, root):
     assert disk.pread(handle, 7000, 0) == bytes(5) + b"ab" * 3000
 
 
+def test_a_file_is_dated_as_it_is_told(disk, root):
+    disk.close(written(disk, f"{root}/f", b"abc"))
+    disk.set_modified(f"{root}/f", 1_600_000_000_123)
+    assert disk.stat(f"{root}/f").modified_ms == 1_600_000_000_123
+    with pytest.raises(FileNotFoundError):
+        disk.set_modified(f"{root}/g", 5)
+
+
 def test_reading_at_or_beyond_the_end_gives_nothing(disk, root):
     handle = written(disk, f"{root}/f", b"abc")
     assert disk.pread(handle, 10, 3) == b""

@@ -10,6 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from engine import batch, paths
+from engine.checksum import Checksum, decode_checksum, encode_checksum
+from engine.damage import Damage, decode_quarantine, encode_quarantine
 from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop, open_data_directory
 from engine.disk import RealDisk
 from engine.index import SegmentIndex, load_index
@@ -149,6 +151,14 @@ def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> N
     assert (tmp_path / paths.LEADER_EPOCHS).read_text() == EXAMPLES["leader-epochs"]
 
 
+def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> None:
+    checksum, damages = Checksum(67_108_012, 0x0F3A91C4), (Damage(1020, 1031, 6000, 9000),)
+    assert encode_checksum(checksum).decode() == EXAMPLES["checksum"]
+    assert decode_checksum(EXAMPLES["checksum"].encode()) == checksum
+    assert encode_quarantine(damages).decode() == EXAMPLES["quarantine"]
+    assert decode_quarantine(EXAMPLES["quarantine"].encode(), 1000, 1050, 15_000) == damages
+
+
 def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -> None:
     def opened(boot_id: str) -> DataDirectory:
         return open_data_directory(
@@ -182,5 +192,6 @@ def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path) -> None
 
 def test_the_page_names_every_file_that_paths_names() -> None:
     names = [paths.LOCK, paths.META, paths.RUNNING, paths.RECOVERY_POINTS, paths.TOPIC_FILE, paths.TIER_CACHE,
-             paths.EMBEDDED_STORE, paths.LOG, paths.OFFSET_INDEX, paths.TIME_INDEX, paths.DELETED_SUFFIX]  # fmt: skip
+             paths.EMBEDDED_STORE, paths.LOG, paths.OFFSET_INDEX, paths.TIME_INDEX, paths.DELETED_SUFFIX,
+             paths.CHECKSUM, paths.QUARANTINE]  # fmt: skip
     assert [name for name in names if name not in PAGE] == []
