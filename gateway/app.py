@@ -6,6 +6,7 @@ openapi/gateway.yaml together.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import re
@@ -18,6 +19,7 @@ from engine.errors import EngineError
 from gateway import fetch, fetch_many, operations, produce, produce_many, topics
 from gateway.node import NODE, Node
 from gateway.problems import Problem, from_engine
+from gateway.request_log import RequestLog
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -86,6 +88,7 @@ class _Surroundings:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._ids = itertools.count(1)
+        self._log = RequestLog(node.settings, node.clock)
         self._id_prefix = f"{node.settings.node_id}.{node.peers.index}-{node.clock.now_ms():x}"
 
     @web.middleware
@@ -105,8 +108,14 @@ class _Surroundings:
             log.exception("a handler failed", extra={"request_id": request_id, "operation": _operation(handler)})
             text = "an error in the server; it has been logged under this request_id"
             response = Problem("internal", text).response(request_id)
+        except asyncio.CancelledError:
+            self._log.left(request, _operation(handler), time.perf_counter() - started, request_id)
+            raise
         response.headers["Penstock-Request-Id"] = request_id
-        self._node.metrics.answered(_operation(handler), response.status, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._node.metrics.answered(_operation(handler), response.status, seconds)
+        if seconds >= self._log.least_s or response.status >= 500:
+            self._log.answered(request, _operation(handler), response, seconds, request_id)
         return response
 
     def _request_id(self, request: web.Request) -> str:

@@ -1,14 +1,23 @@
-"""Structured logs: one JSON object a line on standard error. Never payloads, never secrets: nobody passes them here."""
+"""Structured logs: one JSON object a line on standard error. Never payloads, never secrets: nobody passes them here.
+
+Lines of requests go through a thread, since standard error may be a pipe that nobody reads for a while, and the loop
+does not wait for that. What does not fit into the queue before it is lost and counted.
+"""
 
 from __future__ import annotations
 
+import atexit
 import logging
+import queue
 import sys
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
 
 import orjson
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+REQUEST_LINES_MAX = 10_000  # waiting; about 10 MB
 
 
 class JsonFormatter(logging.Formatter):
@@ -27,9 +36,41 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
-def set_up_logging(level: str) -> None:
+def set_up_logging(level: str, *, requests: bool = False) -> None:
+    """`requests`: a line for each of them, whatever the level."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("botocore", "boto3", "urllib3", "s3transfer"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    if requests:
+        _log_requests_to(handler)
+
+
+def _log_requests_to(handler: logging.Handler) -> None:
+    lines: queue.Queue[logging.LogRecord] = queue.Queue(REQUEST_LINES_MAX)
+    logger = logging.getLogger("penstock.requests")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.handlers = [_Unwaiting(lines)]
+    listener = QueueListener(lines, handler)
+    listener.start()
+    atexit.register(listener.stop)
+
+
+class _Unwaiting(QueueHandler):
+    """Hands a line to the thread as it is, or loses it and says so with the next one that fits."""
+
+    lost = 0
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        try:
+            if self.lost:
+                record.lines_lost_before = self.lost
+            self.queue.put_nowait(record)
+            self.lost = 0
+        except queue.Full:
+            self.lost += 1

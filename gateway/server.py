@@ -48,7 +48,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 async def serve(settings: NodeSettings) -> None:
     """Run a node until SIGTERM or SIGINT. Raises StartRefused when it may not start."""
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, requests=settings.request_log)
     port = free_port(settings.host, settings.port)
     stop = stop_event()
     async with running_node(settings) as node:

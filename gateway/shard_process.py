@@ -48,7 +48,7 @@ STATISTICS_S = 5.0
 async def run(task: ShardTask) -> None:
     """Serve until stopped. Returns normally only if everything of this shard is durable."""
     settings = task.settings
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, requests=settings.request_log)
     stop = stop_event()
     disk, clock = RealDisk(), SystemClock()
     directory = DataDirectory(disk, task.data_dir, task.identity, last_stop=LastStop(task.last_stop), part=task.index)
