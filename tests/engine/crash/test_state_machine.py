@@ -1,0 +1,89 @@
+"""The real partition against a list, by steps that hypothesis chooses, crashes among them; and the check is checked.
+
+`make state-machine-long` looks longer. A failure prints its steps as a program.
+"""
+
+from __future__ import annotations
+
+import os
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from engine import batch as record_batch
+from engine import reader, recovery, retention, shard, trimming, writer
+from engine.errors import EngineError
+from tests.engine.crash.test_mutants import points_ahead_of_the_sync, sync_no_directory, sync_nothing
+from tests.engine.crash.twin import PartitionAndTwin
+
+EXAMPLES = int(os.environ.get("PENSTOCK_TEST_EXAMPLES", "40"))
+STEPS = 30
+SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+def test_a_partition_is_what_its_twin_is():
+    run_state_machine_as_test(
+        PartitionAndTwin,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=SLOW_IS_FINE
+        ),
+    )
+
+
+def cut_one_batch_too_much(segment, when_scanned=lambda _: None, scan=recovery.scan_segment):
+    found = scan(segment, when_scanned)
+    batches = list(record_batch.walk(segment.disk.pread(segment.handle, found.valid_bytes, 0)))
+    if not batches:
+        return found
+    position, header = batches[-1]
+    return recovery._Scan(found.index, position, header.base_offset, found.epochs)
+
+
+def expired_at_any_age(sealed, size_bytes, now_ms, keep_ms, keep_bytes):
+    return sealed[-1].next_offset if sealed else None
+
+
+class ForgetfulTrimmer(trimming.Trimmer):
+    """Raises log_start without making it durable."""
+
+    def __init__(self, disk, executor, save_log_starts):
+        async def save_nothing() -> None:
+            """Nothing."""
+
+        super().__init__(disk, executor, save_nothing)
+
+
+def batch_behind_left_out(self, span, offset, data, chunk_of=reader.Reader._chunk):
+    chunk = chunk_of(self, span, offset, data)
+    positions = [position for position, _ in record_batch.walk(chunk.data)]
+    return chunk if len(positions) == 1 else reader.Chunk(chunk.data[: positions[-1]], chunk.next_offset)
+
+
+MUTANTS = {
+    "acks before the sync": (writer, "_sync", sync_nothing),
+    "a new segment's directory is not synced": (writer, "_sync", sync_no_directory),
+    "recovery points ahead of the sync": (shard.Shard, "_checkpoints", points_ahead_of_the_sync),
+    "one batch too much cut at recovery": (recovery, "scan_segment", cut_one_batch_too_much),
+    "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True),
+    "a raised log_start is not saved": (shard, "Trimmer", ForgetfulTrimmer),
+    "everything sealed expires": (retention, "_end_of_expired", expired_at_any_age),
+    "a read that leaves a batch out": (reader.Reader, "_chunk", batch_behind_left_out),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_partition_is_caught(name):
+    owner, attribute, mutant = MUTANTS[name]
+    quick = settings(
+        max_examples=400,
+        stateful_step_count=STEPS,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=SLOW_IS_FINE,
+    )
+    with mock.patch.object(owner, attribute, mutant), pytest.raises((AssertionError, EngineError)):
+        run_state_machine_as_test(PartitionAndTwin, settings=quick)
