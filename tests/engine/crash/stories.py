@@ -5,8 +5,12 @@ A story is one life or more; each starts the node, does its steps through the te
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from engine.recorded_file import PAGE_BYTES
 from tests.engine.crash.teller import ALL, HOUR_MS, LEADER, MINUTE_MS, Teller
+
+Story = Callable[[Teller], Awaitable[None]]
 
 
 async def appends(teller: Teller) -> None:
@@ -101,6 +105,16 @@ async def two_lives(teller: Teller) -> None:
     await teller.append("t", (0, 50, LEADER))
     await teller.roll("t")
     await teller.append("t", (0, 5000, LEADER))
+
+
+def under_os(story: Story) -> Story:
+    """The same with durability=os, where acks=all promises no more than acks=1 does."""
+
+    async def told(teller: Teller) -> None:
+        teller.durability = "os"
+        await story(teller)
+
+    return told
 
 
 async def whole_pages(teller: Teller) -> None:

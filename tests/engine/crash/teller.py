@@ -35,6 +35,7 @@ class Teller:
         self.created: set[str] = set()
         self.node: InlineNode | None = None
         self.is_page_sized = False
+        self.durability = "group"  # of the topics of this story, if it does not say
         self._batches = 0
 
     def fork(self) -> Teller:
@@ -58,7 +59,9 @@ class Teller:
     async def create(self, topic: str, partitions: int, **config: object) -> None:
         for number in range(partitions):
             self.ledgers.setdefault((topic, number), Ledger(topic, number))
-        await self.node.shard.create_topic(topic, partitions, 1, {**NEVER_FLUSHED, **config})
+        await self.node.shard.create_topic(
+            topic, partitions, 1, {"durability": self.durability, **NEVER_FLUSHED, **config}
+        )
         self.created.add(topic)
 
     async def append(self, topic: str, *sends: tuple[int, int, Acks]) -> None:

@@ -7,10 +7,13 @@ from random import Random
 
 import pytest
 
+from engine import batch as record_batch
 from engine.recording_disk import RecordingDisk
+from replication.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
 from tests.engine.crash.power_loss import telling, until_power_is_lost
+from tests.engine.crash.twin import decoded
 
 
 async def first_start(disk: RecordingDisk) -> None:
@@ -93,3 +96,61 @@ async def test_topics_are_made_and_deleted_whole_and_for_good(first):
         for number, state in enumerate(disk.crash_states(6, Random(n))):
             with telling(f"operation {n}, state {number}: {state!r}"):
                 await topics.check(state)
+
+
+VALUES = {"old": [b"old %d" % n * 500 for n in range(4)], "new": [b"new %d" % n * 500 for n in range(3)]}
+
+
+class MadeAgain:
+    """A topic with records and sealed segments, deleted, and made again under its name."""
+
+    def __init__(self, durability: str) -> None:
+        self.config = {"durability": durability, "segment_bytes": 65536}
+        self.may_be = {"nothing"}  # what may be found
+
+    async def story(self, disk: RecordingDisk) -> None:
+        async with inline_node(disk, HandClock()) as node:
+            await self.make(node, "old")
+            await node.shard.roll_topic("t")
+            await node.idle()
+            node.checkpoint()
+            self.may_be = {"old", "nothing"}
+            await node.shard.delete_topic("t")
+            self.may_be = {"nothing"}
+            await self.make(node, "new")
+
+    async def make(self, node, what: str) -> None:
+        self.may_be = {*self.may_be, what}
+        await node.shard.create_topic("t", 1, 1, self.config)
+        partition = node.shard.partition("t", 0)
+        for value in VALUES[what]:
+            appended = node.append(partition, record_batch.encode_values([value], 5), Acks.ALL)
+            await node.acknowledged(partition, appended, 1, Acks.ALL)
+
+    async def check(self, disk: RecordingDisk) -> None:
+        async with inline_node(disk, HandClock()) as node:
+            node.kill()
+            if "t" not in node.shard.topics:
+                assert "nothing" in self.may_be
+                return
+            partition = node.shard.partition("t", 0)
+            assert partition.offline is None
+            found = []
+            while chunk := await node.shard.reader.read(partition, len(found), 1):
+                found += [record.value for record in decoded(bytes(chunk.data))]
+            assert any(found == VALUES[what][: len(found)] for what in self.may_be - {"nothing"})
+
+
+@pytest.mark.parametrize("durability", ["group", "os"])
+@pytest.mark.parametrize("first", range(1, 5))
+async def test_a_topic_made_again_never_has_records_of_the_old_one(first, durability):
+    await MadeAgain(durability).story(counted := RecordingDisk())
+    for n in range(first, counted.operations + 1, 4):
+        disk, topic = RecordingDisk(), MadeAgain(durability)
+        disk.lose_power_after(n)
+        with until_power_is_lost(disk):
+            await topic.story(disk)
+        await asyncio.sleep(0)
+        for number, state in enumerate([disk.snapshot(), *disk.crash_states(6, Random(n))]):
+            with telling(f"operation {n}, state {number}: {state!r}"):
+                await topic.check(state)

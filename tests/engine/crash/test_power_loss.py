@@ -17,6 +17,9 @@ STORIES = {
     "deletion": (stories.deletion,),
     "unsynced_deletion": (stories.unsynced_deletion,),
     "two_lives": (stories.two_lives, stories.two_lives),
+    "appends_os": (stories.under_os(stories.appends),),
+    "rolls_os": (stories.under_os(stories.rolls),),
+    "expiry_os": (stories.under_os(stories.expiry),),
 }
 every_story = pytest.mark.parametrize("lives", STORIES.values(), ids=STORIES)
 

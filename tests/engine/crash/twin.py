@@ -109,7 +109,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
         if chunk is None:
             assert offset >= self.partition.high_watermark
         else:
-            found = [record for record in _decoded(bytes(chunk.data)) if record.offset >= offset]
+            found = [record for record in decoded(bytes(chunk.data)) if record.offset >= offset]
             assert [record.value for record in found] == self.records[offset : chunk.next_offset]
 
     # How a life ends.
@@ -237,7 +237,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
     def _everything(self) -> list[tuple[int, bytes]]:
         found, offset = [], self.partition.log.log_start
         while chunk := self._do(self.node.shard.reader.read(self.partition, offset, 1 << 20)):
-            records = [record for record in _decoded(bytes(chunk.data)) if record.offset >= offset]
+            records = [record for record in decoded(bytes(chunk.data)) if record.offset >= offset]
             found += [(record.offset, record.value) for record in records]
             offset = chunk.next_offset
         return found
@@ -270,7 +270,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
 
-def _decoded(data: bytes) -> list[record_batch.Record]:
+def decoded(data: bytes) -> list[record_batch.Record]:
     found: list[record_batch.Record] = []
     for position, header in record_batch.walk(data):
         assert record_batch.has_valid_crc(data, position, header)

@@ -1,0 +1,116 @@
+"""Power lost while a damaged segment is locked up and repaired: afterwards it is locked up or good, never torn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine import batch as record_batch
+from engine.checksum import at_once
+from engine.disk import RealDisk, read_file
+from engine.errors import Damaged
+from engine.quarantine import OwnPartition
+from engine.recording_disk import RecordingDisk
+from engine.scrub import examine
+from engine.tiering.manifest import append, first_manifest, successor
+from engine.tiering.manifest_chain import commit
+from engine.tiering.plan import Upload
+from engine.tiering.repair import restore_segment
+from engine.tiering.store import ObjectStore, open_store
+from engine.tiering.upload import upload_segment
+from engine.tiering.values import SealedSegment
+from tests.engine.crash.inline_node import InlineNode, inline_node
+from tests.engine.crash.power_loss import telling, until_power_is_lost
+from tests.engine.crash.teller import ALL, Teller
+
+PREFIX = "cluster/t/id/0/"
+
+
+class Mending:
+    """A node that was stopped cleanly, a byte of its sealed segment changed since, and what the store has of it."""
+
+    def __init__(self) -> None:
+        self.teller = Teller()
+        self.disk = RecordingDisk(self.teller.clock)
+        self.is_locked_up = self.is_mended = False
+
+    async def play(self) -> Mending:
+        async def steps(teller: Teller) -> None:
+            await teller.create("t", 1)
+            await teller.append("t", (0, 5000, ALL), (0, 5000, ALL), (0, 5000, ALL))
+            await teller.roll("t")
+
+        await self.teller.life(self.disk, steps)
+        self.disk = self.disk.snapshot()
+        self.path = next(path for path, _ in self.disk._tree.files() if path.endswith("0.log"))
+        self.good = read_file(self.disk, self.path)
+        self.bad = bytes([*self.good[:6000], self.good[6000] ^ 1, *self.good[6001:]])
+        handle = self.disk.open(self.path, writable=True)
+        self.disk.pwritev(handle, [self.bad], 0)
+        self.disk.fdatasync(handle)
+        self.disk.close(handle)
+        return self
+
+    def ship(self, directory: Path) -> ObjectStore:
+        """The segment as it was sealed, in a store."""
+        store = open_store((directory / "store").as_uri())
+        (local := directory / "good.log").write_bytes(self.good)
+        end = max(header.next_offset for _, header in record_batch.walk(self.good))
+        segment = SealedSegment(0, end, str(local), len(self.good))
+        entry = upload_segment(store, RealDisk(), PREFIX, Upload(segment, 0), 0, lambda: f"{1:032x}")
+        first = first_manifest(PREFIX, 0, "w", 0)
+        commit(store, first)
+        commit(store, append(successor(first, 0, "w"), entry))
+        return store
+
+    async def mend(self, disk: RecordingDisk, store: ObjectStore) -> None:
+        self.is_locked_up = self.is_mended = False
+        async with inline_node(disk, self.teller.clock) as node:
+            node.kill()
+            partition = node.shard.partition("t", 0)
+            own = OwnPartition("id", partition, node.shard.quarantine)
+            (file, *_) = await own.sealed_files()
+            assert await own.found(file, examine(disk, file, at_once))
+            self.is_locked_up = True
+            path = restore_segment(store, disk, PREFIX, file)
+            self.is_mended = await own.mend(file, path)
+            assert await self.found(node) == self.good
+
+    async def found(self, node: InlineNode) -> bytes | None:
+        """What is read of the segment; None when that is refused."""
+        partition = node.shard.partition("t", 0)
+        assert partition.offline is None
+        try:
+            return bytes((await node.shard.reader.read(partition, 0, 1 << 20)).data)
+        except Damaged:
+            return None
+
+    async def check(self, disk: RecordingDisk) -> None:
+        data = read_file(disk, self.path)
+        assert data in (self.good, self.bad)
+        async with inline_node(disk, self.teller.clock) as node:
+            node.kill()
+            damage = node.shard.partition("t", 0).log.segments[0].damage
+            assert not self.is_mended or (data == self.good and not damage)
+            assert damage or data == self.good or not self.is_locked_up
+
+
+@pytest.fixture
+async def mending() -> Mending:
+    return await Mending().play()
+
+
+async def test_every_crash_state_of_a_repair_is_locked_up_or_good(mending, tmp_path):
+    store = mending.ship(tmp_path)
+    await mending.mend(counted := mending.disk.snapshot(), store)
+    assert mending.is_mended
+    for n in range(1, counted.operations + 1):
+        disk = mending.disk.snapshot()
+        disk.lose_power_after(n)
+        with until_power_is_lost(disk):
+            await mending.mend(disk, store)
+        for number, state in enumerate([disk.snapshot(), *disk.crash_states(8, Random(n))]):
+            with telling(f"operation {n}, state {number}: {state!r}"):
+                await mending.check(state)
