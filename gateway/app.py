@@ -111,6 +111,8 @@ class _Surroundings:
         except asyncio.CancelledError:
             self._log.left(request, _operation(handler), time.perf_counter() - started, request_id)
             raise
+        finally:  # of a client that has left too
+            self._node.in_flight.release(request)
         response.headers["Penstock-Request-Id"] = request_id
         seconds = time.perf_counter() - started
         self._node.metrics.answered(_operation(handler), response.status, seconds)

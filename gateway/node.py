@@ -20,6 +20,7 @@ from engine.reader import Chunk
 from engine.shard import Shard, Topic
 from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
+from gateway.in_flight import InFlight
 from gateway.metrics import Metrics
 from gateway.partitioner import Partitioner
 from gateway.peers import Peers, RemoteLeader
@@ -79,6 +80,7 @@ class Node:
         self.clock = clock
         self.executor = executor
         self.metrics = Metrics(self._gauges)
+        self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
         self.is_ready = True
         self.draining = asyncio.Event()
         self.turns = itertools.count()  # a read over many partitions begins at another one each time
@@ -137,8 +139,22 @@ class Node:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
     ) -> tuple[Topic, bool]:
-        """Make a topic, or find the same one there; whether it is new comes with it."""
+        """Make a topic, or find the same one there; whether it is new comes with it. Raises Problem too_many_topics."""
+        if name not in self.shard.topics:
+            self._check_room_for_topic(partitions)
         return await self._changes.create_topic(name, partitions, replication_factor, overrides)
+
+    def _check_room_for_topic(self, partitions: int) -> None:
+        settings, topics = self.settings, self.shard.topics
+        if partitions > (limit := settings.topic_partitions_max):
+            raise Problem("invalid_config", f"a topic may have {limit} partitions, not {partitions}", limit=limit)
+        if len(topics) >= settings.topics_max:
+            raise Problem("too_many_topics", f"the node has {len(topics)} topics", limit=settings.topics_max)
+        total = sum(topic.record.partitions for topic in topics.values()) + partitions
+        if total > (limit := settings.partitions_max):
+            raise Problem(
+                "too_many_topics", f"the node would have {total} partitions, {limit} are allowed", limit=limit
+            )
 
     async def alter_topic(self, name: str, overrides: dict[str, object]) -> Topic:
         return await self._changes.alter_topic(name, overrides)
@@ -217,6 +233,7 @@ class Node:
         )
         yield "penstock_log_bytes", "Bytes of the log on this disk", sum(p.log.size_bytes for p in partitions)
         yield "penstock_segments", "Segments on this disk", sum(len(p.log.segments) for p in partitions)
+        yield "penstock_request_bytes_in_flight", "Bytes of bodies of open requests", self.in_flight.held_bytes
         yield "penstock_append_queue_bytes", "Bytes waiting to be written", self.shard.committer.queued_bytes
         yield "penstock_write_groups_total", "Groups written", self.shard.committer.groups
         yield (

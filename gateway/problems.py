@@ -49,6 +49,7 @@ KINDS: dict[str, Kind] = {
     "not_acceptable": Kind(406, "None of the accepted media types can be given"),
     "body_timeout": Kind(408, "The body did not arrive in time", retryable=True),
     "topic_exists": Kind(409, "The topic exists and is different"),
+    "too_many_topics": Kind(409, "The node has as many topics or partitions as it may"),
     "topic_being_deleted": Kind(409, "The topic is being deleted", retryable=True),
     "offset_below_log_start": Kind(410, "The records have been deleted"),
     "log_end_mismatch": Kind(412, "The log does not end where expected"),

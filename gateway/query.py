@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
+from gateway.node import NODE
 from gateway.problems import Problem
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -44,7 +45,7 @@ class Text(NamedTuple):
     """Any text up to a length."""
 
     default: str | None
-    length_max: int = 4096
+    length_max: int = 4096  # the node's query_value_chars_max may be less
 
     def parse(self, name: str, text: str) -> str:
         if len(text) > self.length_max:
@@ -55,14 +56,17 @@ class Text(NamedTuple):
 Rules = Mapping[str, Number | Word | Text]
 
 
-def read_query(request: web.BaseRequest, rules: Rules) -> dict[str, Any]:
+def read_query(request: web.Request, rules: Rules) -> dict[str, Any]:
     """Every name of the rules with its value or default. Raises Problem unknown_query or invalid_query."""
     values: dict[str, Any] = {name: rule.default for name, rule in rules.items()}
     if not request.query_string:
         return values
     _check_utf8(request.rel_url.raw_query_string)
     seen = set()
+    length_max = request.app[NODE].settings.query_value_chars_max
     for name, text in request.query.items():
+        if len(text) > length_max:
+            raise Problem("invalid_query", f"{name:.64} has more than {length_max} characters", parameter=name[:64])
         rule = rules.get(name)
         if rule is None:
             known = ", ".join(sorted(rules)) or "none"

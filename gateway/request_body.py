@@ -9,6 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from engine.unpacking import FIRST_ROOM_BYTES, Broken, DoesNotFit, unpack
+from gateway.in_flight import InFlight
 from gateway.node import NODE
 from gateway.problems import Problem
 
@@ -24,15 +25,18 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     if encoding not in ("identity", "gzip", "zstd"):
         text = f"Content-Encoding is {encoding!r}; give gzip, zstd or none"
         raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": "gzip, zstd"})
-    body = await _read_up_to(request, limit)
+    in_flight = request.app[NODE].in_flight
+    body = await _read_up_to(request, limit, in_flight)
     if encoding == "identity" or not body:
         return body
     try:
-        return await _unpacked(request, encoding, body, limit)
+        unpacked = await _unpacked(request, encoding, body, limit)
     except DoesNotFit:
         raise _too_large(limit) from None
     except Broken as error:
         raise Problem("invalid_body", f"the body is not what Content-Encoding says: {error}") from None
+    in_flight.hold(request, len(unpacked))
+    return unpacked
 
 
 async def _unpacked(request: web.Request, encoding: str, body: bytes, limit: int) -> bytes:
@@ -46,10 +50,12 @@ async def _unpacked(request: web.Request, encoding: str, body: bytes, limit: int
     return await request.app[NODE].in_thread(lambda: bytes(unpack(encoding, body, limit)))
 
 
-async def _read_up_to(request: web.BaseRequest, limit: int) -> bytes:
+async def _read_up_to(request: web.Request, limit: int, in_flight: InFlight) -> bytes:
     first = await request.content.readany()
+    in_flight.hold(request, len(first))
     size, chunks = len(first), [first]
     while chunk := await request.content.readany():
+        in_flight.hold(request, len(chunk))
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)

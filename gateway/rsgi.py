@@ -117,6 +117,7 @@ class RsgiApp:
             url=URL.build(path=scope.path.replace("%", "%25"), query_string=scope.query_string, encoded=True),
         )
         request = web.Request(message, body, self._protocol, writer, task, self._loop)  # type: ignore[arg-type]
+        request._transport_peername = scope.client  # so that `remote` tells one connection from another
         try:
             response = await self._app._handle(request)
         except ConnectionResetError:

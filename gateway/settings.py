@@ -92,6 +92,30 @@ class NodeSettings:
     records_per_request_max: int = setting(
         200_000, minimum=1, maximum=10_000_000, why="Bounds the time and memory that decoding one request may take."
     )
+    query_value_chars_max: int = setting(
+        4096, minimum=256, maximum=4096, why="A key is the longest that a query carries. Beyond: 400."
+    )
+    topics_max: int = setting(
+        10_000, minimum=1, maximum=1_000_000, why="Each is opened at the start and told in full by a list. Beyond: 409."
+    )
+    topic_partitions_max: int = setting(
+        10_000, minimum=1, maximum=10_000, why="Of one topic: a single request cannot take all the room there is."
+    )
+    partitions_max: int = setting(
+        20_000, minimum=1, maximum=1_000_000, why="In all: each has an open file and a few kB of memory. Beyond: 409."
+    )
+    request_bytes_in_flight_max: int = setting(
+        256 * MIB,
+        minimum=MIB,
+        maximum=64 * GIB,
+        why="Bodies of requests that are not answered yet, in each process. Beyond: 503, and reads go on.",
+    )
+    connection_bytes_in_flight_max: int = setting(
+        64 * MIB,
+        minimum=MIB,
+        maximum=64 * GIB,
+        why="The same of one connection, so that no single client takes all. Beyond: 429.",
+    )
     produce_partitions_max: int = setting(
         1000, minimum=1, maximum=100_000, why="Partitions that one produce to many topics may be for. Beyond: 413."
     )
@@ -251,6 +275,10 @@ def _check_relations(settings: NodeSettings) -> None:
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:
         hint = "every body that is taken must find room in the empty queue"
         raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)
+    room = min(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
+    if room < 2 * settings.request_body_bytes_max:
+        hint = "a packed body is held twice, as it came and unpacked"
+        raise StartRefused("the bytes in flight allowed are less than twice request_body_bytes_max", hint=hint)
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 

@@ -1,21 +1,27 @@
 """Query strings are read strictly: what is not known or not allowed is told, never ignored."""
 
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.node import NODE
 from gateway.problems import Problem
 from gateway.query import Number, Text, Word, path_partition, read_query
+from gateway.settings import NodeSettings
 from tests.gateway.refusals import refusal_of
 
 RULES = {"n": Number(7, -1, 100), "w": Word("a", ("a", "b")), "t": Text(None, 5)}
 
 
 def read(query, rules=RULES):
-    return read_query(make_mocked_request("GET", f"/x{query}"), rules)
+    app = web.Application()
+    app[NODE] = SimpleNamespace(settings=NodeSettings())
+    return read_query(make_mocked_request("GET", f"/x{query}", app=app), rules)
 
 
 def refused(query, rules=RULES):

@@ -10,6 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.in_flight import InFlight
 from gateway.node import NODE
 from gateway.problems import Problem
 from gateway.request_body import read_body
@@ -21,12 +22,17 @@ PACK = {"gzip": lambda data: gzip.compress(data, 1), "zstd": zstandard.ZstdCompr
 class InThisThread:
     """Stands for a node where it is asked to do something off the loop."""
 
+    def __init__(self):
+        self.in_flight = InFlight(2**40, 2**40)
+
     async def in_thread(self, work):
         return work()
 
 
-class Request:
+class Request(dict):
     """What `read_body` looks at. `pieces` is how the body arrives."""
+
+    remote = "127.0.0.1:1"
 
     def __init__(self, pieces, encoding=None, announced=None):
         self.headers = {} if encoding is None else {"Content-Encoding": encoding}

@@ -51,7 +51,12 @@ def test_every_setting_can_be_given_in_each_way(config):
         value = _another_value(rule)
         if rule.name in ("host", "tls_cert", "tls_key", "fetch_bytes_default", "fetch_bytes_max"):
             continue  # tied to others by a relation; tested below
-        if rule.name in ("append_queue_bytes_max", "request_body_bytes_max"):
+        if rule.name in (
+            "append_queue_bytes_max",
+            "request_body_bytes_max",
+            "request_bytes_in_flight_max",
+            "connection_bytes_in_flight_max",
+        ):
             continue  # tied to others by a relation; tested below
         toml = f"{rule.name} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
         for settings in (
@@ -88,6 +93,8 @@ def test_a_stranger_in_the_environment_is_somebody_elses():
         ({}, {}, "port = '1'", ["penstock.toml", "port is '1'"]),
         ({}, {}, "port = 1.5", ["penstock.toml", "port is 1.5"]),
         ({}, {}, "port = true", ["penstock.toml", "port is True"]),
+        ({"append_queue_bytes_max": 2**20}, {}, "", ["append_queue_bytes_max", "request_body_bytes_max"]),
+        ({"request_bytes_in_flight_max": 2**20}, {}, "", ["in flight", "request_body_bytes_max"]),
         ({}, {}, "prot = 1", ["penstock.toml", "prot"]),
         ({}, {}, "[port]\nx = 1", ["penstock.toml", "port"]),
         ({}, {}, "log_level = 'loud'", ["log_level is 'loud'", "warning"]),

@@ -93,6 +93,12 @@ class Http2Client:
         self._connection.send_data(stream_id, data)
         self._flush()
 
+    async def wait_for_window(self, size_bytes: int) -> None:
+        """Until the node has said that a new stream may send so much."""
+        while self._connection.remote_settings.initial_window_size < size_bytes:
+            self._window_grew.clear()
+            await self._window_grew.wait()
+
     def reset(self, stream_id: int) -> None:
         with contextlib.suppress(Exception):  # it may have ended, or the connection: there is nothing left to reset
             self._connection.reset_stream(stream_id, ErrorCodes.CANCEL)

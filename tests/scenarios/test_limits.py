@@ -1,0 +1,190 @@
+"""Each limit of a node holds, says so in its status, and what is within it goes on. docs/limits.md lists them all."""
+
+import asyncio
+
+import orjson
+import pytest
+from h2.errors import ErrorCodes
+
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import JSON, NDJSON, OverHttp2, one_process
+from tests.scenarios.http2_client import Http2Client
+from tests.scenarios.raw_http1 import exchange, request_head
+
+ONLY_HTTP2 = pytest.mark.parametrize("form", ["http2"], indirect=True)
+MIB = 2**20
+
+
+async def in_thread(function, *args):
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*args))
+
+
+async def create(gateway, name, partitions):
+    wish = orjson.dumps({"partitions": partitions})
+    return await gateway.send("PUT", f"/v1/topics/{name}", wish, {"Content-Type": JSON})
+
+
+async def test_topics_are_bounded_and_room_comes_back(start_gateway):
+    gateway = await start_gateway(topics_max=2)
+    for name in ("a", "b"):
+        assert (await create(gateway, name, 1)).status == 201
+    assert_problem(await create(gateway, "c", 1), "too_many_topics", limit=2, retryable=False)
+    assert (await create(gateway, "a", 1)).status == 200, "it is there, and confirmed"
+    assert (await gateway.send("DELETE", "/v1/topics/a")).status == 204
+    assert (await create(gateway, "c", 1)).status == 201
+
+
+@one_process
+async def test_partitions_are_bounded_in_one_topic_and_in_all(start_gateway):
+    gateway = await start_gateway(topic_partitions_max=4, partitions_max=6)
+    assert_problem(await create(gateway, "a", 5), "invalid_config", limit=4)
+    assert (await create(gateway, "a", 4)).status == 201
+    assert_problem(await create(gateway, "b", 3), "too_many_topics", limit=6)
+    assert (await create(gateway, "b", 2)).status == 201
+
+
+@one_process
+async def test_topics_made_on_the_spot_count_too(start_gateway):
+    gateway = await start_gateway(topics_max=1, auto_create_topics=True)
+    assert (await gateway.send("POST", "/v1/topics/a/records", b"x")).status == 200
+    assert_problem(await gateway.send("POST", "/v1/topics/b/records", b"x"), "too_many_topics", limit=1)
+
+
+@one_process
+async def test_a_query_value_is_bounded(start_gateway):
+    gateway = await start_gateway(query_value_chars_max=300)
+    topic = await gateway.create("queries")
+    assert (await topic.post(b"x", key="k" * 300)).status == 200
+    assert_problem(await topic.post(b"x", key="k" * 301), "invalid_query", parameter="key")
+
+
+@one_process
+@pytest.mark.parametrize("content_type", [JSON, NDJSON])
+async def test_json_nested_too_deeply_is_refused(topic, content_type):
+    """The bound is the decoder's own, which guards the stack: something below a thousand."""
+    for depth, is_taken in ((200, True), (1100, False), (100_000, False)):
+        value = b"[" * depth + b"]" * depth
+        body = b'{"records":[{"value":%s}]}' % value if content_type == JSON else value + b"\n"
+        answer = await topic.post(body, content_type)
+        assert (answer.status == 200) is is_taken, depth
+        if not is_taken:
+            assert_problem(answer, "malformed_json" if content_type == JSON else "malformed_ndjson")
+
+
+@ONLY_HTTP2
+async def test_headers_over_http1_are_bounded_in_bytes_and_number(start_gateway):
+    gateway = await start_gateway(header_bytes_max=16 * 1024)
+    fine = request_head("GET", "/healthz", "X: " + "x" * 8_000)
+    assert (await in_thread(exchange, gateway.port, fine)).startswith(b"HTTP/1.1 200 ")
+    for headers in (["X: " + "x" * 20_000], [f"X-{number}: x" for number in range(101)]):
+        answer = await in_thread(exchange, gateway.port, request_head("GET", "/healthz", *headers))
+        assert answer.startswith(b"HTTP/1.1 431 "), answer
+    assert (await gateway.send("GET", "/healthz")).status == 200
+
+
+@ONLY_HTTP2
+async def test_headers_over_http2_are_bounded(start_gateway):
+    gateway = await start_gateway(header_bytes_max=16 * 1024)
+    client = await Http2Client.open("127.0.0.1", gateway.port)
+    async with asyncio.timeout(20):
+        try:
+            status, _, _ = await client.request("GET", "/healthz", {"x": "x" * 8_000}, b"")
+            assert status == 200
+            status, _, _ = await client.request("GET", "/healthz", {"x": "x" * 40_000}, b"")
+            assert status == 431
+        finally:
+            await client.close()
+    assert (await gateway.send("GET", "/healthz")).status == 200
+
+
+@ONLY_HTTP2
+async def test_streams_of_a_connection_are_bounded_and_others_are_told_to_try_again(start_gateway):
+    gateway = await start_gateway(http2_streams_max=3)
+    topic = await gateway.create("streams")
+    client = await Http2Client.open("127.0.0.1", gateway.port)
+    path = f"{topic.path}/partitions/0/records?offset=0&wait_ms=20000"
+    try:
+        waiting = [client.begin("GET", path, {}, is_whole=True)[1] for _ in range(3)]
+        refused = client.begin("GET", path, {}, is_whole=True)[1]
+        async with asyncio.timeout(20):
+            with pytest.raises(ConnectionResetError, match=ErrorCodes.REFUSED_STREAM.name):
+                await refused.answered
+            assert (await topic.post(b"x")).status == 200
+            await asyncio.gather(*(stream.answered for stream in waiting))
+    finally:
+        await client.close()
+
+
+@ONLY_HTTP2
+async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
+    """None is refused: they stay in the kernel's queue, where they cost the node nothing."""
+    gateway = await start_gateway(connections_max=16)
+    held = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(15)]
+    ask = request_head("GET", "/healthz")
+    asked = asyncio.create_task(in_thread(exchange, gateway.port, ask))
+    late, _ = await asyncio.wait({asked}, timeout=0.3)
+    assert not late, "sixteen are open, with the one of this test"
+    for _, writer in held[:2]:
+        writer.close()
+    async with asyncio.timeout(20):
+        assert (await asked).startswith(b"HTTP/1.1 200 ")
+    for _, writer in held[2:]:
+        writer.close()
+
+
+@ONLY_HTTP2
+async def test_bodies_under_way_are_bounded_in_total_and_reads_go_on(start_gateway):
+    """Three clients hold almost 4 MiB and finish nothing; a fourth is told so at once, and served once they go."""
+    settings = {"request_body_bytes_max": 2 * MIB, "drain_ms_max": 200, "connection_bytes_in_flight_max": 4 * MIB}
+    gateway = await start_gateway(request_bytes_in_flight_max=4 * MIB, **settings)
+    topic = await gateway.create("held")
+    clients = [await hold(gateway, topic, 1_300_000) for _ in range(3)]
+    async with asyncio.timeout(20):
+        while await gateway.metric("penstock_request_bytes_in_flight") < 3 * 1_300_000:
+            await asyncio.sleep(0.02)
+    refused = await topic.post(b"x" * 900_000, "text/plain")
+    assert_problem(refused, "overloaded", no_side_effects=True)
+    assert refused.headers["Retry-After"]
+    assert (await topic.fetch(0)).status == 200
+    for client in clients:
+        client.close()
+    assert (await until(lambda: topic.post(b"x" * 900_000, "text/plain"), 200)).status == 200
+
+
+@ONLY_HTTP2
+async def test_bodies_under_way_are_bounded_on_one_connection(start_gateway):
+    settings = {"request_body_bytes_max": 2 * MIB, "drain_ms_max": 200, "request_bytes_in_flight_max": 64 * MIB}
+    gateway = await start_gateway(connection_bytes_in_flight_max=4 * MIB, **settings)
+    assert isinstance(gateway, OverHttp2)
+    topic = await gateway.create("held")
+    client = await Http2Client.open("127.0.0.1", gateway.port)
+    headers = {"content-length": str(2 * MIB)}
+    streams = [client.begin("POST", f"{topic.path}/records", headers, is_whole=False)[1] for _ in range(3)]
+    await client.wait_for_window(4 * MIB)
+    for _ in range(90):
+        for number in range(3):
+            client.send_part(1 + 2 * number, b"x" * 16_384)
+        await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        done, _ = await asyncio.wait([s.answered for s in streams], return_when=asyncio.FIRST_COMPLETED)
+    assert len(done) == 1
+    assert [(":status", "429") in stream.headers for stream in streams].count(True) == 1
+    assert (await topic.post(b"x" * 900_000, "text/plain")).status == 200, "another connection has its own bound"
+    await client.close()
+
+
+async def hold(gateway, topic, size):
+    """A connection with a body under way that does not end."""
+    _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(request_head("POST", f"{topic.path}/records", f"Content-Length: {2 * MIB}"))
+    writer.write(b"x" * size)
+    await writer.drain()
+    return writer
+
+
+async def until(ask, status):
+    """Asks until this is the answer; a node that never gives it fails the test."""
+    async with asyncio.timeout(20):
+        while (answer := await ask()).status != status:
+            await asyncio.sleep(0.02)
+    return answer
