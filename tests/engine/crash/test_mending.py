@@ -71,6 +71,8 @@ class Mending:
             node.kill()
             partition = node.shard.partition("t", 0)
             own = OwnPartition("id", partition, node.shard.quarantine)
+            if partition.offline is not None:
+                raise partition.offline
             (file, *_) = await own.sealed_files()
             assert await own.found(file, examine(disk, file, at_once))
             self.is_locked_up = True
