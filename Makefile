@@ -49,7 +49,9 @@ format: $(VENV)/.all ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(VENV)/.all ## Play the whole job on 336,776 real flights: produce, long-poll, tier, ingest with Spark
+demo: ## Play the whole job on 336,776 real flights: produce, long-poll, tier, ingest with Spark
+	@$(PYTHON) -m loadtests.demo.java
+	@$(MAKE) --no-print-directory -s $(VENV)/.all
 	@$(BIN)/python -m loadtests.demo $(ARGS)
 
 bench: $(VENV)/.all ## Measure against a bare server in the same run

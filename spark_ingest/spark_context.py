@@ -6,7 +6,9 @@ set is left alone.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -117,8 +119,12 @@ def _quieten_the_start() -> None:
 
 
 def _zipped_code() -> str:
-    """Our packages as a file for executors on other machines; the libraries must be installed there."""
+    """Our packages as a file for executors on other machines; the libraries must be installed there.
+
+    They fetch it from this process whenever one starts, so it stays until this process ends.
+    """
     target = Path(tempfile.mkdtemp(prefix="penstock-"), "penstock.zip")
+    atexit.register(shutil.rmtree, target.parent, ignore_errors=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             for path in sorted((ROOT / package).rglob("*.py")):

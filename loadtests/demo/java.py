@@ -1,4 +1,8 @@
-"""Whether Spark can run here: it needs Java, and says so only after a minute, on many lines."""
+"""Whether Spark can run here: it needs Java, and says so only after a minute, on many lines.
+
+`python -m loadtests.demo.java` tells by its exit code, with nothing but the standard library, so that `make demo` can
+refuse before it installs Spark.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 from loadtests.demo.failure import DemoFailed
 
@@ -28,3 +33,10 @@ def demand_java() -> None:
     version = _VERSION.search(told)
     if version is not None and int(version[1]) < JAVA_MIN:
         raise DemoFailed(f"Spark needs Java {JAVA_MIN} or newer and {java} is {version[1]}: {_ADVICE}")
+
+
+if __name__ == "__main__":
+    try:
+        demand_java()
+    except DemoFailed as failure:
+        sys.exit(f"demo: {failure}")
