@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,13 +27,16 @@ from loadtests.generators import Generators
 from loadtests.load import GeneratorFailed
 from loadtests.machine import look_at_machine
 from loadtests.open_rounds import Deliveries, prove
+from loadtests.percentiles import median
 from loadtests.profiler import HOW_TO_GET, Profiler, py_spy
+from loadtests.recovery import measure_recovery, recovery_lines
 from loadtests.report import Report, to_json, to_markdown
 from loadtests.rounds import Around, Rounds, nothing_around
 from loadtests.table import print_report
 
 EXIT_WRONG, EXIT_FAILED = 1, 2
-DELIVERY = "delivery"
+DELIVERY, RECOVERY = "delivery", "recovery"
+HALF_OF = "single-acks-1"
 
 
 @click.command()
@@ -91,16 +95,27 @@ def run(
     now = datetime.now(UTC)
     machine = look_at_machine(directory)
     groups = groups_of(plan, only)
-    with servers.penstock(directory) as node, servers.bare_append(directory) as bare:
+    recovery = None
+    if plan.recovery_bytes and only in RECOVERY:
+        recovery = measure_recovery(directory, plan.recovery_bytes, generators, tell)
+    with ExitStack() as stack:
+        nodes = {
+            delay_ms: stack.enter_context(servers.penstock(directory, flush_delay_ms=delay_ms))
+            for delay_ms in sorted({0, *(cell.flush_delay_ms for group in groups for cell in group.cells)})
+        }
+        bare = stack.enter_context(servers.bare_append(directory))
         delivery_rows: list[Row] = []
         proofs: list[str] = []
-        deliveries = Deliveries(plan, node, generators)
+        deliveries = Deliveries(plan, nodes[0], generators)
         if only in DELIVERY:
             tell("proving the open-loop generator")
-            proofs.append(prove(plan, bare, generators))
-            delivery_rows = deliveries.run(tell)
-        rounds = Rounds(plan, directory, node, bare, generators, around)
+            proofs.append(prove(plan.delivery_rate, bare, generators))
+            delivery_rows += deliveries.run(plan.delivery_rate, tell)
+        rounds = Rounds(plan, directory, nodes, bare, generators, around)
         rounds.run(groups, deadline, tell)
+        if not only and (half := _half_of_full_load(rounds)) > plan.delivery_rate:
+            proofs.append(prove(half, bare, generators))
+            delivery_rows += deliveries.run(half, tell, "-half")
     return Report(
         plan=plan.name,
         started=f"{now:%Y-%m-%d %H:%M} UTC",
@@ -109,10 +124,21 @@ def run(
         generator=generators.closed_loop_name,
         rows=(*_rows(groups, rounds), *delivery_rows),
         proofs=tuple(proofs),
+        recovery=tuple(recovery_lines(recovery) if recovery else ()),
         checked=rounds.checked + deliveries.checked,
-        mismatches=(*rounds.mismatches, *deliveries.mismatches),
+        mismatches=(
+            *rounds.mismatches,
+            *deliveries.mismatches,
+            *([recovery.mismatch] if recovery and recovery.mismatch else ()),
+        ),
         took_s=time.monotonic() - started,
     )
+
+
+def _half_of_full_load(rounds: Rounds) -> float:
+    """Half of the single records a second that a closed loop reached, to the hundred; 0 if none was measured."""
+    measured = rounds.measured.get(HALF_OF, [])
+    return round(median([one.requests_per_s for one in measured]) / 2, -2) if measured else 0.0
 
 
 def _temporary_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
@@ -131,7 +157,11 @@ def _rows(groups: list[Group], rounds: Rounds) -> list[Row]:
     for group in groups:
         bare = next(rounds.measured[cell.key] for cell in group.cells if cell.peer == "bare")
         for cell in group.cells:
-            rows.append(row_of(cell.key, group.title, cell.peer, cell.acks, rounds.measured[cell.key], bare))
+            rows.append(
+                row_of(
+                    cell.key, group.title, cell.peer, cell.acks, rounds.measured[cell.key], bare, cell.flush_delay_ms
+                )
+            )
     return rows
 
 

@@ -27,6 +27,9 @@ BATCH_RECORDS = 1000
 FETCH_BYTES = 1024 * 1024  # what a fetch asks for when it does not say
 GIB = 1 << 30
 
+FLUSH_DELAYS_MS = (2, 10)  # a drive without power-loss protection, and a slow one
+SHOWN_WITH_SLOW_FLUSH = ("single", "ndjson", "batch")
+
 PeerName = Literal["penstock", "bare"]
 
 
@@ -40,6 +43,7 @@ class Cell:
     acks: str = ""
     accept: str = ""
     is_extra: bool = False  # measured by --full only
+    flush_delay_ms: int = 0  # added to each fdatasync of a node of its own
 
     @property
     def is_fetch(self) -> bool:
@@ -68,15 +72,25 @@ class Plan:
     delivery_s: float
     delivery_rate: int
     deadline_s: float
+    recovery_bytes: int
     has_extras: bool = False
 
 
 PLANS = {
     plan.name: plan
     for plan in (
-        Plan("quick", rounds=2, round_s=0.6, delivery_s=1.5, delivery_rate=1000, deadline_s=50),
-        Plan("default", rounds=3, round_s=1.6, delivery_s=3.0, delivery_rate=1000, deadline_s=160),
-        Plan("full", rounds=5, round_s=4.0, delivery_s=10.0, delivery_rate=1000, deadline_s=1500, has_extras=True),
+        Plan("quick", rounds=2, round_s=0.6, delivery_s=1.5, delivery_rate=1000, deadline_s=50, recovery_bytes=0),
+        Plan("default", rounds=3, round_s=1.6, delivery_s=3.0, delivery_rate=1000, deadline_s=240, recovery_bytes=GIB),
+        Plan(
+            "full",
+            rounds=5,
+            round_s=4.0,
+            delivery_s=10.0,
+            delivery_rate=1000,
+            deadline_s=1500,
+            recovery_bytes=4 * GIB,
+            has_extras=True,
+        ),
     )
 }
 
@@ -87,6 +101,9 @@ TOPIC_CONFIG: dict[str, object] = {"segment_bytes": GIB, "segment_ms": 3_600_000
 
 def _produce(key: str, title: str, *, is_extra: bool = False) -> Group:
     guarantees = [Cell(f"{key}-acks-{acks}", key, "penstock", acks=acks) for acks in ("1", "all")]
+    if key in SHOWN_WITH_SLOW_FLUSH:
+        for ms in FLUSH_DELAYS_MS:
+            guarantees.append(Cell(f"{key}-acks-all-{ms}ms", key, "penstock", acks="all", flush_delay_ms=ms))
     fire_and_forget = Cell(f"{key}-acks-0", key, "penstock", acks="0", is_extra=True)
     return Group(key, title, (Cell(f"{key}-bare", key, "bare"), fire_and_forget, *guarantees), is_extra=is_extra)
 

@@ -55,11 +55,14 @@ class Row:
     cpu_ratio_to_bare: float | None
     others_share: float
     is_generator_bound: bool
+    flush_delay_ms: int = 0
     asked_per_s: float | None = None
     produce_latency: Latency | None = None
 
 
-def row_of(key: str, title: str, peer: str, acks: str, rounds: Sequence[Round], bare: Sequence[Round]) -> Row:
+def row_of(
+    key: str, title: str, peer: str, acks: str, rounds: Sequence[Round], bare: Sequence[Round], flush_delay_ms: int = 0
+) -> Row:
     """The row of a closed loop. `bare` holds the bare function's rounds of the same group; empty for none."""
     rates = [one.requests_per_s for one in rounds]
     pairs = list(zip(rounds, bare, strict=False))
@@ -81,6 +84,7 @@ def row_of(key: str, title: str, peer: str, acks: str, rounds: Sequence[Round], 
         others_share=max(one.others_share for one in rounds),
         is_generator_bound=median([one.outcome.generator_cpu_s / one.outcome.seconds for one in rounds])
         > GENERATOR_BOUND_SHARE,
+        flush_delay_ms=flush_delay_ms,
     )
 
 

@@ -27,11 +27,9 @@ SEND_DELAY_MS_MAX = 2.0
 TITLE = "produce to delivery, long poll"
 
 
-def prove(plan: Plan, bare: Server, generators: Generators) -> str:
+def prove(rate: float, bare: Server, generators: Generators) -> str:
     """One line that says whether the open-loop generator keeps up with twice the rate it will be asked for."""
-    schedule = Schedule(
-        rate=PROOF_FACTOR * plan.delivery_rate, count=round(PROOF_FACTOR * plan.delivery_rate * PROOF_S)
-    )
+    schedule = Schedule(rate=PROOF_FACTOR * rate, count=round(PROOF_FACTOR * rate * PROOF_S))
     host = urlsplit(bare.url).netloc
     body = numbered_request(host, "/", 0).partition(b"\r\n\r\n")[2]
     for _ in range(PROOF_ATTEMPTS):
@@ -61,28 +59,30 @@ class Deliveries:
     """Times the way of records from the schedule to a consumer's hands."""
 
     def __init__(self, plan: Plan, node: Server, generators: Generators) -> None:
-        self._schedule = Schedule(plan.delivery_rate, round(plan.delivery_rate * plan.delivery_s))
+        self._seconds = plan.delivery_s
         self._node = node
         self._generators = generators
         self._control = Control(node.url)
         self.checked = 0
         self.mismatches: list[str] = []
 
-    def run(self, tell: Callable[[str], None]) -> list[Row]:
+    def run(self, rate: float, tell: Callable[[str], None], suffix: str = "") -> list[Row]:
+        """A row for each guarantee, at so many records a second."""
         rows = []
+        schedule = Schedule(rate, round(rate * self._seconds))
         for acks in DELIVERY_ACKS:
-            tell(f"{TITLE}, acks={acks}")
-            outcome, one = self._deliver(f"bench-delivery-{acks}", acks)
-            self._check(f"delivery-{acks}", outcome)
-            row = row_of(f"delivery-{acks}", TITLE, "penstock", acks, [one], [])
-            rows.append(open_row(row, self._schedule.rate, outcome.produced.durations_us))
+            tell(f"{TITLE}, acks={acks}, {rate:,.0f}/s")
+            key = f"delivery-{acks}{suffix}"
+            outcome, one = self._deliver(f"bench-{key}", acks, schedule)
+            self._check(key, outcome)
+            rows.append(open_row(row_of(key, TITLE, "penstock", acks, [one], []), rate, outcome.produced.durations_us))
         return rows
 
-    def _deliver(self, topic: str, acks: str) -> tuple[DeliveryOutcome, Round]:
+    def _deliver(self, topic: str, acks: str, schedule: Schedule) -> tuple[DeliveryOutcome, Round]:
         self._control.create_topic(topic, TOPIC_CONFIG)
         before, machine, own = proc.usage(self._node.pid), proc.machine_time(), proc.usage(os.getpid())
         started = time.perf_counter()
-        outcome = self._generators.delivery(self._node.url, topic, acks, self._schedule)
+        outcome = self._generators.delivery(self._node.url, topic, acks, schedule)
         elapsed = time.perf_counter() - started
         after, busy_s = proc.usage(self._node.pid), proc.machine_time().busy_s - machine.busy_s
         others_s = busy_s - (proc.usage(os.getpid()).cpu_s - own.cpu_s)

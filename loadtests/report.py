@@ -31,6 +31,7 @@ class Report:
     generator: str
     rows: tuple[Row, ...]
     proofs: tuple[str, ...]
+    recovery: tuple[str, ...]
     checked: int
     mismatches: tuple[str, ...]
     took_s: float
@@ -50,6 +51,8 @@ def name_of(row: Row) -> str:
     if row.peer == "bare":
         return "bare function"
     name = f"acks={row.acks}" if row.acks else "penstock"
+    if row.flush_delay_ms:
+        name += f", fdatasync + {row.flush_delay_ms} ms"
     return f"{name}, {row.asked_per_s:,.0f}/s asked" if row.asked_per_s is not None else name
 
 
@@ -120,7 +123,9 @@ def _markdown_lines(report: Report) -> Iterator[str]:
             if row.title == title:
                 yield "| " + " | ".join((name_of(row), *cells_of(row))) + " |"
     yield ""
-    yield from (f"- {line}" for line in (*notes(report), *report.proofs, verdict(report), *report.mismatches))
+    yield from (
+        f"- {line}" for line in (*notes(report), *report.recovery, *report.proofs, verdict(report), *report.mismatches)
+    )
 
 
 def _spread(machine: Machine) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -41,17 +41,18 @@ class Rounds:
         self,
         plan: Plan,
         directory: Path,
-        node: Server,
+        nodes: Mapping[int, Server],
         bare: Server,
         generators: Generators,
         around: Around,
     ) -> None:
         self._plan = plan
         self._directory = directory
-        self._servers = {"penstock": node, "bare": bare}
+        self._nodes = nodes  # by what their disk's flush takes longer, in ms; 0 is always there
+        self._bare = bare
         self._generators = generators
         self._around = around
-        self._control = Control(node.url)
+        self._controls = {delay_ms: Control(node.url) for delay_ms, node in nodes.items()}
         self._bare_control = Control(bare.url)
         self._rates: dict[str, float] = {}
         self._topics = 0
@@ -70,7 +71,10 @@ class Rounds:
                 for cell in cells:
                     tell(f"round {number + 1} of {self._plan.rounds}: {group.title}, {cell.peer} {cell.acks}")
                     self.measured.setdefault(cell.key, []).append(self._round(group, cell))
-                    self._servers[cell.peer].check_alive()
+                    self._server(cell).check_alive()
+
+    def _server(self, cell: Cell) -> Server:
+        return self._bare if cell.peer == "bare" else self._nodes[cell.flush_delay_ms]
 
     def _round(self, group: Group, cell: Cell) -> Round:
         if cell.is_fetch:
@@ -78,7 +82,7 @@ class Rounds:
         body = body_of(group.key)
         topic = self._begin(cell)
         load = Load(
-            url=self._servers[cell.peer].url,
+            url=self._server(cell).url,
             targets=(f"/v1/topics/{topic}/records?acks={cell.acks}" if cell.peer == "penstock" else "/",),
             requests=0,
             connections=group.connections,
@@ -94,14 +98,14 @@ class Rounds:
 
     def _fetch_round(self, group: Group, cell: Cell) -> Round:
         if self._fetch_data is None:
-            self._fetch_data = FetchData(self._control, "bench-fetch")
+            self._fetch_data = FetchData(self._controls[0], "bench-fetch")
         data = self._fetch_data
         size = data.answer_bytes(cell.accept)
         if cell.peer == "bare":
             data.fill(bare_file(self._directory))
         targets = data.targets() if cell.peer == "penstock" else data.bare_targets(size)
         load = Load(
-            url=self._servers[cell.peer].url,
+            url=self._server(cell).url,
             targets=tuple(targets),
             requests=0,
             connections=group.connections,
@@ -123,7 +127,7 @@ class Rounds:
         requests = max(load.in_flight, min(wanted, ROUND_BYTES_MAX // body_bytes))
         before, machine, own = self._usage(cell), proc.machine_time(), self._own_cpu_s()
         started = time.perf_counter()
-        with self._around(cell, self._servers[cell.peer], requests):
+        with self._around(cell, self._server(cell), requests):
             outcome = self._send(load, requests, sent)
         elapsed = time.perf_counter() - started
         after, busy_s = self._usage(cell), proc.machine_time().busy_s - machine.busy_s
@@ -151,7 +155,7 @@ class Rounds:
         return outcome
 
     def _usage(self, cell: Cell) -> proc.Usage:
-        return proc.usage(self._servers[cell.peer].pid)
+        return proc.usage(self._server(cell).pid)
 
     def _own_cpu_s(self) -> float:
         """Of the servers, the bench and its generators: those that have ended and the one that lives on."""
@@ -163,14 +167,14 @@ class Rounds:
             return ""
         self._topics += 1
         topic = f"bench-{self._topics}"
-        self._control.create_topic(topic, TOPIC_CONFIG)
+        self._controls[cell.flush_delay_ms].create_topic(topic, TOPIC_CONFIG)
         return topic
 
     def _end(self, cell: Cell, topic: str) -> None:
         if cell.peer == "bare":
             self._bare_control.request("DELETE", "/")
         elif topic:
-            self._control.delete_topic(topic)
+            self._controls[cell.flush_delay_ms].delete_topic(topic)
         time.sleep(SETTLE_S)
 
     def _body_file(self, group: str, data: bytes) -> Path:
@@ -187,7 +191,12 @@ class Rounds:
             self._check(f"{cell.key}: bytes in the file", stored, good * body_bytes, last)
         else:
             expected = good * records
-            self._check(f"{cell.key}: log end", self._control.settled_log_end(topic, expected), expected, last)
+            self._check(
+                f"{cell.key}: log end",
+                self._controls[cell.flush_delay_ms].settled_log_end(topic, expected),
+                expected,
+                last,
+            )
 
     def _check(self, what: str, seen: int, expected: int, outcome: Outcome) -> None:
         self.checked += 1

@@ -44,11 +44,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def penstock(directory: Path, *flags: str) -> Iterator[Server]:
-    """`penstock serve` with its data below a directory."""
+def penstock(directory: Path, *flags: str, flush_delay_ms: int = 0) -> Iterator[Server]:
+    """`penstock serve` with its data below a directory; on a disk that flushes so much more slowly, if asked for."""
     command = Path(sys.executable).with_name("penstock")
     start = [str(command)] if command.exists() else [sys.executable, "-m", "cli.main"]
     data = directory / "penstock-data"
+    if flush_delay_ms:
+        start = [sys.executable, "-m", "loadtests.peers.slow_flush", str(flush_delay_ms)]
+        data = directory / f"penstock-data-{flush_delay_ms}"
     with _running("penstock", [*start, "serve", "--port", "0", "--data-dir", str(data), *flags], directory) as server:
         yield server
 

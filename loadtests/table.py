@@ -25,6 +25,7 @@ def print_report(report: Report, console: Console) -> None:
 def render(report: Report) -> RenderableType:
     head = Text("\n".join(facts(report)), style="dim")
     foot = [Text(line, style="dim") for line in notes(report)]
+    foot += [Text(line) for line in report.recovery]
     proofs = [Text(line, style="red" if "not proved" in line else "green") for line in report.proofs]
     checks = Text(verdict(report), style="bold green" if report.is_correct else "bold red")
     wrong = [Text(f"  {line}", style="red") for line in report.mismatches]

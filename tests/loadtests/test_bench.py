@@ -28,10 +28,13 @@ def rows_of(document):
 def test_a_produce_case_is_measured_beside_the_bare_function(tmp_path, generator):
     text, document = bench(tmp_path, "--only", "single", "--rounds", "1", "--round-s", "0.05", *generator)
     rows = rows_of(document)
-    assert set(rows) == {"single-bare", "single-acks-1", "single-acks-all"}
+    slow = {"single-acks-all-2ms", "single-acks-all-10ms"}
+    assert set(rows) == {"single-bare", "single-acks-1", "single-acks-all"} | slow
     assert all(row["requests_per_s"] > 0 and row["latency"]["count"] > 0 for row in rows.values())
     assert rows["single-acks-1"]["ratio_to_bare"] > 0
-    assert document["checked"] == 3
+    assert document["checked"] == 5
+    assert rows["single-acks-all-10ms"]["latency"]["p50_ms"] > 10
+    assert "acks=all, fdatasync + 10 ms" in text
     assert document["mismatches"] == []
     assert "stored is exactly what was acknowledged" in text
 

@@ -19,7 +19,9 @@ def measured(good=1000, seconds=0.1, server_cpu_s=0.2, generator_cpu_s=0.01):
 
 
 def report(*rows, mismatches=()):
-    return Report("quick", "2026-01-01", "abc", MACHINE, "h2load", rows, ("proved.",), 7, mismatches, 12.0)
+    return Report(
+        "quick", "2026-01-01", "abc", MACHINE, "h2load", rows, ("proved.",), ("recovered.",), 7, mismatches, 12.0
+    )
 
 
 def drawn(one):
