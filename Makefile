@@ -7,7 +7,7 @@ URL ?= http://127.0.0.1:8080
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 
 state-machine-long: $(VENV)/.all ## A partition and its twin, by a hundred times as many steps
 	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py -k twin --timeout 7200 $(ARGS)
+
+fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examples
+	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz --timeout 7200 $(ARGS)
 
 contract-long: $(VENV)/.all ## Schemathesis against real nodes, ten minutes each
 	PENSTOCK_FUZZING_S=600 $(BIN)/pytest tests/e2e/fuzzing $(ARGS)

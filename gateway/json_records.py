@@ -193,7 +193,8 @@ def check_utf8(body: bytes) -> None:
 def malformed_json(body: bytes) -> Problem:
     """Where a body stops being JSON, by line and column."""
     try:
-        json.loads(body, parse_int=str, parse_float=str)  # a number of any length is JSON
+        # As text: from bytes with a NUL json would guess UTF-16. A number of any length is JSON.
+        json.loads(body.decode("utf-8", "replace"), parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
         text = f"line {error.lineno}, column {error.colno}: {error.msg}"
         return Problem("malformed_json", text, line=error.lineno, column=error.colno)
@@ -226,7 +227,7 @@ def _check_no_duplicates(body: bytes, encoded: bytes, **members: Any) -> None:
 def _find_duplicate(body: bytes) -> str | None:
     """The first field that a record object, its headers or the envelope has twice. Values may hold what they like."""
     try:
-        document: _Pairs = json.loads(body, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+        document: _Pairs = json.loads(body.decode(), object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
     except RecursionError:
         raise malformed_json(body) from None
     records = next((value for name, value in document if name == "records"), [document])
