@@ -35,6 +35,6 @@ EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python3", "-c", \
     "import os, urllib.request as http; \
     http.urlopen('http://127.0.0.1:' + os.environ.get('PENSTOCK_PORT', '8080') + '/readyz', timeout=4)"]
-# Every address, since a container's loopback is its own; --insecure, since there are no tokens yet: publish the port to
+# Every address, since a container's loopback is its own; --insecure, since an image has no tokens: publish the port to
 # 127.0.0.1 or to a network that you trust. Other settings: PENSTOCK_<NAME> (docs/settings.md).
 CMD ["penstock", "serve", "--host", "0.0.0.0", "--insecure", "--data-dir", "/data"]

@@ -30,6 +30,7 @@ PLACES = {
     "topic": Place("cli.topic", "topic", "Create, list, describe, alter, delete and roll topics."),
     "produce": Place("cli.produce", "produce", "Send files or standard input to a topic."),
     "consume": Place("cli.consume", "consume", "Print the records of a topic."),
+    "token": Place("cli.token", "token", "Make and list the tokens of a node."),
     "tier": Place("cli.tier", "tier", "See what is in the object store."),
     "ingest": Place("cli.ingest", "ingest", "Write topics into tables with Spark."),
     "segment": Place("cli.segment", "segment", "Look into segment files."),

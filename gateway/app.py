@@ -96,6 +96,8 @@ class _Surroundings:
         started = time.perf_counter()
         request_id = self._request_id(request)
         try:
+            if self._node.access.tokens is not None:
+                self._node.access.check(request, _operation(handler))
             _check_common_headers(request)
             response = await handler(request)
         except Problem as problem:

@@ -13,6 +13,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import EngineError
+from gateway.access import Caller, caller_of, forbidden
 from gateway.fetch import JSON, choose_media_type
 from gateway.json_body import read_json
 from gateway.many import ManyPartitions
@@ -21,6 +22,7 @@ from gateway.node import NODE, Node
 from gateway.problems import Problem, from_engine
 from gateway.query import read_query
 from gateway.routing import topic_id_of
+from gateway.tokens_file import Right
 
 ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name has a third of it
 BODY_BYTES_LEAST = 64 * 1024
@@ -63,7 +65,8 @@ async def fetch_many(request: web.Request) -> web.Response:
     bytes_max = BODY_BYTES_LEAST + partitions_max * ENTRY_BYTES_MAX
     wish = await read_json(request, Wish, bytes_max=bytes_max)
     _check(wish, partitions_max)
-    wanted = [_wanted(node, entry) for entry in wish.partitions]
+    caller = caller_of(request)
+    wanted = [_wanted(node, caller, entry) for entry in wish.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
     parts = await _read(node, known, wish, must_wait=len(known) == len(wanted)) if known else []
     return _answer(wish.partitions, _answered(wanted, parts))
@@ -81,7 +84,9 @@ def _check(wish: Wish, partitions_max: int) -> None:
         seen.add(which)
 
 
-def _wanted(node: Node, entry: Entry) -> Wanted | Problem:
+def _wanted(node: Node, caller: Caller, entry: Entry) -> Wanted | Problem:
+    if not caller.allows(Right.READ, entry.topic):
+        return forbidden(caller, Right.READ, entry.topic)
     try:
         return Wanted(entry.topic, topic_id_of(node, entry.topic, entry.partition), entry.partition, entry.offset)
     except EngineError as error:

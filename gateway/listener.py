@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from engine.errors import StartRefused
 from gateway.app import make_app
 from gateway.node import Node
+from gateway.own_sockets import own_listeners
 from gateway.rsgi import HttpServer, RsgiApp, make_server, stop_server
 from gateway.rsgi_body import BodyLimits
 from gateway.settings import NodeSettings
@@ -26,20 +28,46 @@ class Listener:
         self._settings = settings
         self._node = node
         self._target = RsgiApp(make_app(node), _body_limits(settings))
-        self._servers: list[tuple[HttpServer, asyncio.Task[None]]] = []
+        self._servers: dict[asyncio.Task[None], HttpServer] = {}
+        self._retired: dict[asyncio.Task[None], HttpServer] = {}  # take nothing new, and end what they have
+        self._renewing = asyncio.Lock()
+        self._has_failed = asyncio.Event()
         self._ports = ports
 
     async def open(self) -> None:
         """Returns once every port answers. Raises StartRefused."""
-        for port in self._ports:
-            server = make_server(self._target, self._settings, port)
-            serving = asyncio.create_task(server.serve())
-            self._servers.append((server, serving))
-            await _until_listening(serving, self._settings.host, port)
+        async with self._renewing:
+            for port in self._ports:
+                serving, server = self._begin(port)
+                self._servers[serving] = server
+                await _until_listening(serving, self._settings.host, port)
+
+    async def renew(self) -> None:
+        """Take new connections with the certificate that is on disk now.
+
+        Granian's listener keeps the one that it began with. So a second one opens on the same port, and then the first
+        stops: what is open there ends after the requests under way, and clients connect again. What must hold: the
+        first goes on until the second is known to listen. Raises StartRefused, and then nothing has changed.
+        """
+        async with self._renewing:
+            before, fresh = set(self._servers), dict[asyncio.Task[None], HttpServer]()
+            if not before or self._node.is_draining:
+                return
+            try:
+                for port in self._ports:
+                    listening = await self._node.in_thread(partial(own_listeners, port))
+                    serving, server = self._begin(port)
+                    fresh[serving] = server
+                    await self._until_another_listens(serving, port, listening)
+            except StartRefused:
+                self._retire(fresh)
+                raise
+            self._retire({serving: self._servers.pop(serving) for serving in before})
+            self._servers |= fresh
 
     async def closed_by_itself(self) -> None:
         """Returns only if the HTTP server ends without being told to."""
-        await asyncio.wait([serving for _, serving in self._servers], return_when=asyncio.FIRST_COMPLETED)
+        await self._has_failed.wait()
 
     async def drain(self) -> None:
         """Refuse new work, let waiting clients go, finish what is under way until the deadline, close."""
@@ -48,10 +76,36 @@ class Listener:
             async with asyncio.timeout(self._settings.shutdown_deadline_ms / 1000):
                 await self._target.until_idle()
                 await self._target.last_call()
-        for server, serving in self._servers:
-            stop_server(server)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(serving, GRANIAN_STOP_S)
+        self._retire(self._servers)
+        self._servers = {}
+        if self._retired:
+            _, late = await asyncio.wait(list(self._retired), timeout=GRANIAN_STOP_S)
+            for serving in late:
+                serving.cancel()
+
+    def _begin(self, port: int) -> tuple[asyncio.Task[None], HttpServer]:
+        server = make_server(self._target, self._settings, port)
+        serving = asyncio.get_running_loop().create_task(server.serve())
+        serving.add_done_callback(self._ended)
+        return serving, server
+
+    def _ended(self, serving: asyncio.Task[None]) -> None:
+        self._retired.pop(serving, None)
+        if serving in self._servers:
+            self._has_failed.set()
+
+    def _retire(self, servers: Mapping[asyncio.Task[None], HttpServer]) -> None:
+        for serving, server in servers.items():
+            if not serving.done():
+                self._retired[serving] = server
+                stop_server(server)
+
+    async def _until_another_listens(self, serving: asyncio.Task[None], port: int, before: set[str]) -> None:
+        for _ in range(LISTEN_ATTEMPTS):
+            if not serving.done() and await self._node.in_thread(partial(own_listeners, port)) - before:
+                return
+            await asyncio.sleep(LISTEN_PAUSE_S)
+        raise StartRefused(f"a second listener on port {port} did not open")
 
 
 def _body_limits(settings: NodeSettings) -> BodyLimits:

@@ -20,6 +20,7 @@ from engine.reader import Chunk
 from engine.shard import Shard, Topic
 from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
+from gateway.access import Access
 from gateway.in_flight import InFlight
 from gateway.metrics import Metrics
 from gateway.partitioner import Partitioner
@@ -81,6 +82,7 @@ class Node:
         self.executor = executor
         self.metrics = Metrics(self._gauges)
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
+        self.access = Access()
         self.is_ready = True
         self.draining = asyncio.Event()
         self.turns = itertools.count()  # a read over many partitions begins at another one each time

@@ -14,6 +14,7 @@ from aiohttp import web
 from engine.errors import EngineError
 from engine.shard import Topic
 from gateway import problems
+from gateway.access import Caller, caller_of, forbidden
 from gateway.appending import Outcome, Part, answer, append, demand_one_success, result_of
 from gateway.cloud_events import binary_attributes
 from gateway.incoming import IncomingRow
@@ -24,6 +25,7 @@ from gateway.problems import Problem
 from gateway.produce import JSON, NDJSON, demand_utf8, refuse_planned
 from gateway.query import Number, Rules, Word, read_query
 from gateway.request_body import read_body
+from gateway.tokens_file import Right
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 QUERY: Rules = {"acks": Word("all", tuple(ACKS_BY_WORD)), "timeout_ms": Number(None, 1, 600_000)}
@@ -65,7 +67,7 @@ async def produce_many(request: web.Request) -> web.Response:
     node.metrics.produce_bytes.inc(len(body))
     by_topic = await node.off_loop(len(body), lambda: _by_topic(*decode(body)))
     check_count(sum(len(rows.rows) for rows in by_topic.values()), node.settings.records_per_request_max)
-    entries, destinations = await _destinations(node, by_topic, now_ms)
+    entries, destinations = await _destinations(node, caller_of(request), by_topic, now_ms)
     entries += await node.off_loop(len(body), lambda: _encoded(by_topic, destinations))
     if len(entries) > node.settings.produce_partitions_max:
         raise _too_many_partitions(len(entries), node)
@@ -85,13 +87,16 @@ def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> dict[str, _R
 
 
 async def _destinations(
-    node: Node, by_topic: dict[str, _Rows], now_ms: int
+    node: Node, caller: Caller, by_topic: dict[str, _Rows], now_ms: int
 ) -> tuple[list[_Entry], dict[str, tuple[Topic, Destination]]]:
-    """Where the records of each topic go; an entry for each topic that there is not."""
+    """Where the records of each topic go; an entry for each topic that there is not, or not for this caller."""
     if len(by_topic) > node.settings.produce_partitions_max:
         raise _too_many_partitions(len(by_topic), node)
     entries, destinations = [], {}
     for name, (rows, _) in by_topic.items():
+        if not caller.allows(Right.WRITE, name):
+            entries.append(_Entry(name, None, len(rows), None, None, forbidden(caller, Right.WRITE, name)))
+            continue
         try:
             topic = await node.topic_to_produce_to(name)
         except EngineError as error:

@@ -2,8 +2,8 @@
 
 A composition root: clocks, disks, stores, identifiers and randomness are made here, and in gateway/supervisor.py's
 processes for a node of several shards.
-Start, in this order: port, data directory, store, log, listener; whatever is wrong is said in one line before anything
-else is touched. Stop: refuse new work, let what is under way finish, make everything durable, release.
+Start, in this order: port, tokens, data directory, store, log, listener; whatever is wrong is said in one line before
+anything else is touched. Stop: refuse new work, let what is under way finish, make everything durable, release.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from gateway.listener import Listener, free_port, url_of
 from gateway.logs import set_up_logging
 from gateway.node import Node
 from gateway.peers import Peers
+from gateway.reloading import first_tokens, reloader_of_one, use_tokens
 from gateway.settings import NodeSettings
 
 DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
@@ -56,14 +57,18 @@ async def serve(settings: NodeSettings) -> None:
         settle_memory()
         listener = Listener(node, settings, [port])
         await listener.open()
+        reloader = reloader_of_one(settings, node, listener)
+        reloader.start()
         tell_ready(node.url, settings, node.tier.store_url)
         await first_of(listener.closed_by_itself(), stop.wait())
+        reloader.stop()
         await listener.drain()
 
 
 @asynccontextmanager
 async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
     """A node without a listener: what tests put behind aiohttp's own server."""
+    tokens = first_tokens(settings)
     disk, clock = RealDisk(), SystemClock()
     directory = open_directory(disk, settings)
     with (
@@ -84,6 +89,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
         tier = Tier(shard, shipping, remote_logs, store.url)
         node = Node(settings, shard, tier, shard, Peers(), clock, executor, random.Random())
+        use_tokens(node, tokens)
         await shard.start()
         await tier.start()
         restore = restoring(store, disk, directory.identity)

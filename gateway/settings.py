@@ -26,7 +26,9 @@ ENVIRONMENT_PREFIX = "PENSTOCK_"
 class NodeSettings:
     """How one node runs."""
 
-    host: str = setting("127.0.0.1", why="Loopback: safe until tokens and TLS are set up. Others need --insecure.")
+    host: str = setting(
+        "127.0.0.1", why="Loopback: safe without tokens and TLS. Others need a tokens_file, or --insecure."
+    )
     port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
     data_dir: str = setting("penstock-data", why="Where the log lives; one node at a time may use it.")
     store: str = setting(
@@ -50,6 +52,13 @@ class NodeSettings:
     rack: str = setting("", why="Where the node stands, for spreading replicas. Shown in /v1/cluster.")
     advertised_url: str = setting("", why="What clients are told to call, behind a proxy or NAT. Empty: host and port.")
     insecure: bool = setting(False, why="Allow an address other than loopback though there are no tokens.")
+    tokens_file: str = setting("", why="TOML with who may do what (docs/access.md). Empty: whoever comes may do all.")
+    files_check_ms: int = setting(
+        2 * SECOND_MS,
+        minimum=100,
+        maximum=DAY_MS,
+        why="How often the tokens file and the certificate are looked at for a change, besides at each SIGHUP.",
+    )
     tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
     tls_key: str = setting("", why="PEM private key of tls_cert.")
     default_partitions: int = setting(
@@ -266,11 +275,11 @@ def _check_relations(settings: NodeSettings) -> None:
         if not os.access(path, os.R_OK):
             raise StartRefused(f"cannot read {path}", hint="check --tls-cert and --tls-key")
     if settings.is_tls:
-        _check_certificate(settings.tls_cert, settings.tls_key)
-    if not settings.is_loopback and not settings.insecure:
+        check_certificate(settings.tls_cert, settings.tls_key)
+    if not settings.is_loopback and not settings.tokens_file and not settings.insecure:
         raise StartRefused(
-            f"{settings.host} can be reached from outside and there are no tokens yet",
-            hint="bind 127.0.0.1, or give --insecure if the network is trusted",
+            f"{settings.host} can be reached from outside and there are no tokens",
+            hint="bind 127.0.0.1, or give --tokens-file, or --insecure if the network is trusted",
         )
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:
         hint = "every body that is taken must find room in the empty queue"
@@ -283,12 +292,15 @@ def _check_relations(settings: NodeSettings) -> None:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 
 
-def _check_certificate(cert: str, key: str) -> None:
-    """Try them as the listener will: it would fail later, and ask a terminal for the password of an encrypted key."""
+def check_certificate(cert: str, key: str) -> None:
+    """Try them as the listener will: it would fail later, and ask a terminal for the password of an encrypted key.
+
+    Blocks. Raises StartRefused.
+    """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
-    except ssl.SSLError as error:
-        text = f"{cert} and {key} cannot be used for TLS: {error.reason or error}"
+    except OSError as error:  # which SSLError is too
+        text = f"{cert} and {key} cannot be used for TLS: {getattr(error, 'reason', None) or error.strerror or error}"
         hint = "tls_cert is a PEM certificate chain, tls_key its private key without a password"
         raise StartRefused(text, hint=hint) from None
 

@@ -39,6 +39,7 @@ from gateway.logs import set_up_logging
 from gateway.node import Node
 from gateway.peers import Peers
 from gateway.processes import CHANGE_S, ShardTask, record_from, shard_socket, supervisor_socket, worker_socket
+from gateway.reloading import handlers_for_supervisor, use_tokens
 from gateway.routing import handlers_for_peers
 from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
 
@@ -69,16 +70,19 @@ async def run(task: ShardTask) -> None:
         changes.when_all_ready = lambda: setattr(node, "is_ready", True)
         await logs.start()
         supervisor_gone = asyncio.Event()
-        changes.supervisor = Caller(supervisor_socket(task.run_dir), changes.handlers(), when_lost=supervisor_gone.set)
+        listener = Listener(node, settings, task.ports)
+        handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener)}
+        changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
         link = await changes.supervisor.connected()
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
+        tokens, _ = await link.call("tokens", None, timeout_s=CHANGE_S)  # after joining: a later change will be told
+        use_tokens(node, tokens)
         await shard.start(map(record_from, records))
         changes.is_started.set()
         server = await listen(shard_socket(task.run_dir, task.index), {**handlers_for_peers(node), **tier.handlers()})
         peers.connect()
         worker.connect()
         settle_memory()
-        listener = Listener(node, settings, task.ports)
         await listener.open()
         await link.call("ready", task.index, timeout_s=CHANGE_S)
         await first_of(listener.closed_by_itself(), stop.wait(), supervisor_gone.wait())

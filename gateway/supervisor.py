@@ -26,6 +26,7 @@ from gateway.link import Link, LinkLost
 from gateway.listener import free_port, url_of
 from gateway.logs import set_up_logging
 from gateway.processes import CHANGE_S, ShardTask, record_to, supervisor_socket
+from gateway.reloading import Reloader, first_tokens
 from gateway.server import new_id, open_directory, open_probed_store, stop_event, store_url, tell_ready
 from gateway.settings import NodeSettings
 
@@ -42,14 +43,19 @@ async def serve_shards(settings: NodeSettings) -> None:
     set_up_logging(settings.log_level)
     port = free_port(settings.host, settings.port)
     stop = stop_event()
+    tokens = first_tokens(settings)
     directory = open_directory(RealDisk(), settings)
     run_dir = tempfile.mkdtemp(prefix="penstock-")
     try:
         with ThreadPoolExecutor(2, "penstock-supervisor") as executor:
             supervisor = Supervisor(settings, directory, run_dir, port, executor)
+            supervisor.tokens = tokens
             await supervisor.start()
+            reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
+            reloader.start()
             tell_ready(supervisor.url, settings, supervisor.store_url)
             await stop.wait()
+            reloader.stop()
             is_clean = await supervisor.stop()
     except BaseException:
         directory.release()
@@ -86,6 +92,7 @@ class Supervisor:
     ) -> None:
         self.url = settings.advertised_url or url_of(settings, port)
         self.store_url = store_url(settings, directory)
+        self.tokens: str | None = None  # what the tokens file held when it could last be used
         self._settings = settings
         self._directory = directory
         self._run_dir = run_dir
@@ -138,13 +145,13 @@ class Supervisor:
         return is_clean
 
     async def _keep(self, child: _Child) -> None:
-        """Run one process, again and again. Ends only when it dies before it was ever ready, or at the stop."""
+        """Run one process, again and again. Ends only when it dies before the node was ever ready, or at the stop."""
         while True:
             began = asyncio.get_running_loop().time()
             child.process = await self._spawn(child.index)
             code = await child.process.wait()
             was_ready, child.is_ready, child.link = child.is_ready, False, None
-            if self._is_stopping or not was_ready:
+            if self._is_stopping or not (was_ready or self._all_ready.is_set()):
                 return
             if self._last_stop is LastStop.CLEAN or self._all_ready.is_set():
                 self._last_stop = LastStop.KILLED  # not before a power loss has been recovered from
@@ -223,6 +230,16 @@ class Supervisor:
             await self._catalog.delete(record)
             await self._tell(self._children[-1:], "removed", record_to(record))
 
+    async def use_tokens(self, text: str) -> None:
+        """Every shard checks requests against these once this returns."""
+        self.tokens = text
+        await self._tell(self._children[:-1], "tokens", text)
+
+    async def renew_tls(self) -> None:
+        """One shard after the other, so that the others take the connections meanwhile."""
+        for child in self._children[:-1]:
+            await self._tell([child], "renew_tls", None)
+
     async def _tell(self, children: Sequence[_Child], change: str, arguments: Any) -> None:
         """Every process that is up. One that goes down meanwhile learns it from `joined` when it is back."""
         links = [child.link for child in children if child.link is not None and child.link.is_up]
@@ -241,6 +258,7 @@ class _Conversation:
         self.link = Link(
             {
                 "topics": self._topics,
+                "tokens": self._tokens,
                 "ready": self._ready,
                 "create_topic": self._create_topic,
                 "alter_topic": self._alter_topic,
@@ -250,6 +268,9 @@ class _Conversation:
 
     async def _topics(self, index: Any, _: bytes) -> tuple[Any, bytes]:
         return await self._supervisor.joined(index, self.link), b""
+
+    async def _tokens(self, _: Any, __: bytes) -> tuple[str | None, bytes]:
+        return self._supervisor.tokens, b""
 
     async def _ready(self, index: Any, _: bytes) -> tuple[None, bytes]:
         task = asyncio.create_task(self._supervisor.ready(index))  # it calls back on this link: not before the reply

@@ -10,11 +10,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from engine.settings import TopicSettings, rules
 from engine.shard import Topic
+from gateway.access import caller_of
 from gateway.json_body import read_json
 from gateway.node import NODE, Node
 from gateway.problems import Problem
 from gateway.query import Number, path_partition, read_query
 from gateway.routing import at_owner, at_owners
+from gateway.tokens_file import Right
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 
@@ -46,6 +48,7 @@ async def list_topics(request: web.Request) -> web.Response:
     """GET /v1/topics"""
     node = request.app[NODE]
     read_query(request, {})
+    caller = caller_of(request)
     topics = [
         {
             "topic": name,
@@ -54,6 +57,7 @@ async def list_topics(request: web.Request) -> web.Response:
             "replication_factor": topic.record.replication_factor,
         }
         for name, topic in sorted(node.shard.topics.items())
+        if caller.allows(Right.READ, name)
     ]
     return answer({"topics": topics})
 

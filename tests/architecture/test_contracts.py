@@ -35,10 +35,13 @@ PLANTED = {
     "The log, replication and the gateway know no command, client, job or load test": [
         ("gateway.produce", "client.partitioning"),
     ],
-    "Only `penstock serve` starts the gateway": [("cli.topic", "gateway.settings"), ("client.lines", "gateway.app")],
+    "Only `penstock serve` starts the gateway; `penstock token` writes its tokens file": [
+        ("cli.topic", "gateway.settings"),
+        ("client.lines", "gateway.app"),
+    ],
     "The contract stands alone": [("openapi.contract", "engine.errors")],
     "The client speaks HTTP only": [("client.lines", "engine.batch")],
-    "Commands speak HTTP only, but serve, segment and ingest": [
+    "Commands speak HTTP only, but serve, token, segment and ingest": [
         ("cli.produce", "engine.batch"),
         ("cli.segment", "engine.log"),
     ],

@@ -1,0 +1,24 @@
+"""Tokens for tests: a file of them, and the header that brings one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway.tokens_file import Right, append_token, make_token
+
+
+def add_token(
+    path: Path, name: str, *, read: Sequence[str] = (), write: Sequence[str] = (), admin: Sequence[str] = ()
+) -> str:
+    """A new token that the file knows."""
+    rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin}
+    new = make_token(name, rights, datetime(2026, 11, 21, tzinfo=UTC), os.urandom)
+    append_token(str(path), new)
+    return new.text
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
