@@ -118,6 +118,21 @@ def _child_names(value, steps):
     return [str(n) for n in range(len(here))] if isinstance(here, list) else []
 
 
+@pytest.mark.parametrize(
+    ("lines", "keys"),
+    [
+        (['{"a":{"b":"x"}}', '{"a":{"b":"\\u00e9"}}'], [b"x", "é".encode()]),  # strings only: the quick way
+        (['{"a":{"b":"x"}}', '{"a":{"b":1.50}}', '{"a":{"b":null}}'], [b"x", b"1.50", None]),
+        (['{"a":{"b":"first","b":"last"}}', '{"a":{"b":"first"},"a":{"b":"last"}}'], [b"last", b"last"]),
+    ],
+)
+def test_the_quick_way_and_the_long_one_find_the_same_keys(lines, keys):
+    body = "\n".join(lines).encode()
+    assert [row.key for row in decode_keyed_values(body, ["a", "b"])] == keys
+    with_a_number = body + b'\n{"a":{"b":0}}'  # no string: every line goes the long way
+    assert [row.key for row in decode_keyed_values(with_a_number, ["a", "b"])] == [*keys, b"0"]
+
+
 @pytest.mark.parametrize("number", ["1.50", "1e400", "123456789012345678901234567890", "-0.0"])
 def test_a_key_that_is_a_number_keeps_its_digits(number):
     (row,) = decode_keyed_values(b'{"id": %s }' % number.encode(), ["id"])
