@@ -32,6 +32,7 @@ NEEDS: dict[str, Right | Who] = {
     "produce_to_partition": Right.WRITE,
     "produce_many": Who.KNOWN,
     "fetch": Right.READ,
+    "tail_topic": Right.READ,
     "find_offsets": Right.READ,
     "fetch_many": Who.KNOWN,
     "list_topics": Who.KNOWN,

@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from engine.errors import EngineError
-from gateway import fetch, fetch_many, operations, produce, produce_many, topics
+from gateway import fetch, fetch_many, operations, produce, produce_many, tail, topics
+from gateway.answer_headers import answer_headers, keep_answer_headers
 from gateway.node import NODE, Node
 from gateway.problems import Problem, from_engine
 from gateway.request_log import RequestLog
@@ -42,6 +43,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", PARTITION + "/records", produce.produce_to_partition),
     ("POST", "/v1/records", produce_many.produce_many),
     ("GET", PARTITION + "/records", fetch.fetch),
+    ("GET", "/v1/topics/{topic}/records", tail.tail_topic),
     ("GET", PARTITION + "/offsets", fetch.find_offsets),
     ("POST", "/v1/fetch", fetch_many.fetch_many),
     ("GET", "/v1/topics", topics.list_topics),
@@ -95,6 +97,7 @@ class _Surroundings:
     async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
         request_id = self._request_id(request)
+        keep_answer_headers(request, {"Penstock-Request-Id": request_id})
         try:
             if self._node.access.tokens is not None:
                 self._node.access.check(request, _operation(handler))
@@ -104,6 +107,8 @@ class _Surroundings:
             response = problem.response(request_id)
         except EngineError as error:
             response = from_engine(error).response(request_id)
+        except ConnectionResetError:
+            raise  # the client of a stream has left: nobody is there to be answered
         except web.HTTPException as error:
             response = _routing_problem(request, error).response(request_id)
         except Exception:
@@ -115,9 +120,10 @@ class _Surroundings:
             raise
         finally:  # of a client that has left too
             self._node.in_flight.release(request)
-        response.headers["Penstock-Request-Id"] = request_id
         seconds = time.perf_counter() - started
-        self._node.metrics.answered(_operation(handler), response.status, seconds)
+        if not response.prepared:  # else it is a stream, which has sent its headers and counted itself
+            response.headers.update(answer_headers(request))
+            self._node.metrics.answered(_operation(handler), response.status, seconds)
         if seconds >= self._log.least_s or response.status >= 500:
             self._log.answered(request, _operation(handler), response, seconds, request_id)
         return response

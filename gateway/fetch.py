@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -12,16 +10,16 @@ from aiohttp import web
 from engine import batch as record_batch
 from gateway.cloud_events import EVENT, EVENT_BATCH
 from gateway.cloud_events_out import BINARY
-from gateway.json_records import rfc3339_ms
+from gateway.negotiation import choose_media_type, prefers_events
 from gateway.node import NODE
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.routing import at_owner
+from gateway.tail import tail_partition
+from gateway.times import parse_timestamp
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-SSE = "text/event-stream"
-_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 QUERY: Rules = {
     "offset": Number(None, 0, 2**63 - 1),
@@ -38,8 +36,10 @@ QUERY: Rules = {
 OFFERED = (JSON, NDJSON, record_batch.MEDIA_TYPE, EVENT_BATCH)
 
 
-async def fetch(request: web.Request) -> web.Response:
+async def fetch(request: web.Request) -> web.StreamResponse:
     """GET /v1/topics/{topic}/partitions/{partition}/records"""
+    if prefers_events(request.headers.get("Accept", ""), OFFERED):
+        return await tail_partition(request)
     query = read_query(request, QUERY)
     query["media_type"] = _form(request, query)
     _exactly_one_start(query)
@@ -68,40 +68,6 @@ def _form(request: web.Request, query: dict[str, Any]) -> str:
         if problem.code == "not_acceptable" and not is_single:
             problem.detail += f", and {EVENT} with max_records=1"
         raise
-
-
-def choose_media_type(accept: str, offered: Sequence[str] = OFFERED) -> str:
-    """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
-    for media_type in _by_preference(accept) if accept else ["*/*"]:
-        if media_type in offered:
-            return media_type
-        if media_type == SSE:
-            raise Problem("not_implemented", "text/event-stream is not built yet; poll with wait_ms instead")
-        if media_type in ("*/*", "application/*", ""):
-            return offered[0]
-    raise Problem("not_acceptable", f"Accept is {accept!r}; this can be given: {', '.join(offered)}")
-
-
-def _by_preference(accept: str) -> list[str]:
-    """The media types of an Accept header, the best first. What has quality 0 is not accepted at all."""
-    weighed: list[tuple[float, str]] = []
-    for part in accept.split(","):
-        media_type, *parameters = part.lower().replace(" ", "").replace("\t", "").split(";")
-        given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
-        quality = float(given) if _QUALITY.fullmatch(given) else 1.0
-        if quality > 0:
-            weighed.append((quality, media_type))
-    return [media_type for _, media_type in sorted(weighed, key=lambda pair: -pair[0])]
-
-
-def parse_timestamp(text: str) -> int:
-    """Milliseconds, or RFC 3339."""
-    if text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) < 2**53:
-        return int(text)
-    moment = rfc3339_ms(text.replace(" ", "+"))  # a bare + in a query means a space
-    if moment is None:
-        raise Problem("invalid_query", f"timestamp is {text!r}; give milliseconds or RFC 3339", parameter="timestamp")
-    return moment
 
 
 def _exactly_one_start(query: dict[str, Any]) -> None:

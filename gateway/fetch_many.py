@@ -14,10 +14,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import EngineError
 from gateway.access import Caller, caller_of, forbidden
-from gateway.fetch import JSON, choose_media_type
+from gateway.fetch import JSON
 from gateway.json_body import read_json
 from gateway.many import ManyPartitions
 from gateway.many_reads import Limits, Part, Wanted
+from gateway.negotiation import choose_media_type
 from gateway.node import NODE, Node
 from gateway.problems import Problem, from_engine
 from gateway.query import read_query

@@ -15,6 +15,7 @@ from gateway.own_sockets import own_listeners
 from gateway.rsgi import HttpServer, RsgiApp, make_server, stop_server
 from gateway.rsgi_body import BodyLimits
 from gateway.settings import NodeSettings
+from gateway.unread import Unread
 
 LISTEN_ATTEMPTS = 200
 LISTEN_PAUSE_S = 0.02
@@ -27,7 +28,8 @@ class Listener:
     def __init__(self, node: Node, settings: NodeSettings, ports: Sequence[int]) -> None:
         self._settings = settings
         self._node = node
-        self._target = RsgiApp(make_app(node), _body_limits(settings))
+        unread = Unread(settings.stream_unread_bytes_max)
+        self._target = RsgiApp(make_app(node), _body_limits(settings), unread)
         self._servers: dict[asyncio.Task[None], HttpServer] = {}
         self._retired: dict[asyncio.Task[None], HttpServer] = {}  # take nothing new, and end what they have
         self._renewing = asyncio.Lock()

@@ -54,6 +54,11 @@ class ManyPartitions:
                     if any(one.size_bytes < enough[owner] for owner, one in found.items()):
                         return
 
+    async def wait_for_any(self, wait_s: float) -> None:
+        """As wait, for whatever comes first, when nothing was there at the last look."""
+        self._found = dict.fromkeys(self._by_owner, Found(0, has_problem=False))
+        await self.wait(1, wait_s)
+
     async def read(self, limits: Limits) -> list[Part]:
         """What there is for each entry, in their order."""
         owners = list(self._by_owner)

@@ -39,6 +39,9 @@ class Metrics:
         self.produce_bytes = Counter("penstock_produce_bytes", "Bytes of produce bodies", registry=registry)
         self.fetch_bytes = Counter("penstock_fetch_bytes", "Stored bytes read for fetches", registry=registry)
         self.long_polls = Gauge("penstock_long_polls", "Fetches that wait for data", registry=registry)
+        self.event_streams = Gauge(
+            "penstock_event_streams", "Event streams open; each is a long poll", registry=registry
+        )
         registry.register(_State(gauges))
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 

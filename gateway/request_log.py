@@ -41,7 +41,8 @@ class RequestLog:
     ) -> None:
         """Write the line, if this request is worth one."""
         code = _problem_code(response)
-        is_slow = seconds >= self._slow_s and not _was_asked_to_wait(request, operation)
+        was_asked_to_wait = response.prepared or _was_asked_to_wait(request, operation)  # prepared: a live tail
+        is_slow = seconds >= self._slow_s and not was_asked_to_wait
         is_failure = response.status >= 500 and response.status != NOT_BUILT
         silenced = 0
         if is_failure and not self._is_on:

@@ -26,6 +26,7 @@ from yarl import URL
 
 from gateway.rsgi_body import Body, BodyLimits
 from gateway.settings import NodeSettings
+from gateway.unread import ClientStalled, Unread, UnreadOfConnection
 
 log = logging.getLogger("penstock.gateway")
 
@@ -40,9 +41,10 @@ PING_ANSWER_S = 20
 class RsgiApp:
     """Granian's callback around one aiohttp application."""
 
-    def __init__(self, app: web.Application, limits: BodyLimits) -> None:
+    def __init__(self, app: web.Application, limits: BodyLimits, unread: Unread) -> None:
         self._app = app
         self._limits = limits
+        self._unread = unread
         self._loop = asyncio.get_running_loop()
         self._protocol: Any = SimpleNamespace(ssl_context=None, peername=None, sockname=None)
         self.under_way = 0
@@ -102,7 +104,7 @@ class RsgiApp:
     async def _answer_with(
         self, scope: Any, headers: CIMultiDict[str], body: Body, proto: Any, task: asyncio.Task[Any]
     ) -> None:
-        writer = _StreamWriter(proto)
+        writer = _StreamWriter(proto, self._unread, scope)
         message = RawRequestMessage(
             method=scope.method,
             path=scope.path,
@@ -120,8 +122,12 @@ class RsgiApp:
         request._transport_peername = scope.client  # so that `remote` tells one connection from another
         try:
             response = await self._app._handle(request)
-        except ConnectionResetError:
+        except ConnectionResetError as error:
+            if isinstance(error, ClientStalled):
+                writer.cut()
             return
+        finally:
+            writer.close()
         waits_for_100 = body.is_untouched and body.is_http1 and "expect" in scope.headers
         if not body.is_done and not waits_for_100:  # who waits to be told to go on has sent nothing yet
             await body.discard()
@@ -160,27 +166,49 @@ class _StreamWriter(AbstractStreamWriter):
     output_size = 0
     length: int | None = None
 
-    def __init__(self, proto: Any) -> None:
+    def __init__(self, proto: Any, unread: Unread, scope: Any) -> None:
         self._proto = proto
+        self._scope = scope
+        self._unread = unread
+        self._connection: UnreadOfConnection | None = None
         self._transport: Any = None
         self.has_begun = False
 
     async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
         status = int(status_line.split(" ", 2)[1])
-        kept = [(name, value) for name, value in headers.items() if name.lower() not in _HOP_BY_HOP]
+        kept = [(name, value) for name, value in headers.items() if name.lower() not in _NOT_OURS]
         kept.append(_SERVER)
         self._transport = self._proto.response_stream(status, kept)
         self.has_begun = True
+        self._connection = self._unread.begin(self._scope.server, self._scope.client)
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        if chunk:
+        """Granian's send never waits, so this does. Raises ConnectionResetError when the client has left."""
+        if not chunk:
+            return
+        assert self._connection is not None
+        await self._connection.room(len(chunk))
+        try:
             await self._transport.send_bytes(bytes(chunk))
+        except RuntimeError as error:
+            raise ConnectionResetError(str(error)) from None
+
+    def cut(self) -> None:
+        """End the connection: what Granian keeps for a client that does not read goes with it."""
+        if self._connection is not None:
+            self._connection.cut()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._unread.end(self._connection)
+            self._connection = None
+            self._transport = None  # Granian ends the answer once nobody holds this
 
     async def write_eof(self, chunk: bytes = b"") -> None:
         await self.write(chunk)
 
     async def drain(self) -> None:
-        """Granian's send waits for room itself."""
+        """`write` has waited already."""
 
     def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
         raise NotImplementedError("the gateway compresses whole bodies, never a stream")
@@ -193,7 +221,7 @@ class _StreamWriter(AbstractStreamWriter):
 
 
 _SERVER = ("Server", "penstock")
-_HOP_BY_HOP = ("transfer-encoding", "connection", "keep-alive")
+_NOT_OURS = ("transfer-encoding", "connection", "keep-alive", "date", "server")  # aiohttp sets them, Granian says them
 _VERSIONS = {"1": HttpVersion(1, 1), "1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1)}
 
 

@@ -149,6 +149,24 @@ class NodeSettings:
         maximum=100_000_000,
         why="Partitions that open fetches over many wait on, together; each costs about 0.5 kB. Beyond: 429.",
     )
+    stream_heartbeat_ms: int = setting(
+        15 * SECOND_MS,
+        minimum=100,
+        maximum=10 * MINUTE_MS,
+        why="An event stream without events sends a comment this often: proxies cut what is silent for 30 s to 60 s.",
+    )
+    stream_stall_ms: int = setting(
+        30 * SECOND_MS,
+        minimum=100,
+        maximum=10 * MINUTE_MS,
+        why="An event stream whose client takes nothing for so long is cut; the client goes on where it was.",
+    )
+    stream_unread_bytes_max: int = setting(
+        64 * MIB,
+        minimum=MIB,
+        maximum=16 * GIB,
+        why="Sent to event streams and not yet read by their clients, together; beyond it each may have 64 KiB.",
+    )
     produce_timeout_ms: int = setting(
         30 * SECOND_MS,
         minimum=1,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import app, fetch, fetch_many, produce, produce_many
+from gateway import app, fetch, fetch_many, produce, produce_many, tail
 from gateway.problems import KINDS
 from gateway.query import Number, Rules, Text, Word
 from openapi import load_contract, operations, resolve
@@ -18,6 +18,7 @@ QUERIES: Mapping[str, Rules] = {
     "produce_to_partition": produce.QUERY,
     "produce_many": produce_many.QUERY,
     "fetch": fetch.QUERY,
+    "tail_topic": tail.QUERY,
 }
 
 

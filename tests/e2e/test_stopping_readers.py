@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.load import create, metric
 from tests.e2e.node_process import running_process
+from tests.scenarios.event_source import event_source
 
 pytestmark = pytest.mark.e2e
 
@@ -36,5 +37,27 @@ async def test_fetches_over_many_partitions_are_answered_200_with_what_there_is(
             node.begin_stop()
             async with asyncio.timeout(PROMPT_S):
                 assert await asyncio.gather(*polls) == [(200, [[], [], [], []])] * 10
+        assert await asyncio.to_thread(node.exit_code) == 0
+        assert "Traceback" not in node.errors
+
+
+@each_form
+async def test_event_streams_end_with_when_to_come_back(tmp_path, shards):
+    with running_process(tmp_path, shards=shards) as node:
+        await create(node.url, "t", 4)
+        async with (
+            event_source(node.port, "/v1/topics/t/records") as one,
+            event_source(node.port, "/v1/topics/t/partitions/1/records", http2=True) as other,
+            aiohttp.ClientSession() as session,
+        ):
+            await session.post(f"{node.url}/v1/topics/t/partitions/1/records", data=b"last")
+            assert (await one.next()).json["value_base64"]
+            assert (await other.next()).id == "1"
+            one.retry_ms = other.retry_ms = None
+            node.begin_stop()
+            assert await one.next() is None
+            assert await other.next() is None
+            assert one.retry_ms == other.retry_ms == 1000
+            assert one.last_id == "0-1-0-0"
         assert await asyncio.to_thread(node.exit_code) == 0
         assert "Traceback" not in node.errors

@@ -96,10 +96,6 @@ async def test_the_form_with_the_highest_quality_is_given(mixed):
     assert answer.headers["Content-Type"].startswith(NDJSON)
 
 
-async def test_a_live_stream_is_planned(mixed):
-    assert_problem(await mixed.fetch(accept="text/event-stream"), "not_implemented")
-
-
 HOSTILE_VALUES = [
     b'1},{"offset":5',
     b'1}]}{"records":[{"value":2',

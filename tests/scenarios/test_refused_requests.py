@@ -71,7 +71,7 @@ async def test_a_planned_body_is_refused_and_not_taken_for_another(topic, media_
         ("POST", "/healthz"),
         ("DELETE", "/v1/topics"),
         ("POST", "/v1/topics/{topic}"),
-        ("GET", "/v1/topics/{topic}/records"),
+        ("PUT", "/v1/topics/{topic}/records"),
         ("PUT", "/v1/topics/{topic}/partitions/{partition}/records"),
         ("GET", "/v1/topics/{topic}/roll"),
         ("OPTIONS", "/v1/topics/{topic}"),

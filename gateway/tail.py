@@ -1,0 +1,220 @@
+"""Live tails: a partition, or all of a topic, as an event stream that goes on until its client leaves.
+
+What is asked for, and the loop that reads and writes. The bytes are event_stream.py's, reading and waiting many.py's.
+What must hold: (1) whatever is wrong at the beginning is a problem document, later an event `problem` and the end;
+(2) what is read is written before more is read, and a client that takes nothing for `stream_stall_ms` is let go, so a
+stream holds one piece and no more; (3) a stream counts as one long poll, and ends at once when the node drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from aiohttp import web
+
+from engine.errors import EngineError
+from gateway import event_stream
+from gateway.answer_headers import answer_headers
+from gateway.many import ManyPartitions
+from gateway.many_reads import Limits, Part, Wanted
+from gateway.negotiation import SSE, by_preference
+from gateway.node import NODE, Node
+from gateway.problems import Problem, from_engine
+from gateway.query import Number, Rules, Text, Word, path_partition, read_query
+from gateway.routing import at_owner, topic_id_of
+from gateway.times import parse_timestamp
+from gateway.unread import ClientStalled
+
+log = logging.getLogger("penstock.gateway")
+
+PIECE_BYTES = 64 * 1024  # stored bytes read at once: 10,000 streams that all stall hold so much each, and no more
+WRITE_BYTES = 64 * 1024  # written at once: a piece may be one large batch, and a client may take nothing of it
+PAUSE_S = 0.25  # before looking again at what was said to be there and is not, as while a shard restarts
+PASSING = ("overloaded", "store_unavailable")  # problems that a stream sits out
+
+_START: Rules = {
+    "from": Word(None, ("earliest", "latest")),
+    "timestamp": Text(None, 64),
+    "value": Word(None, ("json", "text", "base64")),
+}
+PARTITION_QUERY: Rules = {"offset": Number(None, 0, 2**63 - 1), **_START}
+QUERY: Rules = {"positions": Text(None, 65_536), **_START}
+
+
+async def tail_partition(request: web.Request) -> web.StreamResponse:
+    """GET /v1/topics/{topic}/partitions/{partition}/records as `text/event-stream`"""
+    node, name, number = request.app[NODE], request.match_info["topic"], path_partition(request)
+    topic_id = topic_id_of(node, name, number)
+    query = read_query(request, PARTITION_QUERY)
+    given = None if query["offset"] is None else [query["offset"]]
+    starts = await _starts(request, query, given, name, [number])
+    wanted = [Wanted(name, topic_id, number, starts[0])]
+    return await _Tail(node, wanted, query["value"], names_partition=False).answer(request)
+
+
+async def tail_topic(request: web.Request) -> web.StreamResponse:
+    """GET /v1/topics/{topic}/records"""
+    node, name = request.app[NODE], request.match_info["topic"]
+    record = node.shard.topic(name).record
+    query = read_query(request, QUERY)
+    if SSE not in by_preference(request.headers.get("Accept", "")):
+        text = f"a whole topic is read as {SSE}: say so in Accept; or fetch its partitions one by one"
+        raise Problem("not_acceptable", text)
+    if record.partitions > node.settings.fetch_partitions_max:
+        text = f"the topic has {record.partitions} partitions, too many for one stream: tail them one by one"
+        raise Problem("not_acceptable", text, limit=node.settings.fetch_partitions_max)
+    numbers = range(record.partitions)
+    given = None if query["positions"] is None else _query_positions(query["positions"], record.partitions)
+    starts = await _starts(request, query, given, name, numbers)
+    wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
+    return await _Tail(node, wanted, query["value"], names_partition=True).answer(request)
+
+
+class _Tail:
+    """One stream: where it stands in each of its partitions."""
+
+    def __init__(self, node: Node, wanted: Sequence[Wanted], value: str | None, *, names_partition: bool) -> None:
+        self._node = node
+        self._many = ManyPartitions(node, wanted)
+        self._positions = [one.offset for one in wanted]
+        self._value = value
+        self._names_partition = names_partition
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        started = time.perf_counter()
+        node = self._node
+        with node.long_poll(len(self._positions)):
+            first = await self._read()
+            problem = _problem_of(first)
+            if problem is not None:
+                raise problem
+            if node.is_draining:
+                raise Problem("draining", "the node is stopping")
+            headers = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+            if request.method == "HEAD":
+                return web.Response(headers=headers)
+            response = web.StreamResponse(headers=headers | answer_headers(request))
+            await response.prepare(request)
+            node.metrics.answered("tail", response.status, time.perf_counter() - started)
+            node.metrics.event_streams.inc()
+            try:
+                await self._write(response, event_stream.opening(self._positions))
+                await self._run(response, first)
+            except (ConnectionResetError, asyncio.CancelledError):
+                raise  # nobody is there any more
+            except Exception as error:
+                await self._write(response, _last_words(error, request))
+            finally:
+                node.metrics.event_streams.dec()
+        return response
+
+    async def _run(self, response: web.StreamResponse, parts: list[Part]) -> None:
+        """Until the node drains or something is wrong; who leaves cancels it."""
+        node, loop = self._node, asyncio.get_running_loop()
+        heartbeat_s = node.settings.stream_heartbeat_ms / 1000
+        written_at, woken_early = loop.time(), False
+        while True:
+            piece = await node.off_loop(4 * sum(len(part.body) for part in parts), lambda: self._rendered(parts))  # noqa: B023
+            if piece:
+                await self._write(response, piece)
+                written_at, woken_early = loop.time(), False
+            problem = _problem_of(parts)
+            if problem is not None and problem.code not in PASSING:
+                raise problem
+            if node.is_draining:
+                await self._write(response, event_stream.FAREWELL)
+                return
+            if not piece:
+                if problem is not None or woken_early:
+                    await asyncio.sleep(PAUSE_S)
+                due_s = written_at + heartbeat_s - loop.time()
+                if due_s <= 0:
+                    await self._write(response, event_stream.HEARTBEAT)
+                    written_at, due_s = loop.time(), heartbeat_s
+                await self._many.wait_for_any(due_s)
+                woken_early = loop.time() < written_at + heartbeat_s
+            parts = await self._read()
+
+    async def _read(self) -> list[Part]:
+        limits = Limits(PIECE_BYTES, None, self._value, next(self._node.turns), as_lines=True)
+        return await self._many.read(limits)
+
+    def _rendered(self, parts: Sequence[Part]) -> bytes:
+        """The events of what was read; the stream then stands behind them."""
+        pieces = []
+        for index, part in enumerate(parts):
+            if part.problem is not None or part.next_offset == self._positions[index]:
+                continue
+            if part.line_ends:
+                number = self._many.wanted[index].partition
+                extra = b'"partition":%d,' % number if self._names_partition else b""
+                pieces.append(event_stream.events(part.body, part.line_ends, self._positions, index, extra))
+            self._positions[index] = part.next_offset
+            self._many.move_on(index, part.next_offset)
+            if not part.line_ends or part.line_ends[-1] != part.next_offset:
+                pieces.append(event_stream.position(self._positions))
+        return b"".join(pieces)
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        """Raises ClientStalled when the client takes nothing for too long."""
+        stall_s = self._node.settings.stream_stall_ms / 1000
+        view = memoryview(data)
+        for start in range(0, len(data), WRITE_BYTES):
+            try:
+                async with asyncio.timeout(stall_s):
+                    await response.write(bytes(view[start : start + WRITE_BYTES]))
+            except TimeoutError:
+                raise ClientStalled(f"the client has taken nothing for {stall_s:g} s") from None
+
+
+async def _starts(
+    request: web.Request, query: dict[str, Any], given: list[int] | None, topic: str, numbers: Sequence[int]
+) -> list[int]:
+    """The first offset wanted of each partition: after the last event that the client had, or as the query says."""
+    event_id = request.headers.get("Last-Event-ID")
+    if event_id:
+        return event_stream.parse_id(event_id, len(numbers))
+    if sum(way is not None for way in (given, query["from"], query["timestamp"])) > 1:
+        raise Problem("invalid_query", "the query says in two ways where to start", parameter="from")
+    if given is not None:
+        return given
+    timestamp = None if query["timestamp"] is None else parse_timestamp(query["timestamp"])
+    node = request.app[NODE]
+    asked = (at_owner(node, "find_offsets", topic, number, timestamp) for number in numbers)
+    return [_start(found, query) for found, _ in await asyncio.gather(*asked)]
+
+
+def _start(found: dict[str, Any], query: dict[str, Any]) -> int:
+    if query["timestamp"] is not None and found["offset"] is not None:
+        return int(found["offset"])
+    return int(found["log_start" if query["from"] == "earliest" else "high_watermark"])
+
+
+def _query_positions(text: str, count: int) -> list[int]:
+    try:
+        return event_stream.parse_id(text, count)
+    except Problem as problem:
+        raise Problem("invalid_query", problem.detail, parameter="positions") from None
+
+
+def _last_words(error: Exception, request: web.Request) -> bytes:
+    """Why a stream ends that has begun."""
+    if isinstance(error, EngineError):
+        error = from_engine(error)
+    if not isinstance(error, Problem):
+        log.error("an event stream failed", exc_info=error)
+        error = Problem("internal", "an error in the server; it has been logged")
+    return event_stream.problem_event(error.document(answer_headers(request)["Penstock-Request-Id"]))
+
+
+def _problem_of(parts: Sequence[Part]) -> Problem | None:
+    """What is wrong with the first partition that cannot be read; its number is in it."""
+    for number, part in enumerate(parts):
+        if part.problem is not None:
+            code, detail, members = part.problem
+            return Problem(code, detail, **{"partition": number, **members} if len(parts) > 1 else members)
+    return None

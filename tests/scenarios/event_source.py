@@ -1,0 +1,100 @@
+"""A reader of event streams for tests, over HTTP/1.1 and HTTP/2: events as the standard says that they are to be read.
+
+Knows nothing of Penstock. It is no client for users: it never comes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import orjson
+
+PROMPT_S = 10.0
+
+
+@dataclass
+class Event:
+    id: str
+    kind: str
+    data: str
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.data)
+
+
+class EventSource:
+    """One stream under way. `last_id` is what a browser would send back."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        self.headers = response.headers
+        self.http_version = response.http_version
+        self.last_id = ""
+        self.retry_ms: int | None = None
+        self.comments = 0
+        self._response = response
+        self._lines = _lines(response)
+
+    async def next(self) -> Event | None:
+        """The next event that has data; None at the end of the stream."""
+        async with asyncio.timeout(PROMPT_S):
+            kind, data = "message", []
+            async for line in self._lines:
+                name, _, value = line.partition(":")
+                value = value.removeprefix(" ")
+                if not line:
+                    if data:
+                        return Event(self.last_id, kind, "\n".join(data))
+                    kind = "message"
+                elif not name:
+                    self.comments += 1
+                elif name == "id":
+                    self.last_id = value
+                elif name == "retry":
+                    self.retry_ms = int(value)
+                else:
+                    assert name in ("event", "data"), line
+                    kind, data = (value, data) if name == "event" else (kind, [*data, value])
+        return None
+
+    async def take(self, count: int) -> list[Event]:
+        events = [await self.next() for _ in range(count)]
+        assert None not in events, "the stream ended"
+        return [event for event in events if event is not None]
+
+    async def problem(self) -> Any:
+        """The document of a refusal, or of the event that ends the stream."""
+        if self.status != 200:
+            return orjson.loads(await self._response.aread())
+        event = await self.next()
+        assert event is not None
+        assert event.kind == "problem", event
+        assert await self.next() is None, "a stream ends with its problem"
+        return event.json
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """Of a stream, by newlines alone: httpx's own lines end at U+2028 too. What is not ended is no line."""
+    rest = b""
+    async for piece in response.aiter_raw():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line.decode()
+
+
+@asynccontextmanager
+async def event_source(
+    port: int, path: str, headers: Mapping[str, str] | None = None, *, http2: bool = False
+) -> AsyncIterator[EventSource]:
+    given = {"Accept": "text/event-stream", **(headers or {})}
+    async with (
+        httpx.AsyncClient(http1=not http2, http2=http2, timeout=None) as client,
+        client.stream("GET", f"http://127.0.0.1:{port}{path}", headers=given) as response,
+    ):
+        yield EventSource(response)
