@@ -1,6 +1,6 @@
 """The contract as far as it is built: without what is marked planned, which answers 501 by design.
 
-What is planned has its tests in tests/scenarios/test_refused_requests.py.
+Without what never ends, too. Both have their tests in tests/scenarios: test_refused_requests.py, test_event_streams.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from typing import Any
 
 from openapi import load_contract, resolve
 from openapi.contract import METHODS
+
+ENDLESS = ("tail_topic",)
 
 
 def built_contract() -> dict[str, Any]:
@@ -29,4 +31,6 @@ def _built(contract: dict[str, Any], value: Any) -> Any:
 
 
 def _is_planned(contract: dict[str, Any], value: Any) -> bool:
-    return isinstance(value, dict) and resolve(contract, value).get("x-penstock-status") == "planned"
+    if not isinstance(value, dict):
+        return False
+    return resolve(contract, value).get("x-penstock-status") == "planned" or value.get("operationId") in ENDLESS
