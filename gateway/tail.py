@@ -103,7 +103,7 @@ class _Tail:
             node.metrics.event_streams.inc()
             try:
                 await self._write(response, event_stream.opening(self._positions))
-                await self._run(response, first)
+                await self._run(request, response, first)
             except (ConnectionResetError, asyncio.CancelledError):
                 raise  # nobody is there any more
             except Exception as error:
@@ -112,12 +112,16 @@ class _Tail:
                 node.metrics.event_streams.dec()
         return response
 
-    async def _run(self, response: web.StreamResponse, parts: list[Part]) -> None:
-        """Until the node drains or something is wrong; who leaves cancels it."""
+    async def _run(self, request: web.Request, response: web.StreamResponse, parts: list[Part]) -> None:
+        """Until the node drains or something is wrong; who leaves cancels it. Raises why it must end."""
         node, loop = self._node, asyncio.get_running_loop()
         heartbeat_s = node.settings.stream_heartbeat_ms / 1000
         written_at, woken_early = loop.time(), False
+        checked_at = written_at
         while True:
+            if loop.time() >= checked_at + heartbeat_s:  # a token may have been withdrawn since
+                node.access.check(request, "tail_topic")
+                checked_at = loop.time()
             piece = await node.off_loop(4 * sum(len(part.body) for part in parts), lambda: self._rendered(parts))  # noqa: B023
             if piece:
                 await self._write(response, piece)

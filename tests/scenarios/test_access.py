@@ -8,8 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.tokens_file import Tokens
 from tests.e2e.node_process import running_process
 from tests.scenarios.conformity import assert_problem
+from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import JSON, Answer, Gateway, over_http2
 from tests.tokens import add_token, bearer
 
@@ -203,3 +205,22 @@ async def test_whom_a_shard_forwards_for_is_checked_where_the_request_arrived(gu
         assert (await guarded.ask("reader", "GET", path, offset=0)).status == 200
         assert_problem(await guarded.ask("writer", "GET", path, offset=0), "forbidden")
         assert (await guarded.ask(None, "GET", path, offset=0)).status == 401
+
+
+@pytest.mark.parametrize("where", ["/v1/topics/{}/records", "/v1/topics/{}/partitions/0/records"])
+async def test_a_tail_takes_the_right_to_read(guarded, where):
+    for who, topic, status in (("reader", "a.one", 200), ("reader", "b.one", 403), ("writer", "a.one", 403)):
+        headers = bearer(guarded.tokens[who])
+        async with event_source(guarded.gateway.port, where.format(topic), headers) as stream:
+            assert stream.status == status
+
+
+@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+async def test_a_token_that_is_withdrawn_ends_its_tails(start_gateway, tokens_file):
+    path, tokens = tokens_file
+    gateway = await start_gateway(tokens_file=path, stream_heartbeat_ms=100)
+    given = bearer(tokens["boss"])
+    await gateway.send("PUT", "/v1/topics/withdrawn", b'{"partitions":1}', {**given, "Content-Type": JSON})
+    async with event_source(gateway.port, "/v1/topics/withdrawn/records", given) as stream:
+        gateway.node.access.tokens = Tokens(())
+        assert (await stream.problem())["code"] == "unauthorized"
