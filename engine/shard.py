@@ -210,6 +210,15 @@ class Shard:
             await asyncio.shield(self._in_background(self._delete_before(partition, offset)))
         return partition.log.log_start
 
+    async def raise_log_start(self, partition: Partition, offset: int) -> int:
+        """Give up what has expired and is in the store only; returns log_start, which is durable. Raises OSError."""
+        if partition.offline is not None:
+            raise partition.offline
+        bound = min(offset, partition.log.local_log_start)
+        if bound > partition.log.log_start:
+            await asyncio.shield(self._in_background(self.trimmer.trim(partition, Bounds(bound, bound))))
+        return partition.log.log_start
+
     async def _delete_before(self, partition: Partition, offset: int) -> None:
         if offset > min(partition.log.sealed_end, partition.durable_end):
             await self.committer.roll(partition)  # makes all durable too: no log may end before it starts

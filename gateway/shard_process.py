@@ -206,14 +206,19 @@ class TierOfShard:
             if partition.offline is not None:
                 raise partition.offline
             log = local_log(partition)
-            sealed = [(s.base_offset, s.end_offset, s.path, s.size_bytes) for s in log.sealed]
+            sealed = [dataclasses.astuple(segment) for segment in log.sealed]
+            kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
-            return (positions, sealed, self._tiered_ends.get(partition, 0)), b""
+            return (positions, sealed, self._tiered_ends.get(partition, 0), kept), b""
 
         async def tiered(arguments: Any, _: bytes) -> tuple[None, bytes]:
             *which, end_offset = arguments
             self._tiered_ends[partition_of(*which)] = end_offset
             return None, b""
+
+        async def expired(arguments: Any, _: bytes) -> tuple[int, bytes]:
+            *which, end_offset = arguments
+            return await self._shard.raise_log_start(partition_of(*which), end_offset), b""
 
         async def files_to_scrub(arguments: Any, _: bytes) -> tuple[Any, bytes]:
             return [dataclasses.astuple(file) for file in sealed_files(partition_of(*arguments))], b""
@@ -229,7 +234,7 @@ class TierOfShard:
 
         quarantine = self._shard.quarantine
         scrubbing = {"sealed_files": files_to_scrub, "scrubbed": scrubbed, "mend": mend}
-        return {"sealed_log": sealed_log, "tiered": tiered, **scrubbing}
+        return {"sealed_log": sealed_log, "tiered": tiered, "expired": expired, **scrubbing}
 
     def _sealed(self, partition: Partition) -> None:
         """A missed wake costs `tier_check_ms`, no more."""

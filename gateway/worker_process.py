@@ -145,12 +145,16 @@ class _Source:
 
     async def local_log(self) -> LocalLog:
         answer, _ = await self._owner.link().call("sealed_log", self._which, timeout_s=CALL_S)
-        positions, sealed, known_end = answer
+        positions, sealed, known_end, kept = answer
         if known_end < self._told_end:  # the shard has restarted since
             await self.tiered(self._told_end)
         segments = tuple(SealedSegment(*fields) for fields in sealed)
         log_start, local_log_start, log_end, high_watermark, durable_end = positions
-        return LocalLog(log_start, local_log_start, log_end, high_watermark, durable_end, segments)
+        return LocalLog(log_start, local_log_start, log_end, high_watermark, durable_end, segments, *kept)
+
+    async def expired(self, end_offset: int) -> int:
+        log_start, _ = await self._owner.link().call("expired", (*self._which, end_offset), timeout_s=CALL_S)
+        return int(log_start)
 
     async def tiered(self, end_offset: int) -> None:
         await self._owner.link().call("tiered", (*self._which, end_offset), timeout_s=CALL_S)

@@ -34,8 +34,9 @@ class ManifestEntry:
     """One segment object: the batches from `base_offset` to before `end_offset`, byte for byte as they were on disk.
 
     `leader_epochs` are pairs of epoch and the first offset in here that it wrote. `max_timestamp_ms` bounds every
-    record; `min_timestamp_ms` is the least first timestamp of a batch, and a record within may be older. Keys are full
-    keys in the store.
+    record; `min_timestamp_ms` is the least first timestamp of a batch, and a record within may be older. `arrived_ms`
+    is when the last of it was appended, which retention counts from; None where format 1 did not say.
+    Keys are full keys in the store.
     """
 
     base_offset: int
@@ -48,6 +49,7 @@ class ManifestEntry:
     record_count: int
     key: str
     aux_key: str
+    arrived_ms: int | None = None
 
     @property
     def first_leader_epoch(self) -> int:

@@ -1,7 +1,8 @@
 """Manifests and sub-manifests as JSON, strictly: what is decoded obeys every rule of engine/tiering/manifest.py.
 
-A format of a higher number is refused. Members that format 1 does not know are ignored by readers, and lost when the
-root is written again; so what a writer must carry along needs format 2. Worked example: engine/tiering/FORMAT.md.
+A format of a higher number is refused, a lower one read. Members that a format does not know are ignored by readers,
+and lost when the root is written again; so what a writer must carry along needs a new number.
+Worked example: engine/tiering/FORMAT.md.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from engine.errors import Corrupt
 from engine.tiering.json_reading import Members, integer, objects, pairs, read_object, text
 from engine.tiering.manifest import Manifest, ManifestEntry, SubManifest, SubManifestRef, problem_of, problem_of_runs
 
-FORMAT = 1
+FORMAT = 2  # 1 has no arrived_ms, which a writer must carry along
 _CHECKSUM = b',"crc32c":'
+_OPTIONAL = ("arrived_ms",)
 _KEYS = {"key": "object", "aux_key": "aux"}  # stored without the prefix that all share
 
 
@@ -95,7 +97,7 @@ def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, obje
     for ours, theirs in _KEYS.items():
         if ours in members:
             members[theirs] = members.pop(ours).removeprefix(prefix)
-    return members
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _from_json(kind: type[Any], found: Members, prefix: str, key: str) -> Any:
@@ -105,6 +107,8 @@ def _from_json(kind: type[Any], found: Members, prefix: str, key: str) -> Any:
             members[field.name] = prefix + text(found, _KEYS[field.name], key)
         elif field.name == "leader_epochs":
             members[field.name] = pairs(found, field.name, key)
+        elif field.name in _OPTIONAL and field.name not in found:
+            members[field.name] = None
         else:
             members[field.name] = integer(found, field.name, key)
     return kind(**members)

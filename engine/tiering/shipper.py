@@ -23,6 +23,7 @@ from engine.clock import Clock
 from engine.disk import Disk
 from engine.errors import EngineError
 from engine.tiering.collect import remove_expired_roots, remove_orphans
+from engine.tiering.expiry import StoreExpiry
 from engine.tiering.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
 from engine.tiering.manifest_chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.plan import Halt, Plan, Upload, plan_uploads
@@ -91,6 +92,9 @@ class SegmentSource(Protocol):
     async def tiered(self, end_offset: int) -> None:
         """Everything below `end_offset` is in the store, named by a committed manifest: local copies may go."""
 
+    async def expired(self, end_offset: int) -> int:
+        """The store need not keep what lies below: raise log_start, durably. Returns it."""
+
 
 class PartitionShipper:
     """Ships what is sealed, committed and durable, in order, for as long as no newer leader appears."""
@@ -112,6 +116,7 @@ class PartitionShipper:
         self._with = components
         self._options = options
         self._woken = asyncio.Event()
+        self._expiry = StoreExpiry(components.store)
         self._state = State.IDLE
         self._has_begun: bool | None = None  # whether the store has a manifest; None until it was asked
         self._manifest: Manifest | None = None
@@ -185,7 +190,7 @@ class PartitionShipper:
             upload, *others = self._plan.uploads
             manifest = await self._ship(manifest, upload, local.log_start)
             self._plan = Plan(tuple(others), self._plan.halt, self._plan.reason)
-        manifest = await self._give_up_below(manifest, local.log_start)
+        manifest = await self._give_up_below(manifest, await self._expire(manifest, local))
         await self._clean(manifest)
         self._failures = 0
         self._last_error = self._plan.reason or None
@@ -222,6 +227,16 @@ class PartitionShipper:
         self._shipped_bytes += entry.size_bytes
         await self._report(committed)
         return committed
+
+    async def _expire(self, manifest: Manifest, local: LocalLog) -> int:
+        """Have log_start raised above what has expired where only the store has it; returns log_start."""
+        if not self._expiry.is_due(manifest, local):
+            return local.log_start
+        now_ms = self._with.clock.now_ms()
+        end = await self._blocking(self._expiry.expired_end, manifest, local, now_ms)
+        if end is None or end <= local.log_start:
+            return local.log_start
+        return await self._source.expired(end)
 
     async def _give_up_below(self, manifest: Manifest, log_start: int) -> Manifest:
         """Follow a raised log_start once it frees an object; until then it goes along with the next segment."""

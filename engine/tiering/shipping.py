@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import NamedTuple
 
 from engine import paths
@@ -46,6 +47,7 @@ class Shipping:
         self._writer = writer
         self._shipped: dict[tuple[str, int], _Shipped] = {}
         self._removing: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"Shipping({self._with.store.url}, partitions={len(self._shipped)})"
@@ -103,13 +105,21 @@ class Shipping:
     async def stop(self) -> None:
         """Leave off where it is: what is half done is found again by the next start."""
         tasks = [shipped.task for shipped in self._shipped.values()]
+        self._stopping.set()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._removing, return_exceptions=True)
 
     async def _remove_objects(self, prefix: str, shippers: list[asyncio.Task[None]]) -> None:
         await asyncio.gather(*shippers, return_exceptions=True)
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._with.executor, remove_all, self._with.store, prefix)
-        except (EngineError, OSError) as error:
-            log.warning("objects of a deleted topic are left", extra={"prefix": prefix, "reason": str(error)})
+        loop, pause_s = asyncio.get_running_loop(), self._options.backoff_first_seconds
+        while not self._stopping.is_set():
+            try:
+                await loop.run_in_executor(self._with.executor, remove_all, self._with.store, prefix)
+                return
+            except (EngineError, OSError) as error:
+                log.warning("objects of a deleted topic are left", extra={"prefix": prefix, "reason": str(error)})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+            pause_s = min(2 * pause_s, self._options.backoff_max_seconds)

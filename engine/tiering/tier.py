@@ -25,9 +25,14 @@ def local_log(partition: Partition) -> LocalLog:
         high_watermark=partition.high_watermark,
         durable_end=partition.durable_end,
         sealed=tuple(
-            SealedSegment(segment.base_offset, segment.next_offset, segment.path, segment.size_bytes)
+            SealedSegment(
+                segment.base_offset, segment.next_offset, segment.path, segment.size_bytes, segment.last_append_ms
+            )
             for segment in partition.log.segments[:-1]
         ),
+        active_bytes=partition.log.active.size_bytes,
+        retention_ms=partition.settings.retention_ms,
+        retention_bytes=partition.settings.retention_bytes,
     )
 
 
@@ -36,6 +41,7 @@ class Tier:
 
     def __init__(self, shard: Shard, shipping: Shipping, remote_logs: RemoteLogs, store_url: str) -> None:
         self.store_url = store_url
+        self._shard = shard
         self._shipping = shipping
         self._remote_logs = remote_logs
         self._topic_ids: dict[Partition, str] = {}
@@ -92,7 +98,7 @@ class Tier:
 
     def _ship(self, topic: TopicRecord, partition: Partition) -> None:
         if partition.offline is None:
-            source = _Source(partition, lambda end: self._tiered(topic.topic_id, partition, end))
+            source = _Source(self._shard, partition, lambda end: self._tiered(topic.topic_id, partition, end))
             self._shipping.add(topic, partition.number, source, partition.log.leader_epoch)
 
     def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
@@ -107,7 +113,8 @@ class Tier:
 class _Source:
     """A partition of this process, for its shipper."""
 
-    def __init__(self, partition: Partition, when_tiered: Callable[[int], None]) -> None:
+    def __init__(self, shard: Shard, partition: Partition, when_tiered: Callable[[int], None]) -> None:
+        self._shard = shard
         self._partition = partition
         self._when_tiered = when_tiered
 
@@ -116,3 +123,6 @@ class _Source:
 
     async def tiered(self, end_offset: int) -> None:
         self._when_tiered(end_offset)
+
+    async def expired(self, end_offset: int) -> int:
+        return await self._shard.raise_log_start(self._partition, end_offset)

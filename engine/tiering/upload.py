@@ -29,7 +29,8 @@ def upload_segment(
     Raises Corrupt for a segment that must not be shipped, OSError for one that cannot be read, StoreUnavailable.
     """
     scan = scan_upload(disk, upload, with_crc32=store.checks_uploads)
-    entry = _entry(scan, store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id()))
+    key = store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id())
+    entry = _entry(scan, key, upload.segment.arrived_ms)
     with suppress(ObjectExists):  # the name is ours alone: an answer was lost
         store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
     _put_verified(store, upload.segment.path, scan, entry.key)
@@ -63,7 +64,7 @@ def _has_arrived(store: ObjectStore, scan: Scan, key: str) -> bool:
     return seen == scan.aux.crc32c
 
 
-def _entry(scan: Scan, key: str) -> ManifestEntry:
+def _entry(scan: Scan, key: str, arrived_ms: int | None) -> ManifestEntry:
     aux = scan.aux
     return ManifestEntry(
         base_offset=aux.base_offset,
@@ -76,4 +77,5 @@ def _entry(scan: Scan, key: str) -> ManifestEntry:
         record_count=aux.record_count,
         key=key,
         aux_key=aux_key_of(key),
+        arrived_ms=arrived_ms,
     )

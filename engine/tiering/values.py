@@ -16,11 +16,12 @@ class SealedSegment:
     end_offset: int
     path: str
     size_bytes: int
+    arrived_ms: int | None = None  # the last append, which age counts from
 
 
 @dataclass(frozen=True, slots=True)
 class LocalLog:
-    """One partition as it is on this disk now: its positions and its sealed segments, ascending.
+    """One partition as it is on this disk now: its positions, its sealed segments, ascending, and what its topic keeps.
 
     Raising `log_start` gives up what lies below it in the store as well; `local_log_start` is only where this disk
     begins. What is shipped lies below both `high_watermark` and `durable_end`: were a power loss to take back bytes
@@ -33,3 +34,10 @@ class LocalLog:
     high_watermark: int
     durable_end: int
     sealed: tuple[SealedSegment, ...]
+    active_bytes: int = 0
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+    def bytes_from(self, offset: int) -> int:
+        """The size of what begins at or behind an offset."""
+        return self.active_bytes + sum(one.size_bytes for one in self.sealed if one.base_offset >= offset)

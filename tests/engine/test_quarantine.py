@@ -64,7 +64,7 @@ class Scene:
         with ThreadPoolExecutor(1) as executor:
             ids = iter(f"{n:032x}" for n in range(100))
             parts = ShipperComponents(self.store, RealDisk(), self.node.shard.clock, Random(1), ids.__next__, executor)
-            source = _Source(self.partition, lambda end: None)
+            source = _Source(self.node.shard, self.partition, lambda end: None)
             shipper = PartitionShipper(PREFIX, source, leader_epoch=0, writer="w", components=parts)
             await shipper.ship_once()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -35,6 +36,10 @@ class Source:
 
     async def tiered(self, end_offset: int) -> None:
         self.told.append(end_offset)
+
+    async def expired(self, end_offset: int) -> int:
+        self.local = replace(self.local, log_start=end_offset)
+        return end_offset
 
 
 class Hands:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -18,7 +19,13 @@ from engine.tiering.aux_object import decode_aux, encode_aux
 from engine.tiering.file_store import FileStore
 from engine.tiering.manifest import append, raise_log_start, successor
 from engine.tiering.manifest_chain import commit, fold_if_due, take_over
-from engine.tiering.manifest_json import decode_manifest, decode_sub_manifest, encode_manifest, encode_sub_manifest
+from engine.tiering.manifest_json import (
+    decode_manifest,
+    decode_sub_manifest,
+    encode_manifest,
+    encode_sub_manifest,
+    with_checksum,
+)
 from engine.tiering.plan import Upload
 from engine.tiering.upload import upload_segment
 from tests.engine.tiering.making import write_segment
@@ -51,6 +58,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     for epoch, base in ((4, 0), (4, 4), (5, 8)):
         manifest = take_over(store, PREFIX, epoch, f"node-{epoch - 3}", 0)
         segment = write_segment(tmp_path, one_batch(base, 4) + one_batch(base + 2, epoch))
+        segment = replace(segment, arrived_ms=MIDNIGHT_MS + 60_000 + base)
         entry = upload_segment(store, RealDisk(), PREFIX, Upload(segment, base), epoch, unique)
         grown = append(successor(manifest, epoch, f"node-{epoch - 3}"), entry)
         commit(store, fold_if_due(store, raise_log_start(grown, max(1, grown.log_start)), unique))
@@ -85,3 +93,14 @@ def test_the_listing_example_is_what_is_written(store: FileStore) -> None:
 
 def test_the_hint_example_is_what_is_written(store: FileStore) -> None:
     assert store.get(store_manifest_prefix(PREFIX) + "latest.json") == examples()[3]
+
+
+def test_roots_and_sub_manifests_without_arrival_are_read_as_format_1() -> None:
+    for example, decode in ((examples()[0], decode_manifest), (examples()[1], decode_sub_manifest)):
+        found = orjson.loads(example)
+        found.pop("crc32c", None)
+        for entry in found["entries"]:
+            del entry["arrived_ms"]
+        old = {**found, "format": 1}
+        entries = decode(with_checksum(old), "old").entries
+        assert {entry.arrived_ms for entry in entries} == {None}

@@ -68,6 +68,7 @@ def manifests(draw: st.DrawFn, entries_max: int = 12) -> Manifest:
                 width,
                 key + ".log",
                 key + ".aux",
+                draw(st.none() | st.integers(0, 2**50)),
             ),
         )
         offset += width
@@ -211,9 +212,17 @@ def test_a_changed_bit_is_noticed(data: st.DataObject) -> None:
 
 
 def test_a_future_format_is_refused_with_the_advice_to_upgrade() -> None:
-    data = broken(lambda found: found.update(format=2, entries="whatever"))
+    data = broken(lambda found: found.update(format=3, entries="whatever"))
     with pytest.raises(UnsupportedFormat, match="run a newer Penstock"):
         decode_manifest(data, "key")
+
+
+def test_format_1_which_does_not_know_arrival_is_still_read() -> None:
+    arrived = replace(manifest_of(1), entries=(replace(entry(0, 10), arrived_ms=5),))
+    assert decode_manifest(encode_manifest(arrived), "key") == arrived
+    found = orjson.loads(encode_manifest(arrived))
+    del found["crc32c"], found["entries"][0]["arrived_ms"]
+    assert decode_manifest(with_checksum({**found, "format": 1}), "key").entries == (entry(0, 10),)
 
 
 def test_members_that_this_version_does_not_know_are_ignored() -> None:

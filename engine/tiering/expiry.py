@@ -1,0 +1,84 @@
+"""What the store may let go: runs whose local copies went long ago, and which are older or more than the topic keeps.
+
+Blocking; asks the store for nothing while the oldest entry stays the same and is kept. The log itself expires what is
+still on the disk (engine/retention.py, by the same rules), and it alone raises log_start: this says how far it may be
+raised. Age counts from arrival (docs/decisions/0002). Entries of format 1 do not tell it: then from the upload, which
+came soon after. Invariants: oldest first, whole objects, and nothing that the disk still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.tiering.manifest import Manifest, ManifestEntry
+from engine.tiering.manifest_chain import iter_entries, load_sub_manifest
+from engine.tiering.store import ObjectStore
+from engine.tiering.values import LocalLog
+
+
+class StoreExpiry:
+    """Looks at one partition again and again; remembers of it the oldest entry that can still be read."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._seen: tuple[str, int] | None = None  # the first run's key and the log_start that what follows is of
+        self._oldest: ManifestEntry | None = None
+        self._dead_bytes = 0  # of entries of the first run that lie below log_start: a folded range goes as a whole
+        self._uploaded: tuple[str, int] | None = None  # an object without arrival, and when it came
+
+    def is_due(self, manifest: Manifest, local: LocalLog) -> bool:
+        """Whether `expired_end` could find anything at all; asks nobody."""
+        is_bounded = local.retention_ms is not None or local.retention_bytes is not None
+        return is_bounded and bool(manifest.folded or manifest.entries) and manifest.base_offset < local.local_log_start
+
+    def expired_end(self, manifest: Manifest, local: LocalLog, now_ms: int) -> int | None:
+        """Below this the store may forget everything; None when nothing has expired. Raises what the store raises."""
+        self._look_at_oldest(manifest)
+        kept_bytes = manifest.data_bytes - self._dead_bytes + local.bytes_from(manifest.end_offset)
+        if self._oldest is None or not self._has_expired(self._oldest, kept_bytes, local, now_ms):
+            return None
+        end = None
+        for entry in iter_entries(self._store, manifest, manifest.log_start):
+            if not self._has_expired(entry, kept_bytes, local, now_ms):
+                break
+            kept_bytes -= entry.size_bytes
+            end = entry.end_offset
+        return end
+
+    def _has_expired(self, entry: ManifestEntry, kept_bytes: int, local: LocalLog, now_ms: int) -> bool:
+        if entry.end_offset > local.local_log_start:
+            return False
+        if local.retention_bytes is not None and kept_bytes - entry.size_bytes >= local.retention_bytes:
+            return True
+        if local.retention_ms is None:
+            return False
+        arrived_ms = self._upload_time(entry) if entry.arrived_ms is None else entry.arrived_ms
+        return arrived_ms is not None and now_ms - arrived_ms > local.retention_ms
+
+    def _upload_time(self, entry: ManifestEntry) -> int | None:
+        """None for an object that is not there: what is lost already is not for this to judge."""
+        if self._uploaded is None or self._uploaded[0] != entry.key:
+            found = self._store.head(entry.key)
+            if found is None:
+                return None
+            self._uploaded = (entry.key, found.modified_ms)
+        return self._uploaded[1]
+
+    def _look_at_oldest(self, manifest: Manifest) -> None:
+        first = (manifest.folded or manifest.entries)[0]
+        if self._seen == (first.key, manifest.log_start):
+            return
+        self._dead_bytes = 0
+        self._oldest = None
+        for entry in self._entries_of_first(manifest):
+            if entry.end_offset > manifest.log_start:
+                self._oldest = entry
+                break
+            self._dead_bytes += entry.size_bytes
+        self._seen = (first.key, manifest.log_start)
+
+    def _entries_of_first(self, manifest: Manifest) -> Iterator[ManifestEntry]:
+        if manifest.folded:
+            yield from load_sub_manifest(self._store, manifest.folded[0]).entries
+        else:
+            yield manifest.entries[0]
