@@ -1,8 +1,9 @@
 """What of a partition has expired: a decision over whole sealed segments, oldest first (engine.md 1.17).
 
 Two bounds: below `log_start` records are gone for everybody; below `local` they are gone from this disk only, and the
-store still has them. What only the store has expires there (engine/tiering/expiry.py), by the same settings. Age counts from a segment's last append, not from the records' own timestamps: a backfill of old
-events is kept as long as fresh ones, and a record from the future blocks nothing.
+store still has them. What only the store has expires there (engine/tiering/expiry.py), by the same settings. Age counts
+from a segment's last append, not from the records' own timestamps: a backfill of old events is kept as long as fresh
+ones, and a record from the future blocks nothing.
 Invariants: never the active segment, never at or above the high watermark or what is not fsynced yet (or a power loss
 could leave a log that ends before it starts), locally never what the store does not have.
 """
