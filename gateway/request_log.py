@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from engine.clock import Clock
+from gateway.access import ANYBODY, caller_of
 from gateway.node import NODE
 from gateway.problems import MEDIA_TYPE
 from gateway.settings import NodeSettings
@@ -86,6 +87,8 @@ def _fields(request: web.Request, operation: str, seconds: float, request_id: st
         "bytes_in": request.content_length,
         "client_id": request.headers.get("Penstock-Client-Id"),
     }
+    if (caller := caller_of(request)) is not ANYBODY:
+        fields["caller"] = caller.name
     if (topic := match.get("topic")) in request.app[NODE].shard.topics:
         fields["topic"] = topic
     return fields

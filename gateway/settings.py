@@ -306,6 +306,8 @@ def _check_relations(settings: NodeSettings) -> None:
     if room < 2 * settings.request_body_bytes_max:
         hint = "a packed body is held twice, as it came and unpacked"
         raise StartRefused("the bytes in flight allowed are less than twice request_body_bytes_max", hint=hint)
+    if "@" in settings.advertised_url:
+        raise StartRefused("advertised_url holds a user or a password", hint="every client is told it: leave them out")
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 

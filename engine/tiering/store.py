@@ -127,7 +127,8 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
         from engine.tiering.file_store import FileStore
 
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or options:
-            raise StoreUnusable(f"{url!r} is not a file store", hint="write file:///absolute/path")
+            shown = url.rpartition("@")[2]  # what stands before it may be a password
+            raise StoreUnusable(f"{shown!r} is not a file store", hint="write file:///absolute/path")
         return FileStore(unquote(parts.path), new_id=new_id)
     if parts.scheme == "s3":
         from engine.tiering.s3 import S3Store
@@ -137,8 +138,24 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
             hint = "write s3://bucket/prefix?endpoint=URL&region=NAME; credentials come from the environment"
             raise StoreUnusable(f"s3 store with bucket {parts.hostname!r}, unknown options {unknown}", hint=hint)
         endpoint, region = options.get("endpoint"), options.get("region")
+        if endpoint is not None and not _is_plain(endpoint):
+            text = "the endpoint of the s3 store is not an http or https URL of host, port and path only"
+            raise StoreUnusable(text, hint="the URL of a store is shown; credentials come from the environment")
         return S3Store(parts.netloc, unquote(parts.path), new_id=new_id, endpoint=endpoint, region=region)
     raise StoreUnusable(f"a store of kind {parts.scheme!r} is not known", hint="use file:// or s3://")
+
+
+def _is_plain(url: str) -> bool:
+    """Nothing in it that could be a credential: the URL of a store stands in logs and answers."""
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and not (parts.query or parts.fragment or "@" in parts.netloc or "?" in unquote(parts.path))
+        )
+    except ValueError:
+        return False
 
 
 def demand_promises(store: ObjectStore, nonce: str) -> None:
