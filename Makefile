@@ -44,6 +44,7 @@ docs-write: $(VENV)/.all ## Write the generated parts of documents again
 	$(BIN)/python -m gateway.settings_page >docs/settings.md.tmp
 	@mv docs/settings.md.tmp docs/settings.md
 	$(BIN)/python -m tests.docs.test_client_docs
+	$(BIN)/python -m tests.docs.test_metrics_docs
 
 format: $(VENV)/.all ## Format the code
 	$(BIN)/ruff check --fix .

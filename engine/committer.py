@@ -14,10 +14,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from engine.clock import Clock
 from engine.errors import StorageFailed
+from engine.group_times import GroupTimes
 from engine.partition import Append, Partition
 from engine.segment import Segment
 from engine.writer import Group, PartitionWork
@@ -54,6 +56,8 @@ class Committer:
         self._idle.set()
         self.queued_bytes = 0
         self.groups = 0
+        self.times = GroupTimes()
+        self._oldest: float | None = None  # when the first append that no group has yet was queued
 
     def __repr__(self) -> str:
         return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
@@ -65,6 +69,8 @@ class Committer:
         future: asyncio.Future[int] = self._loop.create_future()
         partition.queue.append(Append(batch, future, wants_sync))
         self.queued_bytes += len(batch)
+        if self._oldest is None:
+            self._oldest = self._clock.monotonic()
         self.look_at(partition)
         return future
 
@@ -102,6 +108,9 @@ class Committer:
         self._is_scheduled = False
         due, self._due = self._due, {}
         now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        if self._oldest is not None:
+            self.times.queue.observe(now - self._oldest)
+            self._oldest = None
         for partition, sync in due.items():
             if partition.offline is not None:
                 self.queued_bytes -= partition.discard_queue()
@@ -122,10 +131,10 @@ class Committer:
             self._finished()
             return
         self.groups += 1
-        group = Group([share.work for share in self._under_way])
+        group = Group([share.work for share in self._under_way], now=self._clock.monotonic)
         if self._has_impatient():
             group.when_written = self._in_loop(self._written)
-        self._writer.submit(group, self._in_loop(self._done))
+        self._writer.submit(group, self._in_loop(partial(self._done, group)))
 
     def _in_loop(self, callback: Callable[[], None]) -> Callable[[Group], None]:
         """The writer calls from its own thread."""
@@ -151,8 +160,9 @@ class Committer:
                 except Exception as error:
                     _give_up(share.partition, share.taken, error)
 
-    def _done(self) -> None:
+    def _done(self, group: Group) -> None:
         self._written()
+        self.times.done(group)
         under_way, self._under_way = self._under_way, []
         for share in under_way:
             try:

@@ -63,6 +63,10 @@ class Partition:
         self.unsynced_since: float | None = None
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
+        self.opened_at = log.log_end  # records taken in since: log_end less this
+        self.bytes_in = 0
+        self.batches_in = 0
+        self.bytes_out = 0
         self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
         self._rolling: list[asyncio.Future[int]] = []  # for the group under way
         self._high_watermark = PositionWaiters(log.log_end)
@@ -185,6 +189,8 @@ class Partition:
         if work.steps and self.unsynced_since is None:
             self.unsynced_since = now
         self._boundaries.append((self.log_end, self.log.end_position))
+        self.bytes_in += sum(len(append.batch) for append in taken)
+        self.batches_in += len(taken)
         _tell_base_offsets(work.steps, taken)
         self.when_positions_move()
         return sealed

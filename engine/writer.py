@@ -37,23 +37,34 @@ class PartitionWork:
     sync_error: EngineError | None = None
 
 
+def _no_time() -> float:
+    return 0.0
+
+
 @dataclass(slots=True)
 class Group:
-    """Everything that is written, and then synced, together."""
+    """Everything that is written, and then synced, together; how long that took is noted here by the `now` given."""
 
     work: list[PartitionWork]
     when_written: Callable[[Group], None] | None = None
+    now: Callable[[], float] = _no_time
+    write_s: float = 0.0
+    sync_s: float = 0.0
 
 
 def carry_out(disk: Disk, group: Group) -> None:
     """Do all writes, tell, then do all syncs. Errors, of whatever kind, are left in the work that they belong to."""
+    began = group.now()
     for work in group.work:
         work.write_error = _write(disk, work)
+    written = group.now()
+    group.write_s = written - began
     if group.when_written is not None:
         _tell(group.when_written, group)
     for work in group.work:
         if work.write_error is None:
             work.sync_error = _sync(disk, work)
+    group.sync_s = group.now() - written
 
 
 def _write(disk: Disk, work: PartitionWork) -> EngineError | None:

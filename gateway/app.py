@@ -96,6 +96,7 @@ class _Surroundings:
     @web.middleware
     async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
+        self._node.requests_under_way += 1
         request_id = self._request_id(request)
         keep_answer_headers(request, {"Penstock-Request-Id": request_id})
         try:
@@ -120,6 +121,7 @@ class _Surroundings:
             raise
         finally:  # of a client that has left too
             self._node.in_flight.release(request)
+            self._node.requests_under_way -= 1
         seconds = time.perf_counter() - started
         if not response.prepared:  # else it is a stream, which has sent its headers and counted itself
             response.headers.update(answer_headers(request))

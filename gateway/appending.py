@@ -6,6 +6,7 @@ An outcome is a base offset, None when nobody waits for one (acks=0), or the pro
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,9 +37,15 @@ async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int 
     timeout = timeout_ms or node.settings.produce_timeout_ms
     queued = [_queue(node, part, acks, timeout) for part in parts]
     node.metrics.produce_records.inc(sum(part.batch.record_count for part in parts))
-    if len(queued) == 1:
-        return [await _acknowledge(queued[0])]
-    return await asyncio.gather(*map(_acknowledge, queued))
+    began = time.perf_counter()
+    node.waiting_produces += 1
+    try:
+        if len(queued) == 1:
+            return [await _acknowledge(queued[0])]
+        return await asyncio.gather(*map(_acknowledge, queued))
+    finally:
+        node.waiting_produces -= 1
+        node.stages.ack.observe(time.perf_counter() - began)
 
 
 def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[int] | Problem | None:

@@ -38,6 +38,7 @@ class Listener:
 
     async def open(self) -> None:
         """Returns once every port answers. Raises StartRefused."""
+        self._watching = asyncio.create_task(self._node.loop_watch.run())
         async with self._renewing:
             for port in self._ports:
                 serving, server = self._begin(port)
@@ -78,6 +79,7 @@ class Listener:
             async with asyncio.timeout(self._settings.shutdown_deadline_ms / 1000):
                 await self._target.until_idle()
                 await self._target.last_call()
+        self._watching.cancel()
         self._retire(self._servers)
         self._servers = {}
         if self._retired:

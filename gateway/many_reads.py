@@ -181,6 +181,7 @@ async def _read_chunks(
         if chunk is not None:
             chunks[index] = chunk
             left -= len(chunk.data)
+            partition.bytes_out += len(chunk.data)
         if turn % READS_AT_ONCE == READS_AT_ONCE - 1:
             await asyncio.sleep(0)
     return chunks

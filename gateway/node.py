@@ -15,6 +15,7 @@ from aiohttp import web
 from engine.clock import Clock
 from engine.data_directory import LastStop
 from engine.errors import Draining, UnknownTopic
+from engine.histogram import Histogram
 from engine.partition import Partition
 from engine.reader import Chunk
 from engine.shard import Shard, Topic
@@ -22,11 +23,14 @@ from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
 from gateway.access import Access
 from gateway.in_flight import InFlight
-from gateway.metrics import Metrics
+from gateway.loop_watch import LoopWatch
+from gateway.metrics import Families, Metrics, Numbers
+from gateway.node_metrics import time_families, topic_families
 from gateway.partitioner import Partitioner
 from gateway.peers import Peers, RemoteLeader
 from gateway.problems import Problem
 from gateway.settings import NodeSettings
+from gateway.stages import Stages
 from replication.leader import Leader
 
 T = TypeVar("T")
@@ -80,9 +84,13 @@ class Node:
         self.peers = peers
         self.clock = clock
         self.executor = executor
-        self.metrics = Metrics(self._gauges)
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
         self.access = Access()
+        self.metrics = Metrics(self._families)
+        self.stages = Stages()
+        self.loop_watch = LoopWatch(clock, self._histograms)
+        self.waiting_produces = 0
+        self.requests_under_way = 0
         self.is_ready = True
         self.draining = asyncio.Event()
         self.turns = itertools.count()  # a read over many partitions begins at another one each time
@@ -223,6 +231,17 @@ class Node:
             self._leaders.pop(partition, None)
         self.tier.remove_topic(topic.record, list(topic.partitions.values()))
 
+    def _histograms(self) -> Iterator[Histogram]:
+        yield from self.stages.histograms()
+        yield from self.shard.committer.times.histograms()
+        yield from self.metrics.histograms()
+
+    def _families(self) -> Families:
+        for name, text, value in self._gauges():
+            yield Numbers(name, text, None, {"": value})
+        yield from time_families(self.shard, self.stages, self.loop_watch)
+        yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.now_ms())
+
     def _gauges(self) -> Iterator[tuple[str, str, float]]:
         partitions = list(self.shard.partitions())
         if self.peers.index == 0:  # every shard knows all of them; one tells
@@ -236,6 +255,10 @@ class Node:
         yield "penstock_log_bytes", "Bytes of the log on this disk", sum(p.log.size_bytes for p in partitions)
         yield "penstock_segments", "Segments on this disk", sum(len(p.log.segments) for p in partitions)
         yield "penstock_request_bytes_in_flight", "Bytes of bodies of open requests", self.in_flight.held_bytes
+        yield "penstock_requests_under_way", "Requests that have no answer yet", self.requests_under_way
+        yield "penstock_waiting_produces", "Produces that wait for their acks", self.waiting_produces
+        yield "penstock_waiting_partitions", "Partitions that long polls wait on, together", self._waiting_partitions
+        yield "penstock_forwarding_bytes", "Bytes on their way to another shard", self.peers.bytes_under_way
         yield "penstock_append_queue_bytes", "Bytes waiting to be written", self.shard.committer.queued_bytes
         yield "penstock_write_groups_total", "Groups written", self.shard.committer.groups
         yield (

@@ -57,7 +57,8 @@ async def metrics(request: web.Request) -> web.Response:
     read_query(request, {})
     node = request.app[NODE]
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return web.Response(body=merged(await metrics_of_all(node)), headers=headers)
+    texts = await metrics_of_all(node)
+    return web.Response(body=await node.in_thread(lambda: merged(texts)), headers=headers)
 
 
 async def openapi_json(request: web.Request) -> web.Response:

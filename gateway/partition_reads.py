@@ -168,6 +168,7 @@ async def _answer(
     next_offset = offset if chunk is None else chunk.next_offset
     media_type = query["media_type"]
     node.metrics.fetch_bytes.inc(len(data))
+    partition.bytes_out += len(data)
     if media_type == record_batch.MEDIA_TYPE:
         headers = _position_headers(partition, next_offset, media_type)
         if data:

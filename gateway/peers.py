@@ -33,6 +33,11 @@ class Peers:
         for caller in self._callers.values():
             caller.connect()
 
+    @property
+    def bytes_under_way(self) -> int:
+        """In calls to other shards that have no answer yet."""
+        return sum(link.bytes_under_way for link in self.links())
+
     def owner(self, topic_id: str, partition: int) -> int:
         return shard_of(topic_id, partition, self.count)
 

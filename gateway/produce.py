@@ -6,6 +6,7 @@ First everything is decoded, checked, given a partition and encoded (placing.py)
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -64,7 +65,10 @@ async def _produce(
     partitioner = node.partitioner(topic)
     if partition is not None:
         partitioner.check(partition)
+    began = time.perf_counter()
     body = await read_body(request, node.settings.request_body_bytes_max)
+    here = time.perf_counter()
+    node.stages.body.observe(here - began)
     now_ms = node.clock.now_ms()
     content_type = request.content_type if "Content-Type" in request.headers else ""
     node.metrics.produce_bytes.inc(len(body))
@@ -82,6 +86,7 @@ async def _produce(
         decode = _decoder(request, query, content_type, attributes)
         records_max = node.settings.records_per_request_max
         batches = await node.off_loop(len(body), lambda: _batches(decode(body), to, records_max))
+    node.stages.decode.observe(time.perf_counter() - here)
     return await _append(node, topic, batches, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms)
 
 
@@ -143,6 +148,7 @@ async def _append(
     """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
     success = 202 if acks is Acks.NONE else 200
     outcomes = await append(node, [Part(topic, batch) for batch in batches], acks, timeout_ms)
+    acknowledged = time.perf_counter()
     status = success if demand_one_success(outcomes) else 207
     told = success if status == 207 else None
     results = [
@@ -155,4 +161,6 @@ async def _append(
         "durability": durability_waited_for(acks, topic.settings.durability),
         "results": results,
     }
-    return answer(document, status)
+    response = answer(document, status)
+    node.stages.answer.observe(time.perf_counter() - acknowledged)
+    return response

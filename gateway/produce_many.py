@@ -6,6 +6,7 @@ partition: these are stored all or none, and an entry of the answer says which, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -62,7 +63,10 @@ async def produce_many(request: web.Request) -> web.Response:
     if binary_attributes(request.headers) is not None:
         raise Problem("invalid_header", "a CloudEvent in binary mode goes to one topic")
     decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
+    began = time.perf_counter()
     body = await read_body(request, node.settings.request_body_bytes_max)
+    here = time.perf_counter()
+    node.stages.body.observe(here - began)
     now_ms = node.clock.now_ms()
     node.metrics.produce_bytes.inc(len(body))
     by_topic = await node.off_loop(len(body), lambda: _by_topic(*decode(body)))
@@ -71,6 +75,7 @@ async def produce_many(request: web.Request) -> web.Response:
     entries += await node.off_loop(len(body), lambda: _encoded(by_topic, destinations))
     if len(entries) > node.settings.produce_partitions_max:
         raise _too_many_partitions(len(entries), node)
+    node.stages.decode.observe(time.perf_counter() - here)
     acks = ACKS_BY_WORD[query["acks"]]
     return _answer(await _appended(node, entries, acks, query["timeout_ms"]), acks, now_ms)
 

@@ -23,7 +23,7 @@ log = logging.getLogger("penstock.requests")
 
 NOT_BUILT = 501  # what a client asked for too early is no failure of the node
 FAILURES_EACH_S = 1.0  # a node that refuses everything must not spend its time on saying so
-WAITING = ("fetch_many",)  # they wait for data because they were asked to, which is not slow
+WAITING = ("fetch_many",)  # they wait for data because they were asked to, which is not slow; nor is a stream
 
 
 class RequestLog:

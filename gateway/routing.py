@@ -13,6 +13,7 @@ from engine.errors import UnknownPartition, UnknownTopic
 from engine.shard import Topic
 from gateway.link import Busy, Handler, LinkLost
 from gateway.many import handlers_of_many
+from gateway.metrics import text_of
 from gateway.node import Node
 from gateway.partition_reads import READS
 from replication.acks import ACKS_BY_WORD, Acks
@@ -55,12 +56,17 @@ async def metrics_of_all(node: Node) -> dict[int, str]:
     """The metrics of every shard that answers, by index."""
     links = node.peers.links()
     calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in links]
-    texts = {node.peers.index: node.metrics.render().decode()}
+    texts = {node.peers.index: await _metrics_text(node)}
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
             (index, text), _ = outcome
             texts[index] = text
     return texts
+
+
+async def _metrics_text(node: Node) -> str:
+    families = node.metrics.collected()
+    return (await node.in_thread(lambda: text_of(families))).decode()
 
 
 def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
@@ -78,7 +84,7 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
         return await leader.produce(payload, count, acks, timeout_ms), b""
 
     async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
-        return (node.peers.index, node.metrics.render().decode()), b""
+        return (node.peers.index, await _metrics_text(node)), b""
 
     def read(name: str) -> Handler:
         async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:

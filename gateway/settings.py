@@ -215,6 +215,12 @@ class NodeSettings:
     log_level: str = setting(
         "warning", choices=("debug", "info", "warning", "error"), why="Quiet by default: only what needs a person."
     )
+    metrics_topics_max: int = setting(
+        100,
+        minimum=0,
+        maximum=100_000,
+        why="Topics that /metrics tells of one by one, in the order of their making; the rest together, as other.",
+    )
     request_log: bool = setting(
         False, why="A line for each request in the log; it costs about 25 µs of processor time each."
     )

@@ -1,0 +1,58 @@
+"""docs/metrics.md against a node: its table has every metric that a scrape gives, and its queries name only such.
+
+`python -m tests.docs.test_metrics_docs` writes the table into the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.docs.console import PAGES
+from tests.scenarios.gateways import in_process
+
+PAGE = PAGES / "metrics.md"
+BEGIN, END = "<!-- metrics: made by python -m tests.docs.test_metrics_docs -->", "<!-- end of metrics -->"
+
+
+async def scraped(directory: Path) -> str:
+    """The metrics of a node that has been asked for one thing of each kind."""
+    async with in_process(directory) as gateway:
+        await (await gateway.create("t")).post_lines("1")
+        return (await gateway.send("GET", "/metrics")).body.decode()
+
+
+def table(text: str) -> str:
+    rows = ["| name | type | labels | |", "|---|---|---|---|"]
+    for family in sorted(text_string_to_metric_families(text), key=lambda family: family.name):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = sorted({f"`{label}`" for sample in family.samples for label in sample.labels} - {"`le`"})
+        rows.append(f"| `{name}` | {family.type} | {', '.join(labels)} | {family.documentation.rstrip('.')} |")
+    return "\n".join(rows)
+
+
+def page_with_table(page: str, text: str) -> str:
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table(text)}\n{END}{rest.partition(END)[2]}"
+
+
+async def test_the_table_has_every_metric(tmp_path: Path) -> None:
+    page = PAGE.read_text()
+    assert page == page_with_table(page, await scraped(tmp_path)), "write it anew: make docs-write"
+
+
+async def test_whatever_is_named_exists(tmp_path: Path) -> None:
+    text = await scraped(tmp_path)
+    known = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    known |= {f"{name}_bucket" for name in known}
+    told = set(re.findall(r"\b(?:penstock|process)_[a-z_]+", PAGE.read_text()))
+    assert told - known == set()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        PAGE.write_text(page_with_table(PAGE.read_text(), asyncio.run(scraped(Path(directory)))))
