@@ -19,6 +19,7 @@ from engine.errors import EngineError
 from gateway import fetch, fetch_many, operations, produce, produce_many, tail, topics
 from gateway.answer_headers import answer_headers, keep_answer_headers
 from gateway.node import NODE, Node
+from gateway.origins import Origins, options
 from gateway.problems import Problem, from_engine
 from gateway.request_log import RequestLog
 
@@ -81,6 +82,8 @@ def make_app(node: Node) -> web.Application:
     app[NODE] = node
     for method, path, handler in ROUTES:
         app.router.add_route(method, path, handler)
+        if method == "GET":  # the same without its body
+            app.router.add_route("HEAD", path, handler)
     return app
 
 
@@ -90,6 +93,7 @@ class _Surroundings:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._ids = itertools.count(1)
+        self._origins = Origins(node.settings)
         self._log = RequestLog(node.settings, node.clock)
         self._id_prefix = f"{node.settings.node_id}.{node.peers.index}-{node.clock.now_ms():x}"
 
@@ -100,7 +104,11 @@ class _Surroundings:
         request_id = self._request_id(request)
         keep_answer_headers(request, {"Penstock-Request-Id": request_id})
         try:
-            if self._node.access.tokens is not None:
+            if "Origin" in request.headers or self._origins.is_open:
+                answer_headers(request).update(self._origins.answer_headers(request))
+            if request.method == "OPTIONS":  # browsers ask without a token
+                handler = _options_of(handler)
+            elif self._node.access.tokens is not None:
                 self._node.access.check(request, _operation(handler))
             _check_common_headers(request)
             response = await handler(request)
@@ -124,7 +132,7 @@ class _Surroundings:
             self._node.requests_under_way -= 1
         seconds = time.perf_counter() - started
         if not response.prepared:  # else it is a stream, which has sent its headers and counted itself
-            response.headers.update(answer_headers(request))
+            response.headers.extend(answer_headers(request))
             self._node.metrics.answered(_operation(handler), response.status, seconds)
         if seconds >= self._log.least_s or response.status >= 500:
             self._log.answered(request, _operation(handler), response, seconds, request_id)
@@ -135,6 +143,18 @@ class _Surroundings:
         if given is not None and REQUEST_ID.fullmatch(given):
             return given
         return f"{self._id_prefix}-{next(self._ids):x}"
+
+
+def _options_of(handler: Handler) -> Handler:
+    """No route takes OPTIONS, so the handler can only tell which methods the path does take, or that there is none."""
+
+    async def tell_options(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPMethodNotAllowed as error:
+            return options(request, error.allowed_methods)
+
+    return tell_options
 
 
 def _check_common_headers(request: web.Request) -> None:

@@ -42,6 +42,8 @@ async def fetch(request: web.Request) -> web.StreamResponse:
         return await tail_partition(request)
     query = read_query(request, QUERY)
     query["media_type"] = _form(request, query)
+    if request.method == "HEAD":
+        query["wait_ms"] = 0
     _exactly_one_start(query)
     if query["timestamp"] is not None:
         query["timestamp"] = parse_timestamp(query["timestamp"])

@@ -41,7 +41,7 @@ KINDS: dict[str, Kind] = {
     "invalid_topic_name": Kind(400, "The name cannot name a topic"),
     "invalid_config": Kind(400, "A setting is not known or out of bounds"),
     "unauthorized": Kind(401, "A token is needed"),
-    "forbidden": Kind(403, "The token does not allow this"),
+    "forbidden": Kind(403, "The token or the page's origin does not allow this"),
     "unknown_topic": Kind(404, "There is no such topic"),
     "unknown_partition": Kind(404, "There is no such partition"),
     "not_found": Kind(404, "There is nothing at this path"),

@@ -92,6 +92,8 @@ class RsgiApp:
         for name in scope.headers.keys():  # noqa: SIM118 - no mapping; items() leaves out values that are not ASCII
             if name not in headers and name != "expect":
                 headers.add(name, UNREADABLE)
+        if scope.authority and "Host" not in headers:
+            headers["Host"] = scope.authority  # HTTP/2 says it there
         is_http1 = scope.http_version.startswith("1")
         body = Body(proto, scope.method, is_http1, headers, self._limits, self._loop.time())
         watch = self._loop.call_later(WATCH_AFTER_S, self._watch, proto, task, body)
@@ -146,6 +148,8 @@ class RsgiApp:
         if isinstance(content, (bytes, bytearray)) and request.method != "HEAD":
             proto.response_bytes(response.status, headers, content)
         else:
+            if isinstance(content, (bytes, bytearray)):
+                headers.append(("Content-Length", str(len(content))))
             proto.response_empty(response.status, headers)
 
     def _watch(self, proto: Any, task: asyncio.Task[Any], body: Body) -> None:

@@ -19,6 +19,7 @@ from engine.errors import InvalidConfig, StartRefused
 from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, Rule, checked, rules, setting
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 
 
@@ -58,6 +59,11 @@ class NodeSettings:
         minimum=100,
         maximum=DAY_MS,
         why="How often the tokens file and the certificate are looked at for a change, besides at each SIGHUP.",
+    )
+    cors_origins: str = setting(
+        "",
+        why="Web pages that may call from elsewhere: `https://app.example.org,http://localhost:3000`, or `*` for all. "
+        "Others are refused, or a page that somebody looks at could write to a node behind their firewall.",
     )
     tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
     tls_key: str = setting("", why="PEM private key of tls_cert.")
@@ -232,6 +238,10 @@ class NodeSettings:
     )
 
     @property
+    def allowed_origins(self) -> list[str]:
+        return [origin.strip().lower() for origin in self.cors_origins.split(",") if origin.strip()]
+
+    @property
     def is_tls(self) -> bool:
         return bool(self.tls_cert)
 
@@ -305,6 +315,12 @@ def _check_relations(settings: NodeSettings) -> None:
             f"{settings.host} can be reached from outside and there are no tokens",
             hint="bind 127.0.0.1, or give --tokens-file, or --insecure if the network is trusted",
         )
+    for origin in settings.allowed_origins:
+        if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+            hint = (
+                "an origin is a scheme, a host and a port if it is another than the scheme's: https://app.example.org"
+            )
+            raise StartRefused(f"cors_origins names {origin!r}, which is no origin", hint=hint)
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:
         hint = "every body that is taken must find room in the empty queue"
         raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)

@@ -74,7 +74,7 @@ async def test_a_planned_body_is_refused_and_not_taken_for_another(topic, media_
         ("PUT", "/v1/topics/{topic}/records"),
         ("PUT", "/v1/topics/{topic}/partitions/{partition}/records"),
         ("GET", "/v1/topics/{topic}/roll"),
-        ("OPTIONS", "/v1/topics/{topic}"),
+        ("TRACE", "/v1/topics/{topic}"),
     ],
 )
 async def test_a_wrong_method_is_told_which_are_right(gateway, method, path):
