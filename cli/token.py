@@ -33,10 +33,17 @@ def token() -> None:
 @click.option("--read", multiple=True, metavar="PREFIX", help="Fetch from topics whose names begin so; '' is all.")
 @click.option("--write", multiple=True, metavar="PREFIX", help="Produce to topics whose names begin so; '' is all.")
 @click.option("--admin", multiple=True, metavar="PREFIX", help="Create, alter, roll and delete topics that begin so.")
+@click.option("--metrics", is_flag=True, help="Read /metrics, which tells of all topics.")
 @_file_option
 @_json_option
 def create(
-    name: str, read: tuple[str, ...], write: tuple[str, ...], admin: tuple[str, ...], tokens_file: str, as_json: bool
+    name: str,
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    admin: tuple[str, ...],
+    metrics: bool,
+    tokens_file: str,
+    as_json: bool,
 ) -> None:
     """Make a token, print it once, and add its hash to the file.
 
@@ -44,12 +51,13 @@ def create(
     """
     rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin}
     try:
-        new = make_token(name, rights, datetime.now(UTC), secrets.token_bytes)
+        new = make_token(name, rights, datetime.now(UTC), secrets.token_bytes, metrics=metrics)
         append_token(tokens_file, new)
     except InvalidTokens as error:
         raise Failure(f"{tokens_file}: {error}") from None
     if as_json:
-        print_json({"id": new.id, "name": name, "token": new.text, **{right.value: rights[right] for right in Right}})
+        shown = {right.value: prefixes for right, prefixes in rights.items()}
+        print_json({"id": new.id, "name": name, "token": new.text, **shown, "metrics": metrics})
         return
     click.echo(new.text)
     click.echo(f"Added {name} to {tokens_file}. Keep the token: only its hash is stored.", err=True)
@@ -68,10 +76,12 @@ def list_tokens(tokens_file: str, as_json: bool) -> None:
         print_json({"tokens": [{"id": one.id, "name": one.name, **one.rights()} for one in tokens]})
         return
     columns = [Column("id", is_text=True), Column("name", is_text=True)]
-    columns += [Column(right.value, is_text=True) for right in Right]
-    rows = [(one.id, one.name, *(_shown(prefixes) for prefixes in one.rights().values())) for one in tokens]
+    columns += [Column(name, is_text=True) for name in (*Right, "metrics")]
+    rows = [(one.id, one.name, *(_shown(right) for right in one.rights().values())) for one in tokens]
     print_table(columns, rows)
 
 
-def _shown(prefixes: list[str]) -> str:
-    return ", ".join(prefix or "all topics" for prefix in prefixes)
+def _shown(right: list[str] | bool) -> str:
+    if isinstance(right, bool):
+        return "yes" if right else ""
+    return ", ".join(prefix or "all topics" for prefix in right)

@@ -24,6 +24,7 @@ class Who(Enum):
     ANYBODY = "no token"
     KNOWN = "any token; what is about topics, the handler checks for each of them"
     SEES = "a token with any right to the topic"
+    METRICS = "a token that says so"
 
 
 # By the name of the handler. Health says nothing but that, and the contract and its page are the same on every node.
@@ -46,7 +47,7 @@ NEEDS: dict[str, Right | Who] = {
     "describe_cluster": Who.KNOWN,
     "healthz": Who.ANYBODY,
     "readyz": Who.ANYBODY,
-    "metrics": Who.KNOWN,  # its labels name no topic and no client; a token without any right is enough to scrape
+    "metrics": Who.METRICS,
     "openapi_json": Who.ANYBODY,
     "docs": Who.ANYBODY,
     "not_built_yet": Who.ANYBODY,  # 501 is all that it says
@@ -99,6 +100,8 @@ class Access:
             assert topic is not None, operation
             if not caller.sees(topic):
                 raise forbidden(caller, Right.READ, topic)
+        elif need is Who.METRICS and not caller.has_metrics:
+            raise Problem("forbidden", f"the token {caller.name!r} lacks the right metrics", right="metrics")
 
     def _caller(self, request: web.Request, tokens: Tokens) -> Token:
         given = request.headers.getall("Authorization", ())

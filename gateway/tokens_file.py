@@ -57,6 +57,7 @@ class _Entry(Struct, forbid_unknown_fields=True):
     read: list[TopicPrefix] = []
     write: list[TopicPrefix] = []
     admin: list[TopicPrefix] = []
+    metrics: bool = False
 
 
 class _File(Struct, forbid_unknown_fields=True):
@@ -66,11 +67,12 @@ class _File(Struct, forbid_unknown_fields=True):
 class Token:
     """A known token: its name, and what it may do."""
 
-    __slots__ = ("_digest", "_prefixes", "id", "name")
+    __slots__ = ("_digest", "_prefixes", "has_metrics", "id", "name")
 
     def __init__(self, entry: _Entry) -> None:
         self.id = entry.id
         self.name = entry.name
+        self.has_metrics = entry.metrics  # they name every topic, so that no right to some of them is enough
         self._digest = bytes.fromhex(entry.sha256)
         self._prefixes: dict[Right, tuple[str, ...]] = {right: tuple(getattr(entry, right)) for right in Right}
 
@@ -84,8 +86,11 @@ class Token:
         """Whether it has any right to the topic: a producer must learn of its partitions."""
         return any(topic.startswith(prefixes) for prefixes in self._prefixes.values())
 
-    def rights(self) -> dict[str, list[str]]:
-        return {right.value: list(prefixes) for right, prefixes in self._prefixes.items()}
+    def rights(self) -> dict[str, list[str] | bool]:
+        return {
+            **{right.value: list(prefixes) for right, prefixes in self._prefixes.items()},
+            "metrics": self.has_metrics,
+        }
 
     def is_proven_by(self, digest: bytes) -> bool:
         """In constant time, so that no answer's delay tells how much of a guess was right."""
@@ -151,7 +156,12 @@ def read_tokens_text(path: str) -> str:
 
 
 def make_token(
-    name: str, rights: Mapping[Right, Sequence[str]], now: datetime, random_bytes: Callable[[int], bytes]
+    name: str,
+    rights: Mapping[Right, Sequence[str]],
+    now: datetime,
+    random_bytes: Callable[[int], bytes],
+    *,
+    metrics: bool = False,
 ) -> NewToken:
     """Raises InvalidTokens when the name or a prefix cannot be."""
     token_id = random_bytes(ID_BYTES).hex()
@@ -164,6 +174,7 @@ def make_token(
         f'sha256 = "{_digest_of(text).hex()}"',
         f"created = {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         *(f"{right.value} = {list(prefixes)}".replace("'", '"') for right, prefixes in rights.items()),
+        *(["metrics = true"] if metrics else []),
     ]
     entry = "\n".join(lines) + "\n"
     _check_entry(name, rights)

@@ -11,11 +11,17 @@ from gateway.tokens_file import Right, append_token, make_token
 
 
 def add_token(
-    path: Path, name: str, *, read: Sequence[str] = (), write: Sequence[str] = (), admin: Sequence[str] = ()
+    path: Path,
+    name: str,
+    *,
+    read: Sequence[str] = (),
+    write: Sequence[str] = (),
+    admin: Sequence[str] = (),
+    metrics: bool = False,
 ) -> str:
     """A new token that the file knows."""
     rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin}
-    new = make_token(name, rights, datetime(2026, 11, 21, tzinfo=UTC), os.urandom)
+    new = make_token(name, rights, datetime(2026, 11, 21, tzinfo=UTC), os.urandom, metrics=metrics)
     append_token(str(path), new)
     return new.text
 

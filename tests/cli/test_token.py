@@ -41,6 +41,7 @@ def test_tokens_are_listed_with_their_rights_and_without_secrets(run, tmp_path):
     new = made.json()
     assert new == {
         "id": new["id"], "name": "shop", "token": new["token"], "read": ["a.", "b."], "write": [], "admin": [""],
+        "metrics": False,
     }  # fmt: skip
     listed = run("token", "list", "--tokens-file", path, "--json")
     assert listed.json() == {"tokens": [{name: value for name, value in new.items() if name != "token"}]}

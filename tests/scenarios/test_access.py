@@ -43,7 +43,7 @@ def tokens_file(tmp_path_factory):
         "reader": add_token(path, "reader", read=["a."]),
         "writer": add_token(path, "writer", write=["a."]),
         "admin": add_token(path, "admin", admin=["a."]),
-        "scraper": add_token(path, "scraper"),
+        "scraper": add_token(path, "scraper", metrics=True),
         "mixed": add_token(path, "mixed", read=["a.one", "b."], write=["a.two", "b."]),
     }
     return str(path), tokens
@@ -143,6 +143,9 @@ async def test_without_a_token_that_is_known_there_is_nothing_but_health_and_the
         assert (await guarded.gateway.send("GET", "/v1/topics", b"", {"Authorization": scheme + good})).status == 200
     for path in ("/v1/cluster", "/metrics"):
         assert (await guarded.ask("scraper", "GET", path)).status == 200
+    assert (await guarded.ask("mixed", "GET", "/v1/cluster")).status == 200
+    for who in ("boss", "mixed"):  # metrics tell of all topics: no right to topics is one to them
+        assert_problem(await guarded.ask(who, "GET", "/metrics"), "forbidden", right="metrics")
 
 
 async def test_a_query_or_another_header_is_no_token(guarded):
