@@ -74,7 +74,7 @@ def _another_value(rule):
         return next(choice for choice in rule.choices if choice != rule.default)
     if isinstance(rule.default, int):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
-    return "another"
+    return "https://another.example" if rule.name == "cors_origins" else "another"
 
 
 def test_a_stranger_in_the_environment_is_somebody_elses():
