@@ -110,9 +110,20 @@ def test_a_start_with_a_tokens_file_that_cannot_be_used_is_refused_in_one_line(t
     assert not (tmp_path / "data").exists()
 
 
-def kill_a_shard(node: NodeProcess) -> None:
+def shards_of(node: NodeProcess) -> list[psutil.Process]:
     children = psutil.Process(node.pid).children()
-    shard = next(child for child in children if "gateway.shard_process" in child.cmdline())
+    return [child for child in children if is_shard(child)]
+
+
+def is_shard(process: psutil.Process) -> bool:
+    try:
+        return "gateway.shard_process" in process.cmdline()
+    except psutil.Error:  # it has just ended
+        return False
+
+
+def kill_a_shard(node: NodeProcess) -> None:
+    shard = shards_of(node)[0]
     shard.kill()
     until(lambda: not psutil.pid_exists(shard.pid), "the shard is gone")
 
@@ -169,6 +180,19 @@ def der(cert: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(cert.read_text())
 
 
+def all_answer(node: NodeProcess, count: int) -> bool:
+    """Whether a topic whose partitions are in all shards can be described, over so many connections."""
+    try:
+        for _ in range(count):
+            with connected(node.port) as connection:
+                get(connection, "/v1/topics/all", '{"partitions":8}', "PUT")
+                if not connection.recv(65536).startswith(b"HTTP/1.1 20"):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
 def get(connection: ssl.SSLSocket, target: str, body: str = "", method: str = "GET") -> None:
     head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall((head + body).encode())
@@ -196,6 +220,20 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path, 
                 get(fresh, "/v1/topics/t/records", "x", "POST")
                 assert fresh.recv(65536).startswith(b"HTTP/1.1 200 ")
             assert waiting.recv(65536).startswith(b"HTTP/1.1 200 "), "the long poll of an old connection is answered"
+        assert node.stop() == 0
+
+
+def test_a_shard_that_cannot_come_back_is_tried_again_until_it_can(tmp_path):
+    """Its certificate cannot be read when it is started again; the supervisor must not give it up for that."""
+    pair = make_certificate(tmp_path / "c", "first")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    install(pair, cert, key)
+    with running_process(tmp_path, files_check_ms=NEVER_MS, tls_cert=cert, tls_key=key, shards=2) as node:
+        cert.write_text("broken")
+        kill_a_shard(node)
+        until(lambda: node.errors.count("a process died") >= 2, "the shard was tried again and could not start")
+        install(pair, cert, key)
+        until(lambda: len(shards_of(node)) == 2 and all_answer(node, 8), "both shards are back")
         assert node.stop() == 0
 
 

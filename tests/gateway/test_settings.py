@@ -103,7 +103,8 @@ def test_a_stranger_in_the_environment_is_somebody_elses():
         ({"tls_key": "/x"}, {}, "", ["tls_cert and tls_key"]),
         ({"host": "0.0.0.0"}, {}, "", ["--insecure"]),
         ({"host": "::"}, {}, "", ["--insecure"]),
-        ({"host": "example.com"}, {}, "", ["--insecure"]),
+        ({"host": "example.com"}, {}, "", ["--insecure", "--tokens-file"]),
+        ({"advertised_url": "http://user:secret@host"}, {}, "", ["advertised_url"]),
         ({"fetch_bytes_default": 4096, "fetch_bytes_max": 2048}, {}, "", ["fetch_bytes_default"]),
     ],
 )
@@ -111,6 +112,10 @@ def test_what_is_wrong_is_told_with_its_place(config, flags, environment, toml, 
     error = refused(flags, environment, config(toml))
     for words in says:
         assert words in str(error)
+
+
+def test_with_tokens_a_node_may_be_reached_from_outside():
+    assert load_settings({"host": "0.0.0.0", "tokens_file": "tokens.toml"}, {}).host == "0.0.0.0"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])

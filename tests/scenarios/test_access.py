@@ -227,3 +227,17 @@ async def test_a_token_that_is_withdrawn_ends_its_tails(start_gateway, tokens_fi
     async with event_source(gateway.port, "/v1/topics/withdrawn/records", given) as stream:
         gateway.node.access.tokens = Tokens(())
         assert (await stream.problem())["code"] == "unauthorized"
+
+
+@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+async def test_who_may_write_makes_topics_by_writing_where_the_node_does_that(start_gateway, tokens_file):
+    path, tokens = tokens_file
+    node = Guarded(await start_gateway(tokens_file=path, auto_create_topics=True), tokens)
+    records = {"records": [{"value": 1}]}
+    assert (await node.ask("writer", "POST", "/v1/topics/a.new/records", records)).status == 200
+    assert_problem(await node.ask("writer", "POST", "/v1/topics/b.new/records", records), "forbidden")
+    assert_problem(await node.ask("writer", "PUT", "/v1/topics/a.other"), "forbidden", right="admin")
+    many = {"records": [{"topic": name, "value": 1} for name in ("a.more", "b.more")]}
+    assert (await node.ask("writer", "POST", "/v1/records", many)).status == 207
+    found = (await node.ask("boss", "GET", "/v1/topics")).json["topics"]
+    assert [topic["topic"] for topic in found] == ["a.more", "a.new"]
