@@ -8,6 +8,7 @@ import orjson
 from aiohttp import web
 
 from engine import batch as record_batch
+from gateway.caching import STATUS
 from gateway.cloud_events import EVENT, EVENT_BATCH
 from gateway.cloud_events_out import BINARY
 from gateway.negotiation import choose_media_type, prefers_events
@@ -47,8 +48,12 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     _exactly_one_start(query)
     if query["timestamp"] is not None:
         query["timestamp"] = parse_timestamp(query["timestamp"])
+    if "If-None-Match" in request.headers:
+        query["if_none_match"] = request.headers["If-None-Match"]
     topic, number = request.match_info["topic"], path_partition(request)
     headers, body = await at_owner(request.app[NODE], "fetch", topic, number, query, wait_ms=query["wait_ms"])
+    if STATUS in headers:
+        return web.Response(status=int(headers.pop(STATUS)), headers=headers)
     if query["media_type"] in (EVENT, BINARY) and not body and "ce-id" not in headers:  # there is none to give
         headers.pop("Content-Type", None)
         return web.Response(status=204, headers=headers)

@@ -17,9 +17,10 @@ from engine import batch as record_batch
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
+from gateway.caching import NO_STORE, STATUS, is_known, kept_headers, tag_of
 from gateway.cloud_events_out import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.node import Node
-from gateway.record_json import Out, records_out
+from gateway.record_json import Out, Undecodable, records_out
 from gateway.stored_records import Bounds, decode_stored, is_compressed
 
 JSON = "application/json"
@@ -38,7 +39,23 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     if offset + 1 > partition.high_watermark or query["min_bytes"] > 1:
         await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), query["wait_ms"])
     chunk = await read_chunk(node, partition, offset, max_bytes)
-    return await _answer(node, partition, offset, chunk, query)
+    kept = _cache_headers(node, partition, chunk, query)
+    if is_known(query.get("if_none_match"), kept.get("ETag")):
+        return {STATUS: "304", **kept, **_bounds_headers(partition)}, b""
+    headers, body = await _answer(node, partition, offset, chunk, query)
+    return (headers, body) if "Cache-Control" in headers else (kept | headers, body)
+
+
+def _cache_headers(node: Node, partition: Partition, chunk: Chunk | None, query: dict[str, Any]) -> dict[str, str]:
+    """The same question must have the same answer for ever: an offset, and nothing that is not sealed."""
+    if chunk is None or query["offset"] is None or chunk.next_offset > partition.log.sealed_end:
+        return NO_STORE
+    topic_id = node.shard.topic(partition.topic).record.topic_id
+    form = (query["media_type"], query["max_records"], query["value"], query["ndjson"])
+    bounds = (partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)
+    is_exact = query["media_type"] == record_batch.MEDIA_TYPE
+    place = (topic_id, partition.number, query["offset"], chunk.next_offset)
+    return kept_headers(tag_of(place, form, bounds, is_exact=is_exact), node.settings.cache_max_age_ms)
 
 
 async def find_offsets(node: Node, partition: Partition, timestamp: int | None) -> tuple[dict[str, Any], bytes]:
@@ -182,10 +199,14 @@ async def _answer(
             source = f"/v1/topics/{partition.topic}/partitions/{partition.number}"
             events, end, _ = decode_stored(data, offset, next_offset, bounds, partial(events_out, source=source))
             own_headers, body = render_events(events, media_type, source)
+            is_whole = not any(isinstance(event, Undecodable) for event in events)
         else:
             outs, end, _ = decode_stored(data, offset, next_offset, bounds, partial(records_out, form=query["value"]))
             own_headers, body = {}, _render(partition, outs, end, media_type, query["ndjson"])
+            is_whole = not any(isinstance(out, Undecodable) for out in outs)
         headers = _position_headers(partition, end, media_type)
+        if not is_whole:  # a repair may give back what cannot be decoded now
+            headers |= NO_STORE
         if media_type == BINARY:  # the type of the data takes its place, if there is one
             del headers["Content-Type"]
         return headers | own_headers, body
@@ -212,6 +233,12 @@ def _position_headers(partition: Partition, next_offset: int, media_type: str) -
     return {
         "Content-Type": media_type,
         "Penstock-Next-Offset": str(next_offset),
+        **_bounds_headers(partition),
+    }
+
+
+def _bounds_headers(partition: Partition) -> dict[str, str]:
+    return {
         "Penstock-High-Watermark": str(partition.high_watermark),
         "Penstock-Log-Start": str(partition.log.log_start),
     }

@@ -104,7 +104,11 @@ class Problem(Exception):
         return document | self.members
 
     def response(self, request_id: str) -> web.Response:
-        headers = {"Content-Type": MEDIA_TYPE, **self.headers}
+        headers = {
+            "Content-Type": MEDIA_TYPE,
+            "Cache-Control": "no-store",
+            **self.headers,
+        }  # caches may keep a bare 404
         if self.status in (429, 503):
             headers.setdefault("Retry-After", str(RETRY_AFTER_S))
         return web.Response(status=self.status, body=orjson.dumps(self.document(request_id)), headers=headers)

@@ -143,6 +143,13 @@ class NodeSettings:
     fetch_bytes_default: int = setting(
         MIB, minimum=KIB, maximum=256 * MIB, why="max_bytes when a fetch does not say: a good size over any link."
     )
+    cache_max_age_ms: int = setting(
+        60 * SECOND_MS,
+        minimum=0,
+        maximum=365 * DAY_MS,
+        why="How long caches may give a fetch from sealed segments unasked, and so records after they were deleted. A "
+        "minute is enough for many readers to share one; then they ask, and are told 304. 0: they ask each time.",
+    )
     long_polls_max: int = setting(
         10_000, minimum=1, maximum=1_000_000, why="Open long polls at once; each holds about 20 kB. Beyond: 429."
     )
