@@ -23,6 +23,7 @@ from gateway.cloud_events import (
     EVENT_BATCH,
     FORBIDDEN,
     HTTP_PREFIX,
+    MEDIA_TYPE,
     NAME,
     RECORD_PREFIX,
     REQUIRED,
@@ -31,6 +32,7 @@ from gateway.cloud_events import (
     charset_of,
     is_json,
 )
+from gateway.json_records import rfc3339_ms
 from gateway.media_types import is_text
 from gateway.problems import Problem
 from gateway.record_json import Undecodable, as_json, as_text
@@ -119,17 +121,25 @@ def _event(record: Record, source: str) -> EventOut:
     for name, value in record.headers:
         text = _text(value)
         if name.lower() == CONTENT_TYPE:
-            content_type = text if content_type is None and (text or "").isascii() else content_type
+            is_type = text is not None and text.isascii() and MEDIA_TYPE.fullmatch(text)
+            content_type = text if content_type is None and is_type else content_type
         elif name.startswith(RECORD_PREFIX):
             attribute = name.removeprefix(RECORD_PREFIX)
             is_new = attribute not in attributes and attribute not in RESERVED and NAME.fullmatch(attribute)
             is_event = bool(is_event and is_new and text)
             attributes[attribute] = text or ""
-    if is_event and attributes.get("specversion") == VERSION and all(name in attributes for name in REQUIRED):
+    if is_event and _is_whole(attributes):
         return EventOut(record.offset, attributes, content_type, record.value)
     if content_type is not None and content_type.lower().startswith(EVENT) and _is_structured(record.value):
         return EventOut(record.offset, {}, content_type, record.value)
     return _wrapped(record, content_type, source)
+
+
+def _is_whole(attributes: dict[str, str]) -> bool:
+    """Whether they make an event, of those that each may be one: nobody has checked what Kafka producers store."""
+    if attributes.get("specversion") != VERSION or not all(name in attributes for name in REQUIRED):
+        return False
+    return "time" not in attributes or rfc3339_ms(attributes["time"]) is not None
 
 
 def _wrapped(record: Record, content_type: str | None, source: str) -> EventOut:
