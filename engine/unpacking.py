@@ -1,9 +1,9 @@
 """Undoes compression within a bound: gzip, snappy, lz4, zstd, as Kafka's producers and HTTP clients use them.
 
-The only file that knows cramjam. It unpacks into memory of a fixed size, so that a bomb (28 kB that unpack to 944 MB)
-is stopped at the bound and not after it, and it lets go of the interpreter's lock meanwhile. What is cut off is broken,
-never shorter (but for snappy, whose frame does not say how many blocks it has); several gzip members, zstd frames or
-lz4 frames one after the other are one text.
+With engine/packing.py the only file that knows cramjam. It unpacks into memory of a fixed size, so that a bomb (28 kB
+that unpack to 944 MB) is stopped at the bound and not after it, and it lets go of the interpreter's lock meanwhile.
+What is cut off is broken, never shorter (but for snappy, whose frame does not say how many blocks it has); several gzip
+members, zstd frames or lz4 frames one after the other are one text.
 
 Not a judge of how much is too much: the caller gives the bound, and decides whether this is work for the loop.
 """

@@ -8,6 +8,7 @@ import orjson
 from aiohttp import web
 
 from engine import batch as record_batch
+from gateway.answer_packing import packed
 from gateway.caching import STATUS
 from gateway.cloud_events import EVENT, EVENT_BATCH
 from gateway.cloud_events_out import BINARY
@@ -57,7 +58,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     if query["media_type"] in (EVENT, BINARY) and not body and "ce-id" not in headers:  # there is none to give
         headers.pop("Content-Type", None)
         return web.Response(status=204, headers=headers)
-    return web.Response(body=body, headers=headers)
+    return await packed(request, web.Response(body=body, headers=headers))
 
 
 def _form(request: web.Request, query: dict[str, Any]) -> str:

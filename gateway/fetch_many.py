@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import EngineError
 from gateway.access import Caller, caller_of, forbidden
+from gateway.answer_packing import packed
 from gateway.fetch import JSON
 from gateway.json_body import read_json
 from gateway.many import ManyPartitions
@@ -70,7 +71,7 @@ async def fetch_many(request: web.Request) -> web.Response:
     wanted = [_wanted(node, caller, entry) for entry in wish.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
     parts = await _read(node, known, wish, must_wait=len(known) == len(wanted)) if known else []
-    return _answer(wish.partitions, _answered(wanted, parts))
+    return await packed(request, _answer(wish.partitions, _answered(wanted, parts)))
 
 
 def _check(wish: Wish, partitions_max: int) -> None:

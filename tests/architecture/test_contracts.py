@@ -57,7 +57,7 @@ PLANTED = {
     "One door to S3": [("engine.tiering.store", "boto3")],
     "One door to Granian; the load tests run it bare, to compare with": [("gateway.server", "granian")],
     "One door to the record codec": [("gateway.produce", "aiokafka.record")],
-    "One door to the decompressors": [("gateway.request_body", "cramjam")],
+    "One door to the decompressors, and one to the compressors": [("gateway.request_body", "cramjam")],
     "One door to the metrics": [("engine.writer", "prometheus_client")],
     "HTTP stays in the gateway and in the client's transport": [("engine.tiering.shipper", "aiohttp")],
 }
