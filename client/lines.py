@@ -36,10 +36,11 @@ Line = tuple[bytes, bool]
 
 def line_of(value: Any, key: Any = None, headers: Headers | None = None, timestamp: Timestamp | None = None) -> Line:
     """The line of one record. Raises TypeError or ValueError when it cannot be one."""
-    # 1. Bytes that are one JSON value go as they are. 2. Other bytes go as base64. 3. Anything else becomes JSON here,
-    # so a caller may change the object afterwards.
+    # 1. Bytes that are one JSON value go as they are. 2. Other bytes go as base64; so do those of a JSON string beside
+    # headers, because the node takes it for a text if they say so. 3. Anything else becomes JSON here, so a caller may
+    # change the object afterwards.
     if type(value) is bytes:
-        is_json = is_json_line(value)
+        is_json = is_json_line(value) and not (headers and value[:1] == b'"')
         text = value if is_json else b64encode(value)
     else:
         is_json = True

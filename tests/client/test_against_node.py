@@ -45,14 +45,18 @@ async def test_every_kind_of_record_comes_back_as_it_went(client: Client) -> Non
         (b"", 5, None),
         (b"1", {"composed": True}, {}),
         ({"grün": [1.5, "x" * 500]}, "ключ", {"content-type": "application/json"}),
-        ("text", None, {"content-type": "text/plain"}),
+        ("a text", None, {"content-type": "text/plain"}),
+        (b'"with quotes"', None, {"content-type": "text/plain"}),
+        ("a JSON string", None, None),
     ]
+    stored = [value if value is None or isinstance(value, bytes) else orjson.dumps(value) for value, _, _ in sent]
+    stored[7] = b"a text"  # as its media type says
     async with client.producer(linger_ms=50) as producer:
         deliveries = [await producer.send("kinds", value, key=key, headers=headers) for value, key, headers in sent]
         assert [(await delivery).offset for delivery in deliveries] == list(range(len(sent)))
     records = await read_all(client, "kinds")
-    for (value, key, headers), record in zip(sent, records, strict=True):
-        assert record.value == (value if value is None or isinstance(value, bytes) else orjson.dumps(value))
+    assert [record.value for record in records] == stored
+    for (_, key, headers), record in zip(sent, records, strict=True):
         expected_key = key if key is None or isinstance(key, (str, bytes)) else orjson.dumps(key)
         assert record.key == (expected_key.encode() if isinstance(expected_key, str) else expected_key)
         assert sorted({name for name, _ in record.headers}) == sorted(headers or {})
