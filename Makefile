@@ -65,7 +65,7 @@ load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 	$(BIN)/locust -f loadtests/locustfile.py --host $(URL) $(ARGS)
 
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
-	PENSTOCK_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
+	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
 
 state-machine-long: $(VENV)/.all ## A partition and its twin, by a hundred times as many steps
 	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py -k twin --timeout 7200 $(ARGS)

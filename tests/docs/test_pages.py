@@ -55,6 +55,14 @@ def test_every_make_target_is_told_of() -> None:
     assert TARGETS - targets_told((ROOT / "DEVELOPMENT.md").read_text()) == set()
 
 
+def test_what_a_long_target_asks_for_is_heard() -> None:
+    """A variable that nobody reads would leave the long run as short as the one of CI, and as green."""
+    asked = re.findall(r"^\t(PENSTOCK_\w+)=", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    code = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    assert asked
+    assert [name for name in asked if f'os.environ.get("{name}"' not in code] == []
+
+
 def test_the_settings_page_is_what_the_declarations_say() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == settings_page(), "write it again: make docs-write"
 

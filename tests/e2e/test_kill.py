@@ -1,7 +1,7 @@
 """kill -9 under load, again and again: whatever was acknowledged is at its offset, once, and in order.
 
 A kill takes the process and leaves the page cache, so acks=1 counts as much as acks=all here; power losses are played
-by tests/engine/crash. More rounds: PENSTOCK_TEST_KILLS=50.
+by tests/engine/crash. More rounds: `make crash-long`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
 
-KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", "10"))
 PARTITIONS = 3
 CLIENTS = 12
 
