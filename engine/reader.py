@@ -17,6 +17,7 @@ from engine.disk import Disk, WouldBlock
 from engine.errors import Corrupt, InvalidBatch, ReadFailed
 from engine.log import BytePosition, Log, ReadSpan
 from engine.partition import Partition
+from engine.segment import Segment
 
 _TIME_SCAN_BYTES = 256 * 1024
 
@@ -52,6 +53,9 @@ class Reader:
         Raises Corrupt when the bytes found are no batches, ReadFailed when the disk does not give them.
         """
         try:
+            if offset < partition.high_watermark and not (segment := partition.log.segment_of(offset)).is_loaded:
+                await self._load(segment)
+                _check_still_here(partition, offset)
             try:
                 return self.read_nowait(partition, offset, max_bytes)
             except WouldBlock:
@@ -65,6 +69,8 @@ class Reader:
 
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         """The first committed local record at or after a time, as (offset, its timestamp); None when there is none."""
+        for unloaded in [segment for segment in partition.log.segments if not segment.is_loaded]:
+            await self._load(unloaded)
         segment = partition.log.segment_for_time(timestamp)
         if segment is None:
             return None
@@ -92,6 +98,14 @@ class Reader:
         except InvalidBatch:
             return []
 
+    async def _load(self, segment: Segment) -> None:
+        """Open a segment that nobody has read yet, in a thread."""
+        release = segment.begin_read()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, _load_index, segment)
+        finally:
+            release()
+
     async def _read_span(self, span: ReadSpan) -> bytes:
         release = span.segment.begin_read()
         try:
@@ -114,6 +128,17 @@ class Reader:
         except InvalidBatch as error:
             raise Corrupt(f"{span.segment} at {span.start}: {error}") from error
         return Chunk(data[skip:] if skip else data, span.next_offset)
+
+
+def _load_index(segment: Segment) -> None:
+    _ = segment.index
+
+
+def _check_still_here(partition: Partition, offset: int) -> None:
+    """Whether a segment has expired while it was opened."""
+    partition.check_readable(offset)
+    if offset < partition.log.local_log_start:
+        raise ReadFailed(f"{partition.name}: offset {offset} has just left this disk", hint="ask again")
 
 
 def available_bytes(log: Log, offset: int, limit: int, limit_position: BytePosition) -> int:
