@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -61,18 +62,17 @@ class KernelSockets:
         except (OSError, ValueError, struct.error):
             return None
 
-    def shut_down(self, server: str, client: str) -> None:
-        """End a connection whose client does not read: what is kept for it is then let go. Looks at every file."""
-        connection = self.find(server, client)
-        if connection is None:
+    def shut_down(self, ends: Iterable[tuple[str, str]]) -> None:
+        """End connections whose clients do not read: what is kept for them is then let go. Looks at every file once."""
+        found = [self.find(server, client) for server, client in ends]
+        wanted = {f"socket:[{connection.inode}]" for connection in found if connection is not None}
+        if not wanted:
             return
-        wanted = f"socket:[{connection.inode}]"
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{name}") == wanted:
-                    with socket.socket(fileno=os.dup(int(name))) as found:
-                        found.shutdown(socket.SHUT_RDWR)
-                    return
+                if os.readlink(f"/proc/self/fd/{name}") in wanted:
+                    with socket.socket(fileno=os.dup(int(name))) as connection:
+                        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _identity(server: str, client: str) -> tuple[int, bytes]:

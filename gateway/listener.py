@@ -28,8 +28,8 @@ class Listener:
     def __init__(self, node: Node, settings: NodeSettings, ports: Sequence[int]) -> None:
         self._settings = settings
         self._node = node
-        unread = Unread(settings.stream_unread_bytes_max)
-        self._target = RsgiApp(make_app(node), _body_limits(settings), unread)
+        self._unread = Unread(settings.stream_unread_bytes_max)
+        self._target = RsgiApp(make_app(node), _body_limits(settings), self._unread)
         self._servers: dict[asyncio.Task[None], HttpServer] = {}
         self._retired: dict[asyncio.Task[None], HttpServer] = {}  # take nothing new, and end what they have
         self._renewing = asyncio.Lock()
@@ -75,11 +75,13 @@ class Listener:
     async def drain(self) -> None:
         """Refuse new work, let waiting clients go, finish what is under way until the deadline, close."""
         await self._node.drain()
+        self._unread.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.shutdown_deadline_ms / 1000):
                 await self._target.until_idle()
                 await self._target.last_call()
         self._watching.cancel()
+        self._unread.cut_left_behind()
         self._retire(self._servers)
         self._servers = {}
         if self._retired:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -96,6 +97,17 @@ async def read(node: Node, wanted: Sequence[Wanted], limits: Limits) -> list[Par
     """What there is for each entry, at once."""
     sources = [_source(node, one) for one in wanted]
     order = [(limits.turn + step) % len(wanted) for step in range(len(wanted))]
+    is_local = all(
+        isinstance(source, Problem) or one.offset >= source.log.local_log_start
+        for one, source in zip(wanted, sources, strict=True)
+    )
+    async with node.local_reads if is_local else nullcontext():  # the store may be slow, and must hold up nobody else
+        return await _read(node, wanted, sources, order, limits)
+
+
+async def _read(
+    node: Node, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], limits: Limits
+) -> list[Part]:
     chunks = await _read_chunks(node, wanted, sources, order, limits.max_bytes)
     size_bytes = sum(len(chunk.data) for chunk in chunks.values())
     node.metrics.fetch_bytes.inc(size_bytes)

@@ -22,6 +22,7 @@ from engine.shard import Shard, Topic
 from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
 from gateway.access import Access
+from gateway.held_pieces import HeldPieces
 from gateway.in_flight import InFlight
 from gateway.loop_watch import LoopWatch
 from gateway.metrics import Families, Metrics, Numbers
@@ -35,6 +36,7 @@ from replication.leader import Leader
 
 T = TypeVar("T")
 
+LOCAL_READS_AT_ONCE = 8  # over many partitions: what more of them had read would wait in memory to be rendered
 OFF_LOOP_BYTES = 512 * 1024  # coding this much takes about 2 ms; the bound for a loop callback is 20
 OFF_LOOP_RECORDS = 10_000  # so many take as long, however small they are
 
@@ -85,6 +87,8 @@ class Node:
         self.clock = clock
         self.executor = executor
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
+        self.held_pieces = HeldPieces(settings.stream_unread_bytes_max)
+        self.local_reads = asyncio.Semaphore(LOCAL_READS_AT_ONCE)
         self.access = Access()
         self.metrics = Metrics(self._families)
         self.stages = Stages()

@@ -185,7 +185,8 @@ class NodeSettings:
         64 * MIB,
         minimum=MIB,
         maximum=16 * GIB,
-        why="Sent to event streams and not yet read by their clients, together; beyond it each may have 64 KiB.",
+        why="Sent to event streams and not yet read by their clients, together; beyond it each may have 64 KiB. "
+        "As much again may be read for them and not yet sent.",
     )
     produce_timeout_ms: int = setting(
         30 * SECOND_MS,

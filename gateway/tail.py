@@ -1,9 +1,10 @@
 """Live tails: a partition, or all of a topic, as an event stream that goes on until its client leaves.
 
 What is asked for, and the loop that reads and writes. The bytes are event_stream.py's, reading and waiting many.py's.
-What must hold: (1) whatever is wrong at the beginning is a problem document, later an event `problem` and the end;
-(2) what is read is written before more is read, and a client that takes nothing for `stream_stall_ms` is let go, so a
-stream holds one piece and no more; (3) a stream counts as one long poll, and ends at once when the node drains.
+What must hold: (1) whatever is wrong at the beginning is a problem document, later an event `problem` and the end; who
+comes back for a stream sits out what will pass; (2) what is read is written before more is read, and a client that
+takes nothing for `stream_stall_ms` is let go, so a stream holds one piece and no more, and all of them together what
+there is room for; (3) a stream counts as one long poll, and ends at once when the node drains.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ log = logging.getLogger("penstock.gateway")
 PIECE_BYTES = 64 * 1024  # stored bytes read at once: 10,000 streams that all stall hold so much each, and no more
 WRITE_BYTES = 64 * 1024  # written at once: a piece may be one large batch, and a client may take nothing of it
 PAUSE_S = 0.25  # before looking again at what was said to be there and is not, as while a shard restarts
+NO_ROOM_PAUSE_S = 0.5  # before another look whether the clients of other streams have taken enough
 PASSING = ("overloaded", "store_unavailable")  # problems that a stream sits out
 
 _START: Rules = {
@@ -83,17 +85,18 @@ class _Tail:
         self._positions = [one.offset for one in wanted]
         self._value = value
         self._names_partition = names_partition
+        self._parts: list[Part] = []  # what was read and is not rendered yet; nobody else may hold it
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         started = time.perf_counter()
         node = self._node
         with node.long_poll(len(self._positions)):
-            first = await self._read()
-            problem = _problem_of(first)
-            if problem is not None:
+            await self._read()
+            problem = _problem_of(self._parts)
+            if problem is None and node.is_draining:
+                problem = Problem("draining", "the node is stopping")
+            if problem is not None and not _is_sat_out(problem, request):
                 raise problem
-            if node.is_draining:
-                raise Problem("draining", "the node is stopping")
             headers = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             if request.method == "HEAD":
                 return web.Response(headers=headers)
@@ -103,7 +106,7 @@ class _Tail:
             node.metrics.event_streams.inc()
             try:
                 await self._write(response, event_stream.opening(self._positions))
-                await self._run(request, response, first)
+                await self._run(request, response)
             except (ConnectionResetError, asyncio.CancelledError):
                 raise  # nobody is there any more
             except Exception as error:
@@ -112,27 +115,30 @@ class _Tail:
                 node.metrics.event_streams.dec()
         return response
 
-    async def _run(self, request: web.Request, response: web.StreamResponse, parts: list[Part]) -> None:
+    async def _run(self, request: web.Request, response: web.StreamResponse) -> None:
         """Until the node drains or something is wrong; who leaves cancels it. Raises why it must end."""
         node, loop = self._node, asyncio.get_running_loop()
         heartbeat_s = node.settings.stream_heartbeat_ms / 1000
         written_at, woken_early = loop.time(), False
         checked_at = written_at
         while True:
+            size_bytes = await self._room()
             if loop.time() >= checked_at + heartbeat_s:  # a token may have been withdrawn since
                 node.access.check(request, "tail_topic")
                 checked_at = loop.time()
-            piece = await node.off_loop(4 * sum(len(part.body) for part in parts), lambda: self._rendered(parts))  # noqa: B023
-            if piece:
-                await self._write(response, piece)
-                written_at, woken_early = loop.time(), False
-            problem = _problem_of(parts)
+            with node.held_pieces.hold(size_bytes):
+                piece, problem = await self._piece()
+                has_piece = bool(piece)
+                if has_piece:
+                    await self._write(response, piece)
+                    written_at, woken_early = loop.time(), False
+                    piece = b""  # or it would be kept while the next one is read
             if problem is not None and problem.code not in PASSING:
                 raise problem
             if node.is_draining:
                 await self._write(response, event_stream.FAREWELL)
                 return
-            if not piece:
+            if not has_piece:
                 if problem is not None or woken_early:
                     await asyncio.sleep(PAUSE_S)
                 due_s = written_at + heartbeat_s - loop.time()
@@ -141,11 +147,35 @@ class _Tail:
                     written_at, due_s = loop.time(), heartbeat_s
                 await self._many.wait_for_any(due_s)
                 woken_early = loop.time() < written_at + heartbeat_s
-            parts = await self._read()
+            await self._read()
 
-    async def _read(self) -> list[Part]:
+    async def _read(self) -> None:
         limits = Limits(PIECE_BYTES, None, self._value, next(self._node.turns), as_lines=True)
-        return await self._many.read(limits)
+        self._parts = await self._many.read(limits)
+
+    async def _room(self) -> int:
+        """How much memory what was read takes, once there is room for it: what finds none is let go and read again."""
+        size_bytes = self._size_bytes()
+        while size_bytes > WRITE_BYTES and not self._node.held_pieces.has_room(size_bytes):
+            self._parts = []
+            await asyncio.sleep(NO_ROOM_PAUSE_S)
+            if self._node.is_draining:
+                break
+            if not self._node.held_pieces.has_room(size_bytes):
+                continue
+            with self._node.held_pieces.hold(size_bytes):
+                await self._read()
+            size_bytes = self._size_bytes()
+        return self._size_bytes()
+
+    def _size_bytes(self) -> int:
+        return 2 * sum(len(part.body) for part in self._parts)  # as it was read, and as events
+
+    async def _piece(self) -> tuple[bytes, Problem | None]:
+        """The events of what was read, and what is wrong. What was read is let go."""
+        parts, self._parts = self._parts, []
+        size_bytes = 4 * sum(len(part.body) for part in parts)
+        return await self._node.off_loop(size_bytes, lambda: self._rendered(parts)), _problem_of(parts)
 
     def _rendered(self, parts: Sequence[Part]) -> bytes:
         """The events of what was read; the stream then stands behind them."""
@@ -213,6 +243,13 @@ def _last_words(error: Exception, request: web.Request) -> bytes:
         log.error("an event stream failed", exc_info=error)
         error = Problem("internal", "an error in the server; it has been logged")
     return event_stream.problem_event(error.document(answer_headers(request)["Penstock-Request-Id"]))
+
+
+def _is_sat_out(problem: Problem, request: web.Request) -> bool:
+    """A browser's EventSource that comes back and is told 503 gives up for good, so what passes is no reason then."""
+    if request.method == "HEAD" or not request.headers.get("Last-Event-ID"):
+        return False
+    return problem.code in (*PASSING, "draining")
 
 
 def _problem_of(parts: Sequence[Part]) -> Problem | None:

@@ -30,6 +30,8 @@ class Unread:
         self.size_bytes = 0
         self.kernel = KernelSockets()
         self._connections: dict[str, UnreadOfConnection] = {}
+        self._is_closing = False
+        self._left_behind: list[tuple[str, str]] = []
 
     def __repr__(self) -> str:
         return f"Unread(connections={len(self._connections)}, size_bytes={self.size_bytes})"
@@ -41,6 +43,21 @@ class Unread:
             connection = self._connections[client] = UnreadOfConnection(self, server, client)
         connection.streams += 1
         return connection
+
+    def close(self) -> None:
+        """The node stops: nobody waits any more for a client that is behind."""
+        self._is_closing = True
+
+    def wait_no_more(self, server: str, client: str) -> None:
+        """Called before each wait. Raises ConnectionResetError when the node stops."""
+        if self._is_closing:
+            self._left_behind.append((server, client))
+            raise ConnectionResetError("the node stops, and the client has not taken what it was sent")
+
+    def cut_left_behind(self) -> None:
+        """End the connections that were not waited for: the HTTP server would wait for them."""
+        self.kernel.shut_down(self._left_behind)
+        self._left_behind = []
 
     def end(self, connection: UnreadOfConnection) -> None:
         connection.streams -= 1
@@ -67,13 +84,14 @@ class UnreadOfConnection:
         while self.size_bytes + incoming_bytes > ROOM_BYTES_LEAST:
             if self._look() or self.size_bytes <= self._limit():
                 break
+            self._all.wait_no_more(self._server, self.client)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
         self._count(incoming_bytes)
 
     def cut(self) -> None:
         """Give the connection up, and what is kept for it."""
-        self._all.kernel.shut_down(self._server, self.client)
+        self._all.kernel.shut_down([(self._server, self.client)])
 
     def _limit(self) -> int:
         return ROOM_BYTES_LEAST if self._all.size_bytes > self._all.bytes_max else ROOM_BYTES

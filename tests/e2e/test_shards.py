@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 
 from tests.e2e.node_process import NodeProcess, refused_start, running_process
+from tests.scenarios.event_source import EventSource, event_source
 
 pytestmark = pytest.mark.e2e
 
@@ -194,3 +198,28 @@ def test_a_stop_is_clean_and_leaves_no_process(node: NodeProcess, tmp_path: Path
     assert node.stop() == 0
     assert not any(map(is_alive, pids))
     assert not (tmp_path / "data" / "running").exists()
+
+
+async def test_a_stream_that_is_resumed_while_a_shard_restarts_is_not_refused(tmp_path: Path) -> None:
+    """A browser's EventSource that is told 503 never comes back."""
+    with running_process(tmp_path, shards=2) as node:
+        call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
+        os.kill(children(node.pid)["gateway.shard_process"], signal.SIGKILL)
+        async with AsyncExitStack() as stack:
+            streams: list[EventSource] = []
+            while len(streams) < 5:
+                source = event_source(node.port, "/v1/topics/t/records", {"Last-Event-ID": "0-0-0-0-0"})
+                with suppress(httpx.TransportError):  # taken by the process that died, which EventSource sits out
+                    streams.append(await stack.enter_async_context(source))
+            assert [stream.status for stream in streams] == [200] * 5
+            ledger = Ledger(node.url)
+            while len({partition for partition, _ in ledger.acknowledged}) < PARTITIONS:
+                await asyncio.to_thread(ledger.produce, PARTITIONS)
+            for stream in streams:
+                seen: dict[tuple[int, int], Any] = {}
+                while not ledger.acknowledged.keys() <= seen.keys():
+                    event = await stream.next()
+                    assert event is not None
+                    assert (event.json["partition"], event.json["offset"]) not in seen
+                    seen[event.json["partition"], event.json["offset"]] = event.json["value"]
+                assert ledger.acknowledged.items() <= seen.items()

@@ -61,3 +61,26 @@ async def test_event_streams_end_with_when_to_come_back(tmp_path, shards):
             assert one.last_id == "0-1-0-0"
         assert await asyncio.to_thread(node.exit_code) == 0
         assert "Traceback" not in node.errors
+
+
+async def test_streams_whose_clients_take_nothing_are_not_waited_for(tmp_path):
+    with running_process(tmp_path, shutdown_deadline_ms=600_000) as node:
+        await create(node.url, "t", 1)
+        async with aiohttp.ClientSession() as session:
+            lines = b"\n".join(b'"%b"' % (b"x" * 1_000_000) for _ in range(7))
+            for _ in range(3):
+                headers = {"Content-Type": "application/x-ndjson"}
+                async with session.post(f"{node.url}/v1/topics/t/records", data=lines, headers=headers) as response:
+                    assert response.status == 200
+        _, writer = await asyncio.open_connection("127.0.0.1", node.port, limit=1024)
+        path = "/v1/topics/t/records?from=earliest"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n".encode())
+        async with asyncio.timeout(PROMPT_S):
+            while await metric(node.url, "penstock_event_streams") < 1:
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)
+        node.begin_stop()
+        async with asyncio.timeout(60):
+            assert await asyncio.to_thread(node.exit_code) == 0
+        writer.close()
+        assert "Traceback" not in node.errors

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 from contextlib import suppress
 
 import pytest
@@ -293,3 +294,37 @@ async def test_a_slow_client_gets_everything(start_gateway):
             event = await stream.next()
             assert event.json["value"].rstrip("x") == str(number)
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(start_gateway):
+    """A batch is read whole, so each of many clients that read nothing could hold one of the largest."""
+    gateway = await start_gateway(stream_unread_bytes_max=1024 * 1024)
+    topic = await gateway.create("large", 1)
+    batch = [f'"{number}{"x" * 1_000_000}"' for number in range(7)]
+    assert (await topic.post_lines(*batch)).status == 200
+    assert (await topic.post_lines(*batch)).status == 200
+    head = f"GET {topic.path}/records?from=earliest HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
+    clients = [await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024) for _ in range(5)]
+    for _, writer in clients:
+        writer.write(head.encode())
+    await until(topic, "penstock_event_streams", 5)
+    async with asyncio.timeout(PROMPT_S):
+        while not gateway.node.held_pieces.size_bytes:
+            await asyncio.sleep(0.02)
+    for _ in range(20):
+        assert gateway.node.held_pieces.size_bytes < 2 * 2 * sum(map(len, batch)), "one has found room, the others wait"
+        await asyncio.sleep(0.05)
+
+    async def whole(reader):
+        body = b""
+        while body.count(b"data: ") < 14:
+            body += await reader.read(2**20)
+        return [number.decode() for number in re.findall(rb'"value":"([0-9])', body)]
+
+    async with asyncio.timeout(6 * PROMPT_S):
+        assert await asyncio.gather(*(whole(reader) for reader, _ in clients)) == [list("0123456" * 2)] * 5
+    for _, writer in clients:
+        writer.close()
+    await until(topic, "penstock_event_streams", 0)
+    assert gateway.node.held_pieces.size_bytes == 0
