@@ -34,6 +34,7 @@ PLACES = {
     "tier": Place("cli.tier", "tier", "See what is in the object store."),
     "ingest": Place("cli.ingest", "ingest", "Write topics into tables with Spark."),
     "segment": Place("cli.segment", "segment", "Look into segment files."),
+    "doctor": Place("cli.doctor", "doctor", "Check this machine, and a running node."),
     "cluster": Place("cli.cluster", "cluster", "See the nodes of the cluster."),
 }
 

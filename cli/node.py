@@ -31,7 +31,7 @@ def node_options(command: CommandT) -> CommandT:
             "--url",
             envvar="PENSTOCK_URL",
             default=DEFAULT_URL,
-            callback=_check_url,
+            callback=check_url,
             metavar="URL",
             help=f"Address of the node.  [env: PENSTOCK_URL; default: {DEFAULT_URL}]",
         ),
@@ -40,8 +40,9 @@ def node_options(command: CommandT) -> CommandT:
     return command
 
 
-def _check_url(ctx: click.Context, option: click.Parameter, url: str) -> str:
+def check_url(ctx: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    """For an option that is an address, in its normal form."""
     try:
-        return str(parse_address(url))
+        return None if url is None else str(parse_address(url))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
