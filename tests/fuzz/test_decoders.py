@@ -29,7 +29,7 @@ from engine.tiering.manifest_json import decode_manifest, decode_sub_manifest, e
 from engine.topics import TopicRecord, _decoded, _encoded
 from engine.unpacking import Broken, DoesNotFit, unpack
 from gateway.cloud_events import binary_attributes, binary_event, decode_event, decode_event_batch
-from gateway.fetch import choose_media_type, parse_timestamp
+from gateway.fetch import OFFERED, parse_timestamp
 from gateway.json_records import (
     decode_envelope,
     decode_record_lines,
@@ -37,6 +37,7 @@ from gateway.json_records import (
     decode_topic_lines,
 )
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
+from gateway.negotiation import choose_encoding, choose_media_type
 from gateway.problems import Problem
 from gateway.record_json import encode_document, encode_lines, records_out
 from tests.engine.tiering.making import manifest_of
@@ -192,7 +193,8 @@ def test_a_timestamp(text: str) -> None:
 )
 def test_an_accept_header(text: str) -> None:
     with suppress(Problem):
-        choose_media_type(text)
+        assert choose_media_type(text, OFFERED) in OFFERED
+    assert choose_encoding(text) in (None, "gzip", "zstd")
 
 
 MANIFEST = encode_manifest(manifest_of(3))
