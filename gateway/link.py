@@ -210,12 +210,16 @@ class Caller:
         if self._connecting is None or self._connecting.done():
             self._connecting = asyncio.get_running_loop().create_task(self._connect_for_ever())
 
-    async def connected(self) -> Link:
-        """The link, as soon as it is up."""
-        while self._link is None or not self._link.is_up:
-            self.connect()
-            assert self._connecting is not None
-            await asyncio.shield(self._connecting)
+    async def connected(self, timeout_s: float) -> Link:
+        """The link, as soon as it is up. Raises LinkLost when nobody has answered within the time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._link is None or not self._link.is_up:
+                    self.connect()
+                    assert self._connecting is not None
+                    await asyncio.shield(self._connecting)
+        except TimeoutError:
+            raise LinkLost(f"nobody answered at {self.path} within {timeout_s:g} s") from None
         return self._link
 
     def link(self) -> Link:

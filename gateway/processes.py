@@ -10,8 +10,10 @@ import orjson
 
 from engine.data_directory import Identity
 from engine.topics import TopicRecord
+from gateway.link import Caller, Link, LinkLost
 from gateway.settings import NodeSettings
 
+JOIN_S = 10.0  # the supervisor listens before it starts anybody: who is not let in has outlived it
 CHANGE_S = 60.0  # a topic of many partitions takes every shard a while to open
 
 
@@ -40,6 +42,16 @@ class ShardTask:
         fields["settings"] = NodeSettings(**fields["settings"])
         fields["identity"] = Identity(**fields["identity"])
         return cls(**fields)
+
+
+async def joined(supervisor: Caller) -> Link:
+    """The link of a process that has just been started. Ends the process when the supervisor died meanwhile: an orphan
+    that waited for it would hold the data directory for ever.
+    """
+    try:
+        return await supervisor.connected(JOIN_S)
+    except LinkLost as error:
+        raise SystemExit(f"the supervisor is gone: {error}") from None
 
 
 def supervisor_socket(run_dir: str) -> str:

@@ -38,7 +38,7 @@ from gateway.listener import Listener
 from gateway.logs import set_up_logging
 from gateway.node import Node
 from gateway.peers import Peers
-from gateway.processes import CHANGE_S, ShardTask, record_from, shard_socket, supervisor_socket, worker_socket
+from gateway.processes import CHANGE_S, ShardTask, joined, record_from, shard_socket, supervisor_socket, worker_socket
 from gateway.reloading import handlers_for_supervisor, use_tokens
 from gateway.routing import handlers_for_peers
 from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
@@ -73,7 +73,7 @@ async def run(task: ShardTask) -> None:
         listener = Listener(node, settings, task.ports)
         handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener)}
         changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
-        link = await changes.supervisor.connected()
+        link = await joined(changes.supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call("tokens", None, timeout_s=CHANGE_S)  # after joining: a later change will be told
         use_tokens(node, tokens)

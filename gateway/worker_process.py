@@ -28,7 +28,7 @@ from engine.tiering.values import LocalLog, SealedSegment
 from engine.topics import TopicRecord
 from gateway.link import Caller, Handler, listen
 from gateway.logs import set_up_logging
-from gateway.processes import CHANGE_S, ShardTask, record_from, shard_socket, supervisor_socket, worker_socket
+from gateway.processes import CHANGE_S, ShardTask, joined, record_from, shard_socket, supervisor_socket, worker_socket
 from gateway.server import STORE_THREADS, first_of, make_scrubber, new_id, restoring, stop_event
 
 NICENESS = 10
@@ -56,7 +56,7 @@ async def run(task: ShardTask) -> None:
         handlers = _handlers(shipping, shards, served)
         supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
         server = await listen(worker_socket(task.run_dir), handlers)
-        link = await supervisor.connected()
+        link = await joined(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         for record in map(record_from, records):
             _add(shipping, shards, served, record)

@@ -192,6 +192,19 @@ def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_e
         assert process.stop() == 0
 
 
+def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_path: Path) -> None:
+    """It would hold the data directory for ever, and no node could start."""
+    with running_process(tmp_path, shards=2) as process:
+        before = set(children(process.pid).values())
+        os.kill(children(process.pid)["gateway.shard_process"], signal.SIGKILL)
+        until(lambda: bool(set(children(process.pid).values()) - before))
+        (late,) = set(children(process.pid).values()) - before
+        os.kill(late, signal.SIGSTOP)  # in the middle of its imports
+        process.kill()
+        os.kill(late, signal.SIGCONT)
+        until(lambda: not any(map(is_alive, {late, *before})))
+
+
 def test_a_stop_is_clean_and_leaves_no_process(node: NodeProcess, tmp_path: Path) -> None:
     Ledger(node.url).produce(PARTITIONS)
     pids = list(children(node.pid).values())

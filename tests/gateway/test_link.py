@@ -57,7 +57,7 @@ async def caller(other: Other, tmp_path: Path) -> AsyncIterator[Caller]:
     server = await listen(path, {name: getattr(other, name) for name in names})
     caller = Caller(path)
     caller.connect()
-    await caller.connected()
+    await caller.connected(5)
     yield caller
     caller.close()
     server.close()
@@ -122,7 +122,7 @@ async def test_a_lost_link_ends_its_calls_and_is_made_again(caller: Caller) -> N
     link.close()
     with pytest.raises(LinkLost):
         await call
-    assert await (await caller.connected()).call("echo", 1, timeout_s=5) == (1, b"")
+    assert await (await caller.connected(5)).call("echo", 1, timeout_s=5) == (1, b"")
 
 
 async def test_bytes_under_way_are_bounded(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,3 +141,10 @@ async def test_a_link_that_is_down_refuses_at_once(tmp_path: Path) -> None:
         Caller(str(tmp_path / "nobody")).link()
     with pytest.raises(Busy):
         Link({}).begin("echo", None)
+
+
+async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp_path):
+    caller = Caller(str(tmp_path / "nobody.sock"))
+    with pytest.raises(LinkLost, match=r"nobody answered at .*nobody\.sock"):
+        await caller.connected(0.05)
+    caller.close()
