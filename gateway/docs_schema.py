@@ -47,7 +47,7 @@ def members_of(guide: Guide, schema: Contract, holder: str = "") -> Iterator[Mem
     for name, member in schema.get("properties", {}).items():
         yield Member(holder, name, guide.resolve(member), name in schema.get("required", []))
         # Problems have a section of their own.
-        if not member.get("$ref", "").endswith("/Problem"):
+        if not member.get("$ref", "").endswith(("/Problem", "/PartProblem")):
             yield from members_of(guide, member, f"{holder}{name}.")
 
 
