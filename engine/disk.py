@@ -9,6 +9,7 @@ Paths are absolute strings; a handle is an int that only the disk that gave it u
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -129,8 +130,10 @@ class RealDisk:
         buffer = bytearray(length)
         try:
             read = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
-        except BlockingIOError as error:
-            raise WouldBlock from error
+        except OSError as error:  # not every file system can say what is in memory: tmpfs, NFS and FUSE refuse to
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                raise WouldBlock from error
+            raise
         if read == length:
             return buffer
         if position + read < os.fstat(handle).st_size:

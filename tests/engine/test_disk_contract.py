@@ -300,3 +300,22 @@ def tree(disk: Disk, path: str) -> object:
     if not disk.stat(path).is_dir:
         return read_file(disk, path)
     return {name: tree(disk, os.path.join(path, name)) for name in disk.listdir(path)}
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no tmpfs at hand")
+def test_a_file_system_that_cannot_tell_what_is_in_memory_is_read_in_a_thread():
+    """tmpfs answers RWF_NOWAIT with EOPNOTSUPP; a reader that took that for a broken disk would never read there."""
+    disk = RealDisk()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        handle = written(disk, f"{root}/f", b"0123456789")
+        try:
+            read = disk.pread_nowait(handle, 4, 2)
+        except WouldBlock:
+            read = disk.pread(handle, 4, 2)
+        assert read == b"2345"
+        disk.close(handle)
+
+
+def test_a_read_that_fails_otherwise_is_no_reason_to_try_again():
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        RealDisk().pread_nowait(-1, 4, 0)
