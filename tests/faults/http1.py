@@ -1,0 +1,99 @@
+"""Where a message of HTTP/1.1 ends: whole requests and replies off a stream, as the bytes that they came in.
+
+Knows framing and nothing of meaning, and never changes a byte: what is replayed is what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+HEAD_END = b"\r\n\r\n"
+
+
+class Broken(Exception):
+    """The stream ended within a message, or what came is no HTTP/1.1."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """`head` with its blank line; `body` as it came, the sizes of chunks included."""
+
+    head: bytes
+    body: bytes
+
+    @property
+    def raw(self) -> bytes:
+        return self.head + self.body
+
+    @property
+    def start_line(self) -> str:
+        return self.head.partition(b"\r\n")[0].decode("latin-1")
+
+    @property
+    def status(self) -> int:
+        return int(self.start_line.split(" ")[1])
+
+    @property
+    def is_last(self) -> bool:
+        """The connection ends behind it."""
+        return (header(self.head, "connection") or "").lower() == "close"
+
+
+def header(head: bytes, name: str) -> str | None:
+    for line in head.split(b"\r\n")[1:]:
+        found, _, value = line.partition(b":")
+        if found.decode("latin-1").strip().lower() == name:
+            return value.decode("latin-1").strip()
+    return None
+
+
+async def read_head(reader: asyncio.StreamReader) -> bytes | None:
+    """None when the stream ends between messages."""
+    try:
+        return await reader.readuntil(HEAD_END)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise Broken(f"the stream ended within a head: {error.partial[:100]!r}") from None
+        return None
+    except asyncio.LimitOverrunError as error:
+        raise Broken("a head that does not end") from error
+
+
+async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    """The body of a request. Without a length and without chunks it has none."""
+    try:
+        if (header(head, "transfer-encoding") or "").lower() == "chunked":
+            return await _read_chunks(reader)
+        return await reader.readexactly(int(header(head, "content-length") or 0))
+    except (asyncio.IncompleteReadError, ValueError) as error:
+        raise Broken("the stream ended within a body") from error
+
+
+async def read_reply(reader: asyncio.StreamReader, *, is_head_only: bool = False) -> Message:
+    """The final reply; 1xx before it are passed over. `is_head_only`: the answer to a HEAD."""
+    while True:
+        head = await read_head(reader)
+        if head is None:
+            raise Broken("no reply")
+        status = int(head.split(b" ", 2)[1])
+        if status >= 200:
+            break
+    if is_head_only or status in (204, 304):
+        return Message(head, b"")
+    if header(head, "content-length") is None and header(head, "transfer-encoding") is None:
+        return Message(head, await reader.read(-1))
+    return Message(head, await read_body(reader, head))
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while True:
+        line = await reader.readuntil(b"\r\n")
+        size = int(line.partition(b";")[0], 16)
+        body += line + await reader.readexactly(size + 2) if size else line
+        if not size:
+            break
+    while (line := await reader.readuntil(b"\r\n")) != b"\r\n":  # trailers
+        body += line
+    return body + line
