@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from engine.admission import Append, Appended, Terms
 from engine.clock import Clock
 from engine.errors import StorageFailed
 from engine.group_times import GroupTimes
-from engine.partition import Append, Partition
+from engine.partition import Partition
 from engine.segment import Segment
 from engine.writer import Group, PartitionWork
 
@@ -62,12 +63,14 @@ class Committer:
     def __repr__(self) -> str:
         return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
 
-    def append(self, partition: Partition, batch: bytes | bytearray, *, wants_sync: bool) -> asyncio.Future[int]:
-        """Queue one batch. The future is done with its base offset once it is written to the page cache."""
+    def append(
+        self, partition: Partition, batch: bytes | bytearray, terms: Terms | None = None, *, wants_sync: bool
+    ) -> asyncio.Future[Appended]:
+        """Queue one batch. The future is done with its positions once it is written to the page cache."""
         if partition.offline is not None:
             raise partition.offline
-        future: asyncio.Future[int] = self._loop.create_future()
-        partition.queue.append(Append(batch, future, wants_sync))
+        future: asyncio.Future[Appended] = self._loop.create_future()
+        partition.queue.append(Append(batch, future, wants_sync, terms))
         self.queued_bytes += len(batch)
         if self._oldest is None:
             self._oldest = self._clock.monotonic()

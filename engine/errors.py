@@ -107,6 +107,12 @@ class OffsetAboveHighWatermark(EngineError):
     code = "offset_above_high_watermark"
 
 
+class LogEndMismatch(EngineError):
+    """The log does not end where the append expects. Read up to `log_end`, decide anew."""
+
+    code = "log_end_mismatch"
+
+
 class Corrupt(EngineError):
     """Stored bytes fail their checksum. Retrying does not help; restore from a replica or from the store."""
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engine.admission import Admission, Append, Appended
 from engine.batch import Header
 from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed
 from engine.log import BytePosition, Log, Roll, Write
@@ -24,15 +25,6 @@ from engine.waiters import PositionWaiters
 from engine.writer import PartitionWork
 
 log = logging.getLogger("penstock.engine")
-
-
-@dataclass(slots=True)
-class Append:
-    """A batch on its way into the log. `base_offset` is known once the future is done."""
-
-    batch: bytes | bytearray
-    written: asyncio.Future[int]
-    wants_sync: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,7 @@ class Partition:
         self.number = number
         self.log = log
         self.settings = settings
+        self.admission = Admission(f"{topic}/{number}")
         self.offline: EngineError | None = None
         self.durable_end = log.log_end
         self.queue: list[Append] = []
@@ -164,7 +157,8 @@ class Partition:
             steps = self.log.plan_roll(now_ms)
             self._rolling, self._roll_waiters = self._roll_waiters, []
         else:
-            steps = self.log.plan([append.batch for append in self.queue], self.settings, now_ms)
+            admitted = self.admission.admit(self.queue, self.log_end)
+            steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
         if sync:
@@ -188,10 +182,13 @@ class Partition:
         self._directory_unsynced |= _rolls(work.steps)
         if work.steps and self.unsynced_since is None:
             self.unsynced_since = now
-        self._boundaries.append((self.log_end, self.log.end_position))
-        self.bytes_in += sum(len(append.batch) for append in taken)
-        self.batches_in += len(taken)
-        _tell_base_offsets(work.steps, taken)
+        if work.steps:
+            self._boundaries.append((self.log_end, self.log.end_position))
+        self.admission.written()
+        headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
+        self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
+        self.batches_in += len(headers)
+        _tell_appended(headers, taken)
         self.when_positions_move()
         return sealed
 
@@ -243,6 +240,7 @@ class Partition:
                 future.set_result(self.log.sealed_end)
 
     def _failed_write(self, error: EngineError, taken: list[Append]) -> None:
+        self.admission.failed()
         self.fail_appends(taken, error)
         self._rolling = _failed(self._rolling, error)
         if not error.retryable:
@@ -265,8 +263,21 @@ def _rolls(steps: list[Write | Roll]) -> bool:
     return any(isinstance(step, Roll) for step in steps)
 
 
-def _tell_base_offsets(steps: list[Write | Roll], taken: list[Append]) -> None:
-    headers: list[Header] = [header for step in steps if isinstance(step, Write) for header in step.headers]
-    for append, header in zip(taken, headers, strict=True):
+def _tell_appended(headers: list[Header], taken: list[Append]) -> None:
+    """Each append its positions or what stood against it, in the order in which they came."""
+    written = [append for append in taken if append.verdict is None]
+    for append, header in zip(written, headers, strict=True):
         if not append.written.done():
-            append.written.set_result(header.base_offset)
+            append.written.set_result(Appended(header.base_offset, header.last_offset_delta + 1))
+    if len(written) < len(taken):
+        _tell_verdicts(taken)
+
+
+def _tell_verdicts(taken: list[Append]) -> None:
+    for append in taken:
+        if append.verdict is None or append.written.done():
+            continue
+        if isinstance(append.verdict, Appended):
+            append.written.set_result(append.verdict)
+        else:
+            append.written.set_exception(append.verdict)

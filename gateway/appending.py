@@ -1,6 +1,6 @@
 """Appends the batches of one request, all queued without a pause between them, and tells what became of each.
 
-An outcome is a base offset, None when nobody waits for one (acks=0), or the problem that this batch met with.
+An outcome is the positions, None when nobody waits for one (acks=0), or the problem that this batch met with.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import web
 
+from engine.admission import Appended, Terms
 from engine.errors import EngineError
 from engine.shard import Topic
 from gateway import problems
@@ -21,14 +22,15 @@ from gateway.placing import Batch
 from gateway.problems import Problem
 from replication.acks import Acks
 
-Outcome = int | Problem | None
+Outcome = Appended | Problem | None
 
 
 class Part(NamedTuple):
-    """A batch on its way to one partition of a topic."""
+    """A batch on its way to one partition of a topic, and on which terms."""
 
     topic: Topic
     batch: Batch
+    terms: Terms | None = None
 
 
 async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int | None) -> list[Outcome]:
@@ -48,19 +50,19 @@ async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int 
         node.stages.ack.observe(time.perf_counter() - began)
 
 
-def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[int] | Problem | None:
+def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[Appended] | Problem | None:
     batch = part.batch
     try:
         leader = node.leader(part.topic, batch.partition)
         if acks is Acks.NONE:
-            leader.append_nowait(batch.data)
+            leader.append_nowait(batch.data, part.terms)
             return None
-        return leader.produce(batch.data, batch.record_count, acks, timeout_ms)
+        return leader.produce(batch.data, acks, timeout_ms, part.terms)
     except EngineError as error:
         return problems.from_engine(error)
 
 
-async def _acknowledge(queued: Awaitable[int] | Problem | None) -> Outcome:
+async def _acknowledge(queued: Awaitable[Appended] | Problem | None) -> Outcome:
     if queued is None or isinstance(queued, Problem):
         return queued
     try:
@@ -80,20 +82,22 @@ def demand_one_success(outcomes: Iterable[Outcome]) -> bool:
 
 def result_of(partition: int | None, count: int, outcome: Outcome, now_ms: int, status: int | None) -> dict[str, Any]:
     """An entry of an answer; with the `status` that stands for success when others have failed."""
-    is_failure = isinstance(outcome, Problem)
-    result = {
-        "partition": partition,
-        "base_offset": None if is_failure else outcome,
-        "count": count,
-        "timestamp": now_ms,
-    }
+    result = {"partition": partition, "base_offset": None, "count": count, "timestamp": now_ms}
     if isinstance(outcome, Problem):
         return result | {"status": outcome.status, "problem": outcome.document()}
+    if outcome is not None:
+        result["base_offset"] = outcome.base_offset
+        if outcome.is_duplicate:
+            result |= {"count": outcome.record_count, "timestamp": outcome.timestamp_ms, "duplicate": True}
     return result if status is None else result | {"status": status}
 
 
-def answer(document: dict[str, Any], status: int) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(document), headers=_HEADERS)
+def answer(document: dict[str, Any], status: int, outcomes: Iterable[Outcome]) -> web.Response:
+    """The answer to a produce, with a header of its own if nothing of it was stored anew."""
+    is_duplicate = all(isinstance(outcome, Appended) and outcome.is_duplicate for outcome in outcomes)
+    headers = _DUPLICATE_HEADERS if is_duplicate else _HEADERS
+    return web.Response(status=status, body=orjson.dumps(document), headers=headers)
 
 
 _HEADERS = {"Content-Type": "application/json"}
+_DUPLICATE_HEADERS = {**_HEADERS, "Penstock-Duplicate": "true"}

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from typing import Any
 
+from engine.admission import Appended, Terms
 from engine.errors import AckTimeout
 from engine.placement import shard_of
 from gateway.link import Busy, Caller, Link
@@ -75,26 +77,28 @@ class RemoteLeader:
         self._topic_id = topic_id
         self._partition = partition
 
-    def append_nowait(self, batch: bytes | bytearray) -> None:
+    def append_nowait(self, batch: bytes | bytearray, terms: Terms | None = None) -> None:
         """acks=0: hand the batch over and never look back. Raises Busy, as long as nothing was sent."""
-        self._begin(batch, 0, Acks.NONE, 0)
+        self._begin(batch, Acks.NONE, 0, terms)
 
-    def produce(self, batch: bytes | bytearray, count: int, acks: Acks, timeout_ms: int) -> Awaitable[int]:
+    def produce(
+        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, terms: Terms | None = None
+    ) -> Awaitable[Appended]:
         """As Leader.produce; the owner waits for the acknowledgement."""
-        return self._reply(self._begin(batch, count, acks, timeout_ms), timeout_ms)
+        return self._reply(self._begin(batch, acks, timeout_ms, terms), timeout_ms)
 
     def _begin(
-        self, batch: bytes | bytearray, count: int, acks: Acks, timeout_ms: int
-    ) -> asyncio.Future[tuple[int, bytes]]:
+        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, terms: Terms | None
+    ) -> asyncio.Future[tuple[list[Any], bytes]]:
         link = self._peers.link_to_owner(self._topic_id, self._partition)
-        arguments = (self._topic, self._partition, count, acks.value, timeout_ms)
+        arguments = (self._topic, self._partition, acks.value, timeout_ms, terms)
         return link.begin("append", arguments, batch)
 
-    async def _reply(self, begun: asyncio.Future[tuple[int, bytes]], timeout_ms: int) -> int:
+    async def _reply(self, begun: asyncio.Future[tuple[list[Any], bytes]], timeout_ms: int) -> Appended:
         try:
             async with asyncio.timeout(timeout_ms / 1000 + REPLY_MARGIN_S):
-                base_offset, _ = await begun
-                return base_offset
+                fields, _ = await begun
+                return Appended(*fields)
         except TimeoutError:
             text = f"{self._topic}/{self._partition}: its shard did not answer within {timeout_ms} ms"
             raise AckTimeout(text, hint="the records may be committed; retrying may store them twice") from None

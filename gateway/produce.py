@@ -26,12 +26,13 @@ from gateway.placing import Batch, Destination, check_count, count_of, to_batche
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.request_body import read_body
+from gateway.terms import read_terms
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 EVENT_DECODERS: dict[str, Callable[[bytes], Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
-PLANNED_HEADERS = ("Idempotency-Key", "Producer-Id", "Producer-Epoch", "Producer-Seq", "Penstock-Expected-End")
+PLANNED_HEADERS = ("Idempotency-Key", "Producer-Id", "Producer-Epoch", "Producer-Seq")
 
 QUERY: Rules = {
     "acks": Word("all", tuple(ACKS_BY_WORD)),
@@ -61,6 +62,7 @@ async def _produce(
     node = request.app[NODE]
     node.check_accepting()
     refuse_planned(request)
+    terms = read_terms(request, partition)
     topic = await node.topic_to_produce_to(request.match_info["topic"])
     partitioner = node.partitioner(topic)
     if partition is not None:
@@ -75,7 +77,13 @@ async def _produce(
     key = query["key"] if query["key"] is not None else request.headers.get("Penstock-Key")
     sticky = 0 if partition is not None else partitioner.sticky(len(body), node.clock.monotonic())
     to = Destination(
-        partitioner, topic.settings, now_ms, sticky, partition, is_only, None if key is None else key.encode()
+        partitioner,
+        topic.settings,
+        now_ms,
+        sticky,
+        partition,
+        is_only or terms is not None,
+        None if key is None else key.encode(),
     )
     attributes = None if content_type in EVENT_DECODERS else binary_attributes(request.headers)
     if content_type == record_batch.MEDIA_TYPE and attributes is None:
@@ -87,7 +95,8 @@ async def _produce(
         records_max = node.settings.records_per_request_max
         batches = await node.off_loop(len(body), lambda: _batches(decode(body), to, records_max))
     node.stages.decode.observe(time.perf_counter() - here)
-    return await _append(node, topic, batches, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms)
+    parts = [Part(topic, batch, terms) for batch in batches]
+    return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms)
 
 
 def _batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
@@ -143,17 +152,17 @@ def _raw(body: bytes, kept_type: bytes) -> Incoming:
 
 
 async def _append(
-    node: Node, topic: Topic, batches: list[Batch], acks: Acks, timeout_ms: int | None, now_ms: int
+    node: Node, topic: Topic, parts: list[Part], acks: Acks, timeout_ms: int | None, now_ms: int
 ) -> web.Response:
     """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
     success = 202 if acks is Acks.NONE else 200
-    outcomes = await append(node, [Part(topic, batch) for batch in batches], acks, timeout_ms)
+    outcomes = await append(node, parts, acks, timeout_ms)
     acknowledged = time.perf_counter()
     status = success if demand_one_success(outcomes) else 207
     told = success if status == 207 else None
     results = [
-        result_of(batch.partition, batch.record_count, outcome, now_ms, told)
-        for batch, outcome in zip(batches, outcomes, strict=True)
+        result_of(part.batch.partition, part.batch.record_count, outcome, now_ms, told)
+        for part, outcome in zip(parts, outcomes, strict=True)
     ]
     document = {
         "topic": topic.record.name,
@@ -161,6 +170,6 @@ async def _append(
         "durability": durability_waited_for(acks, topic.settings.durability),
         "results": results,
     }
-    response = answer(document, status)
+    response = answer(document, status, outcomes)
     node.stages.answer.observe(time.perf_counter() - acknowledged)
     return response

@@ -26,6 +26,7 @@ from gateway.problems import Problem
 from gateway.produce import JSON, NDJSON, demand_utf8, refuse_planned
 from gateway.query import Number, Rules, Word, read_query
 from gateway.request_body import read_body
+from gateway.terms import refuse_terms
 from gateway.tokens_file import Right
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
@@ -57,6 +58,7 @@ async def produce_many(request: web.Request) -> web.Response:
     node = request.app[NODE]
     node.check_accepting()
     refuse_planned(request)
+    refuse_terms(request)
     if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
         raise Problem("unsupported_media_type", f"records for many topics come as {JSON} or {NDJSON}")
     demand_utf8(request)
@@ -152,7 +154,7 @@ def _answer(entries: list[_Entry], acks: Acks, now_ms: int) -> web.Response:
         raise
     durability = min((one["durability"] for one in results if "problem" not in one), key=DURABILITIES.index)
     document = {"acks": acks.value, "durability": durability, "results": results}
-    return answer(document, 207 if is_partial else success)
+    return answer(document, 207 if is_partial else success, [entry.outcome for entry in entries])
 
 
 def _result(entry: _Entry, acks: Acks, now_ms: int, status: int | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from engine.admission import Appended, Terms
 from engine.errors import UnknownPartition, UnknownTopic
 from engine.shard import Topic
 from gateway.link import Busy, Handler, LinkLost
@@ -72,16 +73,17 @@ async def _metrics_text(node: Node) -> str:
 def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
     """What this shard does when another one calls."""
 
-    async def append(arguments: Any, payload: bytes) -> tuple[int | None, bytes]:
-        topic, number, count, acks_word, timeout_ms = arguments
+    async def append(arguments: Any, payload: bytes) -> tuple[Appended | None, bytes]:
+        topic, number, acks_word, timeout_ms, fields = arguments
         node.check_accepting()
         node.check_capacity(len(payload))
         leader = node.local_leader(node.shard.partition(topic, number))
         acks = ACKS_BY_WORD[acks_word]
+        terms = None if fields is None else Terms(*fields)
         if acks is Acks.NONE:
-            leader.append_nowait(payload)
+            leader.append_nowait(payload, terms)
             return None, b""
-        return await leader.produce(payload, count, acks, timeout_ms), b""
+        return await leader.produce(payload, acks, timeout_ms, terms), b""
 
     async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
         return (node.peers.index, await _metrics_text(node)), b""

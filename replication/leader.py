@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import TypeVar
 
+from engine.admission import Appended, Terms
 from engine.committer import Committer
 from engine.errors import AckTimeout
 from engine.partition import Partition
 from replication.acks import Acks
+
+T = TypeVar("T")
 
 
 def high_watermark(in_sync_ends: list[int]) -> int:
@@ -34,31 +38,33 @@ class Leader:
     def __repr__(self) -> str:
         return f"Leader({self.partition!r}, in_sync={self.in_sync})"
 
-    def append_nowait(self, batch: bytes | bytearray) -> None:
+    def append_nowait(self, batch: bytes | bytearray, terms: Terms | None = None) -> None:
         """acks=0: queue the batch and never look back."""
-        self._committer.append(self.partition, batch, wants_sync=False).add_done_callback(_forget)
+        self._committer.append(self.partition, batch, terms, wants_sync=False).add_done_callback(_forget)
 
-    def append(self, batch: bytes | bytearray, acks: Acks) -> asyncio.Future[int]:
-        """Queue a batch now, so that calls keep their order; the future is the base offset once log_end passed it."""
+    def append(self, batch: bytes | bytearray, acks: Acks, terms: Terms | None = None) -> asyncio.Future[Appended]:
+        """Queue a batch now, so that calls keep their order; the future is its positions once log_end passed them."""
         wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
-        return self._committer.append(self.partition, batch, wants_sync=wants_sync)
+        return self._committer.append(self.partition, batch, terms, wants_sync=wants_sync)
 
-    def produce(self, batch: bytes | bytearray, count: int, acks: Acks, timeout_ms: int) -> Awaitable[int]:
-        """Queue a batch of so many records now; what is returned is to be awaited for its base offset."""
-        return self.acknowledged(self.append(batch, acks), count, acks, timeout_ms)
+    def produce(
+        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, terms: Terms | None = None
+    ) -> Awaitable[Appended]:
+        """Queue a batch now; what is returned is to be awaited for its positions."""
+        return self.acknowledged(self.append(batch, acks, terms), acks, timeout_ms)
 
-    async def acknowledged(self, appended: asyncio.Future[int], count: int, acks: Acks, timeout_ms: int) -> int:
-        """Wait for what `acks` asks; returns the base offset.
+    async def acknowledged(self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int) -> Appended:
+        """Wait for what `acks` asks; returns the positions. Of a duplicate that is what it asks of the first one's.
 
         Raises what the append met (nothing stored), or AckTimeout (it may be). A timeout or a cancel gives up the wait
         only: the future is how the append reports, not what carries it out.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
-            base_offset = await _by(deadline, appended)
-            if acks is Acks.ALL and self.partition.high_watermark < base_offset + count:
-                await _by(deadline, self.partition.wait_for_high_watermark(base_offset + count))
-            return base_offset
+            appended = await _by(deadline, written)
+            if acks is Acks.ALL and self.partition.high_watermark < appended.end:
+                await _by(deadline, self.partition.wait_for_high_watermark(appended.end))
+            return appended
         except TimeoutError:
             text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
             raise AckTimeout(text, hint="the records may be committed; retrying may store them twice") from None
@@ -74,7 +80,7 @@ class Leader:
             self._committer.look_at(self.partition)
 
 
-async def _by(deadline: float, future: asyncio.Future[int]) -> int:
+async def _by(deadline: float, future: asyncio.Future[T]) -> T:
     """Wait for a future of our own until a moment of the loop's clock. Raises TimeoutError.
 
     Instead of asyncio.timeout, which costs a fourteenth of a small produce: who sets a result finds the future done.
@@ -88,12 +94,12 @@ async def _by(deadline: float, future: asyncio.Future[int]) -> int:
         expiry.cancel()
 
 
-def _expire(future: asyncio.Future[int]) -> None:
+def _expire(future: asyncio.Future[T]) -> None:
     if not future.done():
         future.set_exception(TimeoutError())
 
 
-def _forget(future: asyncio.Future[int]) -> None:
+def _forget(future: asyncio.Future[Appended]) -> None:
     """Nobody waits any more: a failure is in the metrics and must not be reported as never retrieved."""
     if not future.cancelled():
         future.exception()

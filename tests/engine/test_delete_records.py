@@ -20,7 +20,7 @@ async def filled(node, batches: int = 6, roll_every: int = 2):
     await node.shard.create_topic("t", 1, 1, {})
     for n in range(batches):
         data = batch.encode_values([b"a", b"b"], 5)
-        await node.leaders["t", 0].produce(data, 2, Acks.ALL, 5000)
+        await node.leaders["t", 0].produce(data, Acks.ALL, 5000)
         if n % roll_every == roll_every - 1:
             await node.shard.roll_topic("t")
     return node.shard.partition("t", 0)
@@ -74,7 +74,7 @@ async def test_what_is_deleted_up_to_is_durable_or_a_log_could_end_before_it_sta
         await node.shard.create_topic("t", 1, 1, {"durability": "os", "flush_ms": 3_600_000, "segment_bytes": 65_536})
         partition = node.shard.partition("t", 0)
         for _ in range(6):
-            await node.leaders["t", 0].produce(batch.encode_values([bytes(20_000)], 5), 1, Acks.ALL, 5000)
+            await node.leaders["t", 0].produce(batch.encode_values([bytes(20_000)], 5), Acks.ALL, 5000)
         assert partition.durable_end == 0 < 1 < partition.log.sealed_end
         await node.shard.delete_before(partition, 1)
         assert partition.durable_end >= 1

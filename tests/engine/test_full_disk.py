@@ -45,7 +45,7 @@ def values(size_bytes: int = 100_000) -> bytearray:
 
 
 async def produce(node, topic: str, acks: Acks = Acks.ALL) -> int:
-    return await node.leaders[topic, 0].produce(values(), 1, acks, 20_000)
+    return (await node.leaders[topic, 0].produce(values(), acks, 20_000)).base_offset
 
 
 async def fill(node, topic: str) -> int:

@@ -20,7 +20,7 @@ async def life(disk: RecordingDisk, *, epoch: int | None, kill: bool, appends: i
         if epoch is not None:
             begin_epoch(partition.log, epoch)
         for _ in range(appends):
-            await node.leaders["t", 0].produce(batch.encode_values([b"1"], 5), 1, Acks.ALL, 5000)
+            await node.leaders["t", 0].produce(batch.encode_values([b"1"], 5), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
         await node.idle()
         node.checkpoint()
@@ -47,7 +47,7 @@ async def test_without_the_file_the_batches_tell():
     async with inline_node(disk, HandClock()) as node:
         await node.shard.create_topic("t", 1, 1, {})
         node.shard.partition("t", 0).log.leader_epoch = 5
-        await node.leaders["t", 0].produce(batch.encode_values([b"1"], 5), 1, Acks.ALL, 5000)
+        await node.leaders["t", 0].produce(batch.encode_values([b"1"], 5), Acks.ALL, 5000)
         directory = node.shard.partition("t", 0).log.directory
         node.kill()
     disk = disk.snapshot()

@@ -37,7 +37,7 @@ def broken(owner: type, name: str, *, only: str):
 
 async def produce(node, partition: int, acks: Acks = Acks.ALL) -> int:
     leader = node.leaders["t", partition]
-    return await asyncio.wait_for(leader.produce(record(), 1, acks, 60_000), 5)
+    return (await asyncio.wait_for(leader.produce(record(), acks, 60_000), 5)).base_offset
 
 
 PLANTED = {

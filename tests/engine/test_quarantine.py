@@ -106,7 +106,7 @@ async def _fill(node) -> None:
     for _ in range(SEGMENTS):
         for _ in range(BATCHES):
             data = record_batch.encode_values([b"x" * 1500] * COUNT, 5)
-            await leader.acknowledged(leader.append(data, Acks.ALL), COUNT, Acks.ALL, 5000)
+            await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
         while node.shard._background:
             await asyncio.gather(*node.shard._background)

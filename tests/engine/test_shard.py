@@ -13,7 +13,7 @@ def values(*texts: str) -> bytearray:
 
 async def produce(node, topic, partition, *texts, acks=Acks.ALL):
     leader = node.leaders[topic, partition]
-    return await leader.acknowledged(leader.append(values(*texts), acks), len(texts), acks, 5000)
+    return (await leader.acknowledged(leader.append(values(*texts), acks), acks, 5000)).base_offset
 
 
 async def read_all(node, topic, partition, offset=0):
@@ -112,7 +112,7 @@ async def test_first_record_at_or_after_a_time(new_node):
         leader = node.leaders["t", 0]
         for time in (100, 300, 200, 400):
             data = batch.encode_values([b"x"], time)
-            await leader.acknowledged(leader.append(data, Acks.ALL), 1, Acks.ALL, 5000)
+            await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
         part, reader = node.shard.partition("t", 0), node.shard.reader
         assert await reader.first_at_or_after(part, 0) == (0, 100)
         assert await reader.first_at_or_after(part, 150) == (1, 300)

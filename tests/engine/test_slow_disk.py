@@ -7,6 +7,7 @@ import time
 from contextlib import asynccontextmanager
 
 from engine import batch
+from engine.admission import Appended
 from engine.disk import RealDisk
 from engine.faulty_disk import FaultyDisk, Rule
 from replication.acks import Acks
@@ -43,7 +44,7 @@ async def test_a_stalled_fsync_or_write_does_not_stop_the_loop(tmp_path, clock):
             async with loop_lag() as lags:
                 started = time.perf_counter()
                 leader = node.leaders["t", 0]
-                await leader.produce(batch.encode_values([b"1"], 5), 1, Acks.ALL, 20_000)
+                await leader.produce(batch.encode_values([b"1"], 5), Acks.ALL, 20_000)
                 assert time.perf_counter() - started >= STALL_S, "the disk was waited for"
             assert len(lags) > 20
             assert max(lags) < LAG_S_MAX
@@ -54,11 +55,11 @@ async def test_reads_from_memory_go_on_while_the_disk_stalls(tmp_path, clock):
     async with running_node(tmp_path / "data", clock, disk) as node:
         await node.shard.create_topic("t", 1, 1, {})
         leader, partition = node.leaders["t", 0], node.shard.partition("t", 0)
-        await leader.produce(batch.encode_values([b"1"], 5), 1, Acks.ALL, 20_000)
+        await leader.produce(batch.encode_values([b"1"], 5), Acks.ALL, 20_000)
         disk.rules = [Rule("fdatasync", ".log", delay_s=STALL_S)]
-        stalled = asyncio.ensure_future(leader.produce(batch.encode_values([b"2"], 5), 1, Acks.ALL, 20_000))
+        stalled = asyncio.ensure_future(leader.produce(batch.encode_values([b"2"], 5), Acks.ALL, 20_000))
         await asyncio.sleep(0.05)
         chunk = await node.shard.reader.read(partition, 0, 1000)
         assert [record.value for record in batch.decode(chunk.data)] == [b"1"]
         assert not stalled.done()
-        assert await stalled == 1
+        assert await stalled == Appended(1, 1)

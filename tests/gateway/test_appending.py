@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.admission import Appended
 from gateway.appending import demand_one_success
 from gateway.problems import Problem
 
@@ -12,8 +13,8 @@ HALF = Problem("overloaded", "busy", no_side_effects=False)
 
 
 def test_one_success_is_enough_for_an_answer():
-    assert demand_one_success([3, None, 0])
-    assert not demand_one_success([UNKNOWN, 0])
+    assert demand_one_success([Appended(3, 1), None, Appended(0, 1)])
+    assert not demand_one_success([UNKNOWN, Appended(0, 1)])
     assert not demand_one_success([UNKNOWN, None])
 
 

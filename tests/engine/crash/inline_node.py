@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from unittest import mock
 
+from engine.admission import Appended
 from engine.data_directory import open_data_directory
 from engine.disk import Disk
 from engine.partition import Partition
@@ -67,12 +68,12 @@ class InlineNode:
         """End this life without a stop, as kill -9 does."""
         self.is_killed = True
 
-    def append(self, partition: Partition, batch: bytearray, acks: Acks) -> asyncio.Future[int]:
+    def append(self, partition: Partition, batch: bytearray, acks: Acks) -> asyncio.Future[Appended]:
         return self.leaders[partition.topic, partition.number].append(batch, acks)
 
-    async def acknowledged(self, partition: Partition, appended: asyncio.Future[int], count: int, acks: Acks) -> int:
+    async def acknowledged(self, partition: Partition, appended: asyncio.Future[Appended], acks: Acks) -> Appended:
         leader = self.leaders[partition.topic, partition.number]
-        return await leader.acknowledged(appended, count, acks, 5000)
+        return await leader.acknowledged(appended, acks, 5000)
 
     def checkpoint(self) -> None:
         self.shard.directory.save_checkpoints(self.shard._checkpoints())

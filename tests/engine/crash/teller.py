@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from engine import batch
+from engine.admission import Appended
 from engine.batch import Row
 from engine.partition import Partition
 from engine.recording_disk import RecordingDisk
@@ -72,16 +73,16 @@ class Teller:
             data = self._batch(size_bytes)
             appended = self.node.append(partition, data, acks)
             ledger.sent.append(bytes(data))
-            waits.append((ledger, partition, appended, batch.read_header(data).record_count, acks))
+            waits.append((ledger, partition, appended, acks))
         results = await asyncio.gather(*(self._acknowledged(*wait) for wait in waits), return_exceptions=True)
         for error in results:
             if error is not None:
                 raise error
 
     async def _acknowledged(
-        self, ledger: Ledger, partition: Partition, appended: asyncio.Future[int], count: int, acks: Acks
+        self, ledger: Ledger, partition: Partition, appended: asyncio.Future[Appended], acks: Acks
     ) -> None:
-        end = await self.node.acknowledged(partition, appended, count, acks) + count
+        end = (await self.node.acknowledged(partition, appended, acks)).end
         ledger.note_written(end)
         if acks is ALL and partition.settings.durability == "group":
             ledger.promise(end)

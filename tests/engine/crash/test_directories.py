@@ -125,7 +125,7 @@ class MadeAgain:
         partition = node.shard.partition("t", 0)
         for value in VALUES[what]:
             appended = node.append(partition, record_batch.encode_values([value], 5), Acks.ALL)
-            await node.acknowledged(partition, appended, 1, Acks.ALL)
+            await node.acknowledged(partition, appended, Acks.ALL)
 
     async def check(self, disk: RecordingDisk) -> None:
         async with inline_node(disk, HandClock()) as node:

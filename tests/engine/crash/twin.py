@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from engine import batch as record_batch
+from engine.admission import Appended
 from engine.batch import Row
 from engine.errors import EngineError, OffsetBelowLogStart
 from engine.recording_disk import RecordingDisk
@@ -180,18 +181,18 @@ class PartitionAndTwin(RuleBasedStateMachine):
                 base = len(self.records)
                 self.records += values
                 self.appended_ms += [self.clock.ms] * count
-                waits.append(self._acknowledged(appended, base, count, acks))
+                waits.append(self._acknowledged(appended, Appended(base, count), acks))
             return await asyncio.gather(*waits, return_exceptions=True)
 
         for failed in self._do(all_at_once()):
             if failed is not None:
                 raise failed
 
-    async def _acknowledged(self, appended: asyncio.Future[int], base: int, count: int, acks: Acks) -> None:
-        assert await self.node.acknowledged(self.partition, appended, count, acks) == base
-        self.written = max(self.written, base + count)
+    async def _acknowledged(self, appended: asyncio.Future[Appended], expected: Appended, acks: Acks) -> None:
+        assert await self.node.acknowledged(self.partition, appended, acks) == expected
+        self.written = max(self.written, expected.end)
         if acks is Acks.ALL and self.durability == "group":
-            self.durable = max(self.durable, base + count)
+            self.durable = max(self.durable, expected.end)
 
     def _delete_before(self, share: float) -> None:
         offset = int(share * self.partition.high_watermark)

@@ -172,7 +172,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(file_store, 
             shard.tiered_end = lambda _: ends[-1]
             for _ in range(3):
                 data = record_batch.encode_values([b"x"] * 10, 5)
-                await leader.acknowledged(leader.append(data, Acks.ALL), 10, Acks.ALL, 5000)
+                await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
                 await shard.roll_topic("t")
                 clock.pass_ms(DAY_MS // 3)
             await shipper.ship_once()

@@ -1,0 +1,50 @@
+"""The terms of an append as the headers of a request state them; engine/admission.py judges them.
+
+A request on terms goes to exactly one partition, which it names: they are about what that partition holds.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aiohttp import web
+
+from engine.admission import Terms
+from gateway.problems import Problem
+
+EXPECTED_END = "Penstock-Expected-End"
+ONE_PARTITION_HEADERS = (EXPECTED_END,)
+OFFSET_MAX = 2**63 - 1
+
+_DIGITS = re.compile(r"[0-9]{1,19}")
+
+
+def read_terms(request: web.Request, partition: int | None) -> Terms | None:
+    """None for a request without terms, which is most of them. Raises Problem invalid_header."""
+    if EXPECTED_END not in request.headers:
+        return None
+    demand_one_partition(EXPECTED_END, partition)
+    return Terms(expected_end=number_in_header(request, EXPECTED_END, OFFSET_MAX))
+
+
+def refuse_terms(request: web.Request) -> None:
+    """For requests to many topics. Raises Problem invalid_header."""
+    for header in ONE_PARTITION_HEADERS:
+        if header in request.headers:
+            raise Problem("invalid_header", f"{header} is about one partition; this request is for many")
+
+
+def demand_one_partition(header: str, partition: int | None) -> None:
+    """Raises Problem invalid_header."""
+    if partition is None:
+        text = f"{header} is about one partition: name it in the path, or with partition="
+        raise Problem("invalid_header", text)
+
+
+def number_in_header(request: web.Request, header: str, maximum: int) -> int:
+    """A header's value, given once, as a whole number from 0 on. Raises Problem invalid_header."""
+    texts = request.headers.getall(header)
+    if len(texts) > 1 or not _DIGITS.fullmatch(texts[0]) or int(texts[0]) > maximum:
+        text = f"{header} is {', '.join(texts)!r}; give a whole number from 0 to {maximum}"
+        raise Problem("invalid_header", text)
+    return int(texts[0])

@@ -1,0 +1,55 @@
+"""What an append demands is judged where offsets are given out, and told when the plan is written, or not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine import batch
+from engine.admission import Appended, Terms
+from engine.errors import LogEndMismatch, StorageFull
+from replication.acks import Acks
+
+
+@pytest.fixture
+async def node(new_node):
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        yield node
+
+
+def append(node, *values: str, end: int | None = None) -> asyncio.Future[Appended]:
+    data = batch.encode_values([value.encode() for value in values], 5)
+    return node.leaders["t", 0].append(data, Acks.LEADER, None if end is None else Terms(expected_end=end))
+
+
+async def test_the_expected_end_counts_what_goes_before_in_the_same_group(node):
+    group = [append(node, "a", "b"), append(node, "c", end=2), append(node, "d", end=2), append(node, "e", end=3)]
+    first, second, late, third = await asyncio.gather(*group, return_exceptions=True)
+    assert (first, second, third) == (Appended(0, 2), Appended(2, 1), Appended(3, 1))
+    assert isinstance(late, LogEndMismatch)
+    assert late.members == {"log_end": 3}
+    assert node.shard.partition("t", 0).log_end == 4
+
+
+async def test_a_group_of_nothing_but_refusals_is_answered_and_leaves_no_trace(node):
+    partition = node.shard.partition("t", 0)
+    await append(node, "a")
+    before = partition.statistics(), len(partition._boundaries)
+    for _ in range(3):
+        with pytest.raises(LogEndMismatch):
+            await append(node, "b", end=0)
+    await node.shard.committer.drained()
+    assert (partition.statistics(), len(partition._boundaries)) == before
+    assert (partition.batches_in, node.shard.committer.queued_bytes) == (1, 0)
+
+
+async def test_what_was_judged_by_a_plan_that_failed_shares_its_failure(node, monkeypatch):
+    """The refusal would name an end that the log never had."""
+    disk = node.shard.disk
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "pwritev", lambda *_: 0)
+        results = await asyncio.gather(append(node, "a"), append(node, "b", end=0), return_exceptions=True)
+    assert [type(result) for result in results] == [StorageFull, StorageFull]
+    assert await append(node, "c", end=0) == Appended(0, 1)
