@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from itertools import chain, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from typing import NamedTuple, Protocol
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -42,6 +42,7 @@ _LEADER_EPOCH_AT = 12
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _ATTRIBUTES_AT = 21
+_LAST_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
 _CODEC_MASK = 0b111
 _LOG_APPEND_TIME = 0b1000
@@ -49,6 +50,8 @@ _TRANSACTIONAL = 0b1_0000
 _CONTROL = 0b10_0000
 _KNOWN_ATTRIBUTES = _CODEC_MASK | _LOG_APPEND_TIME
 _NO_PRODUCER = -1
+KEYED_PRODUCER = -2  # the first record of such a batch carries an entry of ours: engine/keyed_batch.py
+RESERVED_PREFIX = "__penstock"  # names of headers that are ours alone; no consumer sees one of a keyed batch
 _UNBOUNDED = 1 << 30  # the builder stops at its own size otherwise; bodies are bounded before they come here
 _SLICE = 4096  # records decoded in one go, about a millisecond in which no other thread runs
 _SLACK = bytes(SLACK_BYTES)
@@ -124,8 +127,19 @@ class Row(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+class _Shown(NamedTuple):
+    """A record as consumers see it, where that is not as it is stored."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
 # A Row, or the plain tuple that the gateway makes instead: naming the fields would cost it 200 ns a record.
 RowFields = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+StoredHeader = tuple[str, bytes | None]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -182,6 +196,8 @@ def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
         raise InvalidBatch(
             f"attributes {header.attributes:#06x} are not for clients: transactional and control batches are refused"
         )
+    if header.producer_id < _NO_PRODUCER:
+        raise InvalidBatch(f"producer id {header.producer_id} is not for clients: -1 stands for none")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidBatch(
             f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not agree"
@@ -216,30 +232,78 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
     attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _I16.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _I64.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
-    _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
+    set_crc(batch)
 
 
 def encode_values(
-    values: Iterable[Buffer], timestamp: int, codec: Codec = Codec.NONE, decoded_bytes_max: int = DECODED_BYTES_MAX
+    values: Iterable[Buffer],
+    timestamp: int,
+    codec: Codec = Codec.NONE,
+    decoded_bytes_max: int = DECODED_BYTES_MAX,
+    entry: StoredHeader | None = None,
 ) -> bytearray:
-    """One batch of bare values, all with one timestamp: the NDJSON fast path. Raises BatchTooLarge."""
-    builder = _builder(codec)
+    """One batch of bare values, all with one timestamp: the NDJSON fast path. Raises BatchTooLarge.
+
+    With an `entry` it is a keyed batch, whose first record carries that header.
+    """
+    builder = _builder(codec, entry)
     append = builder.append
-    headers: list[tuple[str, bytes | None]] = []
-    for delta, value in enumerate(values):
+    headers: list[StoredHeader] = []
+    deltas = count()
+    if entry is not None:
+        values = iter(values)
+        append(next(deltas), timestamp, None, next(values), [entry])
+    for delta, value in zip(deltas, values, strict=False):
         append(delta, timestamp, None, value, headers)
     return _built(builder, codec, decoded_bytes_max)
 
 
 def encode(
-    rows: Iterable[RowFields], codec: Codec = Codec.NONE, decoded_bytes_max: int = DECODED_BYTES_MAX
+    rows: Iterable[RowFields],
+    codec: Codec = Codec.NONE,
+    decoded_bytes_max: int = DECODED_BYTES_MAX,
+    entry: StoredHeader | None = None,
 ) -> bytearray:
-    """One batch at offset 0 of epoch 0; the leader stamps it. Rows keep their order. Raises BatchTooLarge."""
-    builder = _builder(codec)
+    """One batch at offset 0 of epoch 0; the leader stamps it. Rows keep their order. Raises BatchTooLarge.
+
+    With an `entry` it is a keyed batch, whose first record carries that header behind its own.
+    """
+    builder = _builder(codec, entry)
     append = builder.append
-    for delta, (timestamp, key, value, headers) in enumerate(rows):
+    deltas = count()
+    if entry is not None:
+        rows = iter(rows)
+        timestamp, key, value, headers = next(rows)
+        append(next(deltas), timestamp, key, value, [*headers, entry])
+    for delta, (timestamp, key, value, headers) in zip(deltas, rows, strict=False):
         append(delta, timestamp, key, value, headers)
     return _built(builder, codec, decoded_bytes_max)
+
+
+def encode_again(header: Header, records: Sequence[Record]) -> bytearray:
+    """A stored batch from its records as consumers see them: its place, times and codec, and nobody's producer id."""
+    codec = Codec(header.codec)
+    builder = _builder(codec)
+    for record in records:
+        headers = list(record.headers)
+        builder.append(record.offset - header.base_offset, record.timestamp, record.key, record.value, headers)
+    data: bytearray = builder.build()
+    _I32.pack_into(data, _LAST_DELTA_AT, header.last_offset_delta)
+    _I16.pack_into(data, _ATTRIBUTES_AT, header.attributes)
+    _I64.pack_into(data, _MAX_TIMESTAMP_AT, header.max_timestamp)
+    set_crc(data)
+    stamp(data, header.base_offset, header.leader_epoch)
+    return data
+
+
+def set_crc(batch: bytearray) -> None:
+    """Make the checksum right again, after what it covers was changed."""
+    _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
+
+
+def unpacked(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> memoryview:
+    """The batch with its records as they are before compression. Raises InvalidBatch."""
+    return _unpacked(batch, read_header(batch), decoded_bytes_max)
 
 
 def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
@@ -250,6 +314,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
     header = read_header(batch)
     whole = _unpacked(batch, header, decoded_bytes_max)
     may_be_too_large = len(whole) - HEADER_BYTES > record_bytes_max
+    may_be_reserved = _contains(whole, RESERVED_PREFIX.encode())
     latest = header.max_timestamp
     try:
         for expected, record in enumerate(DefaultRecordBatch(whole), header.base_offset):
@@ -261,9 +326,14 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
                     f"{record_bytes_max}",
                     limit=record_bytes_max,
                 )
+            if may_be_reserved and any(name.startswith(RESERVED_PREFIX) for name, _ in record.headers):
+                raise InvalidBatch(
+                    f"record {expected - header.base_offset} has a header that begins with {RESERVED_PREFIX}: "
+                    "such names are the log's own"
+                )
         else:
             return
-    except RecordTooLarge:
+    except (RecordTooLarge, InvalidBatch):
         raise
     except Exception as error:  # the codec has no root for its errors
         raise _undecodable(error) from error
@@ -299,7 +369,14 @@ def decode_sized(batch: Buffer, decoded_bytes_max: int) -> tuple[list[Record], i
     except Exception as error:  # the codec has no root for its errors
         raise _undecodable(error) from error
     _demand_offsets(records, header)
+    if header.producer_id == KEYED_PRODUCER and records:
+        records[0] = _as_shown(records[0])
     return records, len(whole)
+
+
+def _as_shown(record: Record) -> Record:
+    headers = [(name, value) for name, value in record.headers if not name.startswith(RESERVED_PREFIX)]
+    return _Shown(record.offset, record.timestamp, record.key, record.value, headers)
 
 
 def _unpacked(batch: Buffer, header: Header, bytes_max: int) -> memoryview:
@@ -333,13 +410,19 @@ def _demand_offsets(records: list[Record], header: Header) -> None:
         raise InvalidBatch(f"the records of the batch at {header.base_offset} have not the offsets of its header")
 
 
+def _contains(whole: memoryview, text: bytes) -> bool:
+    """Without a copy: what lies behind the view is bytes, a bytearray or a map."""
+    return bool(whole.obj.find(text, HEADER_BYTES, len(whole)) >= 0)  # type: ignore[attr-defined]
+
+
 def _record_bytes(record: Record) -> int:
     size = len(record.key or b"") + len(record.value or b"")
     return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
-def _builder(codec: Codec) -> DefaultRecordBatchBuilder:
-    return DefaultRecordBatchBuilder(MAGIC, int(codec), 0, _NO_PRODUCER, _NO_PRODUCER, _NO_PRODUCER, _UNBOUNDED)
+def _builder(codec: Codec, entry: StoredHeader | None = None) -> DefaultRecordBatchBuilder:
+    producer_id = _NO_PRODUCER if entry is None else KEYED_PRODUCER
+    return DefaultRecordBatchBuilder(MAGIC, int(codec), 0, producer_id, _NO_PRODUCER, _NO_PRODUCER, _UNBOUNDED)
 
 
 def _built(builder: DefaultRecordBatchBuilder, codec: Codec, decoded_bytes_max: int) -> bytearray:

@@ -3,7 +3,7 @@
 Committed records never change, so an answer that lies wholly in sealed segments is the same for ever, until its records
 are deleted: a cache may give it for `cache_max_age_ms` after that, and no longer. A tag names what is in an answer, not
 its bytes: the positions beside the records move on. Only record batches are bytes as they are stored, so only their
-tags are strong.
+tags are strong; keyed ones are encoded again and have weak ones.
 """
 
 from __future__ import annotations

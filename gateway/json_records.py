@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from engine.batch import RESERVED_PREFIX
 from gateway.incoming import Headers, Incoming, IncomingRow, IncomingValues
 from gateway.media_types import is_text, media_type_of
 from gateway.problems import Problem
@@ -277,6 +278,9 @@ def _headers(headers: dict[str, Raw], position: int) -> Headers:
     """`{"name": "text" | {"base64": "…"} | null | [several]}` as pairs, in order."""
     pairs: Headers = []
     for name, raw in headers.items():
+        if name.startswith(RESERVED_PREFIX):
+            text = f"record {position}: header {name!r}: names that begin with {RESERVED_PREFIX} are the log's own"
+            raise Problem("invalid_body", text, record=position)
         value = _header_json(name, raw, position)
         for one in value if isinstance(value, list) else [value]:
             pairs.append((name, _header_value(name, one, position)))

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from engine import batch as record_batch
+from engine import keyed_batch
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
@@ -53,7 +54,7 @@ def _cache_headers(node: Node, partition: Partition, chunk: Chunk | None, query:
     topic_id = node.shard.topic(partition.topic).record.topic_id
     form = (query["media_type"], query["max_records"], query["value"], query["ndjson"])
     bounds = (partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)
-    is_exact = query["media_type"] == record_batch.MEDIA_TYPE
+    is_exact = query["media_type"] == record_batch.MEDIA_TYPE and not keyed_batch.has_keyed(chunk.data)
     place = (topic_id, partition.number, query["offset"], chunk.next_offset)
     return kept_headers(tag_of(place, form, bounds, is_exact=is_exact), node.settings.cache_max_age_ms)
 
@@ -190,6 +191,8 @@ async def _answer(
         headers = _position_headers(partition, next_offset, media_type)
         if data:
             headers["Penstock-Base-Offset"] = str(record_batch.read_header(data).base_offset)
+            if keyed_batch.has_keyed(data):
+                data = await node.off_loop(len(data), partial(keyed_batch.shown, data))
         return headers, data
 
     bounds = Bounds(query["max_records"], partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)

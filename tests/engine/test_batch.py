@@ -113,6 +113,7 @@ GOOD = bytes(batch.encode_values([b"1", b"2"], 5))
         (changed(GOOD, 21, ">h", 0b10000), InvalidBatch),
         (changed(GOOD, 21, ">h", 0b100000), InvalidBatch),
         (changed(GOOD, 21, ">h", 5), InvalidBatch),
+        (changed(GOOD, 43, ">q", -2), InvalidBatch),
         (changed(GOOD, len(GOOD) - 1, ">b", 1), CorruptBatch),
         (GOOD * 1000, BatchTooLarge),
     ],

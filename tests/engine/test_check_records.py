@@ -169,3 +169,12 @@ def test_a_wrong_byte_among_the_records_is_refused_or_still_tells_the_truth(posi
     records = decode_one(data)
     assert [one.offset for one in records] == list(range(10))
     assert max(one.timestamp for one in records) <= T0
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_reserved_header_name_is_refused_and_the_same_word_in_a_value_is_not(codec):
+    word = b"__penstock-idempotency"
+    check_records(record_batch.encode([Row(5, word, word, [("h", word)])], codec), record_bytes_max=1000)
+    named = record_batch.encode([Row(5, None, b"", []), Row(5, None, b"", [("__penstock-x", b"")])], codec)
+    with pytest.raises(InvalidBatch, match="__penstock"):
+        check_records(named, record_bytes_max=1000)

@@ -1,5 +1,6 @@
 """engine/FORMAT.md tells the truth: every example in it is read byte by byte, and by the code itself."""
 
+import hashlib
 import re
 import struct
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from crc32c import crc32c
 
-from engine import batch, paths
+from engine import batch, keyed_batch, paths
 from engine.checksum import Checksum, decode_checksum, encode_checksum
 from engine.damage import Damage, decode_quarantine, encode_quarantine
 from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop, open_data_directory
@@ -22,7 +23,7 @@ PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
 FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = {match["name"]: match["body"] for match in FENCE.finditer(PAGE)}
 ROW = re.compile(r"^(?P<at>\d+) +(?P<bytes>[0-9a-f]{2}(?: [0-9a-f]{2})*)  +(?P<type>\w+) +(?P<rest>.*)$")
-STRUCTS = {"i64": ">q", "i32": ">i", "i16": ">h", "i8": ">b", "u32": ">I"}
+STRUCTS = {"i64": ">q", "i32": ">i", "i16": ">h", "i8": ">b", "u32": ">I", "u16": ">H"}
 
 
 class Row(NamedTuple):
@@ -49,6 +50,10 @@ def decoded(row: Row) -> str:
     """What the bytes of a row say, by its type and nothing else."""
     if row.type == "bytes":
         return row.data.decode()
+    if row.type == "hash":
+        return row.data.hex()
+    if row.type == "u48":
+        return str(int.from_bytes(row.data, "big"))
     if row.type == "varint":
         unsigned = sum((byte & 0x7F) << (7 * place) for place, byte in enumerate(row.data))
         return str(unsigned >> 1 ^ -(unsigned & 1))
@@ -63,13 +68,25 @@ def values_of(rows: list[Row], field: str) -> Iterator[int]:
     return (int(row.value) for row in rows if row.field == field)
 
 
-@pytest.mark.parametrize("name", ["batch", "index", "timeindex"])
+@pytest.mark.parametrize("name", ["batch", "entry", "index", "timeindex"])
 def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
     position = 0
     for row in rows_of(name):
         assert row.at == position, row
         assert decoded(row) == row.value, row
         position += len(row.data)
+
+
+def test_the_entry_of_the_example_is_read_from_a_batch_that_carries_it() -> None:
+    key, request, partitions, time_ms = rows_of("entry")
+    entry = keyed_batch.KeyEntry(key.data, request.data, int(partitions.value), int(time_ms.value))
+    name, value = keyed_batch.stored_entry(entry)
+    assert value == bytes_of(rows_of("entry"))
+    assert name in PAGE
+    assert key.data == hashlib.blake2b(b"order-7", digest_size=keyed_batch.HASH_BYTES).digest()
+    encoded = batch.encode_values([b"1"], int(time_ms.value), entry=(name, value))
+    assert batch.read_header(encoded).producer_id == -2
+    assert keyed_batch.read_entry(encoded) == entry
 
 
 def test_lengths_of_the_example_agree_with_its_bytes() -> None:

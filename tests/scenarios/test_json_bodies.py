@@ -181,6 +181,7 @@ async def test_text_that_is_not_utf8_is_told_by_its_byte(topic):
         (1, "invalid_body"),
         ({"records": [{"key": "k"}]}, "invalid_body"),
         ({"records": [{"value": 1, "value_base64": "AA=="}]}, "invalid_body"),
+        ({"records": [{"value": 1, "headers": {"__penstock-idempotency": "x"}}]}, "invalid_body"),
         ({"records": [{"value": 1, "key": "a", "key_base64": "AA=="}]}, "invalid_body"),
         ({"records": [{"value_base64": "not base64!"}]}, "invalid_body"),
         ({"records": [{"value_base64": "A"}]}, "invalid_body"),
