@@ -22,8 +22,11 @@ if TYPE_CHECKING:
         UndecodableBatch,
     )
     from client.options import ClientOptions
+    from client.outgoing import Interceptor, OutgoingRecord
     from client.producer import Producer
     from client.record import Record
+    from client.serializers import Serializer, load_serializer
+    from client.tally import ProducerStatistics
 
 _HOMES = {
     "Client": "client.aio",
@@ -33,6 +36,11 @@ _HOMES = {
     "RecordPosition": "client.delivery",
     "Record": "client.record",
     "ClientOptions": "client.options",
+    "Interceptor": "client.outgoing",
+    "OutgoingRecord": "client.outgoing",
+    "ProducerStatistics": "client.tally",
+    "Serializer": "client.serializers",
+    "load_serializer": "client.serializers",
     "ClientError": "client.errors",
     "BufferFull": "client.errors",
     "ClientClosed": "client.errors",
@@ -52,11 +60,16 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DeliveryTimedOut",
+    "Interceptor",
+    "OutgoingRecord",
     "ProblemError",
     "Producer",
+    "ProducerStatistics",
     "Record",
     "RecordPosition",
+    "Serializer",
     "UndecodableBatch",
+    "load_serializer",
 ]
 
 

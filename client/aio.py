@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +20,11 @@ from client.consumer import Consumer
 from client.exchange import Json, Request, problem_from
 from client.fetcher import Fetcher, FetchView
 from client.options import ClientOptions
+from client.outgoing import Interceptor, Preparation
+from client.packing import encoding_headers, packed
+from client.partitioners import Partitioner, chooser
 from client.producer import Producer
+from client.serializers import Serializer, as_serializer
 from client.start import Start, StartPosition, start_positions
 from client.topics import TopicPartitions
 from client.transport import Transport
@@ -53,6 +57,10 @@ class Client(Admin[Awaitable[Json]]):
     ) -> None:
         await self.close()
 
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
     async def close(self) -> None:
         """Close the connections. Producers and consumers of this client should be closed before."""
         await self._transport.close()
@@ -61,10 +69,24 @@ class Client(Admin[Awaitable[Json]]):
         """One attempt at a request of client/api.py; its JSON document."""
         return (await self._transport.send(request)).json()
 
-    def producer(self, **changed: Any) -> Producer:
-        """A producer with the client's options, but for those named: `client.producer(linger_ms=0)`."""
+    def producer(
+        self,
+        *,
+        partitioner: str | Partitioner = "key_hash",
+        key_serializer: str | Serializer | None = None,
+        value_serializer: str | Serializer | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        **changed: Any,
+    ) -> Producer:
+        """A producer with the client's options, but for those named: `client.producer(linger_ms=0)`.
+
+        `partitioner` is key_hash, sticky, round_robin or a function; a serializer is json, string, bytes, the name of
+        an installed one, or an object; interceptors see every record before it is sent and when it has its result.
+        """
         options = replace(self.options, **changed)
-        return Producer(Attempts(self._transport, options, self._attempts.jitter), self._topics, options)
+        attempts = Attempts(self._transport, options, self._attempts.jitter)
+        preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors)
+        return Producer(attempts, self._topics, options, chooser(partitioner), preparation)
 
     def consume(
         self,
@@ -115,17 +137,27 @@ class Client(Admin[Awaitable[Json]]):
         key: str | None = None,
         key_pointer: str | None = None,
         ndjson: str | None = None,
+        idempotency_key: str | None = None,
+        expected_end: int | None = None,
+        fencing_token: str | None = None,
     ) -> Json:
         """Post a body that is already in a form of the contract; the produce answer. Retries by the options.
 
-        For bulk data: nothing is parsed or batched here. Raises the first problem when some partitions failed.
+        For bulk data: nothing is parsed or batched here. Raises the first problem when some partitions failed. With an
+        `idempotency_key` a repeat stores nothing; with `expected_end` the partition's log must end there; with
+        `fencing_token` the partition's token must be this one.
         """
         wanted = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
         query: dict[str, str | int] = {name: value for name, value in wanted.items() if value is not None}
         query |= {"acks": self.options.acks, "timeout_ms": self.options.ack_timeout_ms}
-        request = api.produce(topic, body, content_type, partition=partition, query=query)
+        compression = self.options.compression
+        headers = api.produce_conditions(idempotency_key, expected_end, fencing_token) | encoding_headers(compression)
+        if compression != "none":  # in a thread, because a body of bulk data may be many MiB
+            body = await asyncio.to_thread(packed, body, compression)
+        request = api.produce(topic, body, content_type, partition=partition, query=query, headers=headers)
         deadline = asyncio.get_running_loop().time() + self.options.delivery_timeout_ms / 1000
-        answer = await self._attempts.send(request, deadline)
+        is_safe = idempotency_key is not None or expected_end is not None
+        answer = await self._attempts.send(request, deadline, is_repeatable=is_safe)
         document = answer.json()
         for result in document.get("results", ()):
             if "problem" in result:

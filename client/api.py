@@ -61,9 +61,27 @@ def positions(topic: str, partition: int, timestamp: int | str | None = None) ->
 
 
 def produce(
-    topic: str, body: bytes, content_type: str, *, partition: int | None, query: Mapping[str, str | int]
+    topic: str,
+    body: bytes,
+    content_type: str,
+    *,
+    partition: int | None,
+    query: Mapping[str, str | int],
+    headers: Mapping[str, str] = {},
 ) -> Request:
-    return Request("POST", _records(topic, partition), query, body, {"Content-Type": content_type})
+    return Request("POST", _records(topic, partition), query, body, {"Content-Type": content_type, **headers})
+
+
+def produce_conditions(
+    idempotency_key: str | None, expected_end: int | None, fencing_token: str | None
+) -> dict[str, str]:
+    """The headers of what a produce request may demand of the node."""
+    wanted = {
+        "Idempotency-Key": idempotency_key,
+        "Penstock-Expected-End": expected_end,
+        "Penstock-Fencing-Token": fencing_token,
+    }
+    return {name: str(value) for name, value in wanted.items() if value is not None}
 
 
 def fetch(topic: str, partition: int, accept: str, query: Mapping[str, str | int]) -> Request:

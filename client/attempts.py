@@ -25,12 +25,14 @@ class Attempts:
     def __repr__(self) -> str:
         return f"<Attempts requests={self.requests} retries={self.retries}>"
 
-    async def send(self, request: Request, deadline: float) -> Answer:
+    async def send(self, request: Request, deadline: float, *, is_repeatable: bool = False) -> Answer:
         """A 2xx answer. Raises the error that ends it, or DeliveryTimedOut at the deadline (loop time, seconds).
 
-        Without idempotence a repeat after an ambiguous failure may store records twice: `retry_ambiguous` forbids
-        such repeats, at the price of reporting as failed what may be stored.
+        Unless the request `is_repeatable`, because the node would notice, a repeat after an ambiguous failure may
+        store records twice: `retry_ambiguous` forbids such repeats, at the price of reporting as failed what may be
+        stored. After an ambiguous failure no later refusal is proof that nothing was stored.
         """
+        rules = self._rules._replace(retry_ambiguous=True) if is_repeatable else self._rules
         failures = 0
         is_ambiguous = False
         last: ClientError | None = None
@@ -43,7 +45,8 @@ class Attempts:
                 failures += 1
                 last = error
                 is_ambiguous = is_ambiguous or not error.no_side_effects
-                if not may_retry(error, self._rules):
+                if not may_retry(error, rules):
+                    error.no_side_effects = not is_ambiguous
                     raise
                 delay_s = retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
             if asyncio.get_running_loop().time() + delay_s >= deadline:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from client.errors import ClientError
 from client.lines import Line, as_record_line
+from client.outgoing import OutgoingRecord
 
 
 class Placed(NamedTuple):
@@ -29,6 +30,7 @@ class Batch:
         "created_at",
         "is_failure_seen",
         "is_plain",
+        "kept",
         "lines",
         "partition",
         "parts",
@@ -47,6 +49,7 @@ class Batch:
         self.settled = asyncio.Event()
         self.parts: list[tuple[int, Batch]] = []  # (rank of its first record here, part)
         self.is_failure_seen = False
+        self.kept: list[OutgoingRecord] = []  # pairwise with the lines; empty when there are no interceptors
         self._outcome: Placed | ClientError | None = None
 
     def __repr__(self) -> str:
@@ -77,12 +80,21 @@ class Batch:
     def body(self) -> bytes:
         return b"\n".join(self.lines)
 
-    def settle(self, outcome: Placed | ClientError) -> None:
-        """Every record has its answer. The lines are let go; the deliveries may live on for long."""
+    def keep(self, record: OutgoingRecord) -> None:
+        """Of the record that was added last, for interceptors."""
+        self.kept.append(record)
+
+    def settle(self, outcome: Placed | ClientError) -> list[OutgoingRecord]:
+        """Every record has its answer. The lines are let go; the deliveries may live on for long.
+
+        Returns the records kept for interceptors, and keeps them no longer.
+        """
         assert self._outcome is None
         self._outcome = outcome
         self.lines = []
+        kept, self.kept = self.kept, []
         self.settled.set()
+        return kept
 
     def outcome(self) -> Placed:
         if self._outcome is None:
@@ -100,9 +112,10 @@ class Batch:
             part = Batch(self.topic, self.partition, self.created_at)
             part.is_plain = self.is_plain
             part.lines = self.lines[start:end]
+            part.kept = self.kept[start:end]
             part.size_bytes = sum(map(len, part.lines)) + len(part.lines)
             self.parts.append((start, part))
-        self.lines = []
+        self.lines, self.kept = [], []
         self.settled.set()
         return [part for _, part in self.parts]
 

@@ -46,11 +46,15 @@ class Delivery:
     def result(self) -> RecordPosition:
         """The position, at once. Raises InvalidStateError (of asyncio) before the record is done."""
         self._follow_splits()
-        batch = self.batch
-        placed = batch.outcome()
-        offset = None if placed.base_offset is None else placed.base_offset + self._rank
-        return RecordPosition(batch.topic, batch.partition, offset, placed.timestamp)
+        return position_in(self.batch, self._rank)
 
     def _follow_splits(self) -> None:
         while self.batch.parts:
             self.batch, self._rank = self.batch.part_of(self._rank)
+
+
+def position_in(batch: Batch, rank: int) -> RecordPosition:
+    """Of the record of this rank. Raises the batch's ClientError, or InvalidStateError before it is settled."""
+    placed = batch.outcome()
+    offset = None if placed.base_offset is None else placed.base_offset + rank
+    return RecordPosition(batch.topic, batch.partition, offset, placed.timestamp)

@@ -64,7 +64,7 @@ class ConnectionFailed(ClientError):
 
 
 class BufferFull(ClientError):
-    """Too many records wait for their acknowledgement. Wait and send again, or raise buffer_bytes_max."""
+    """Too many records wait for their acknowledgement. Wait and send again, or raise buffer_bytes."""
 
     code = "buffer_full"
     retryable = True

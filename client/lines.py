@@ -18,8 +18,6 @@ from typing import Any
 import msgspec
 import orjson
 
-from client.partitioning import partition_of_key
-
 HeaderValue = str | bytes | None
 Headers = Mapping[str, HeaderValue | Sequence[HeaderValue]] | Iterable[tuple[str, HeaderValue]]
 Timestamp = int | datetime
@@ -66,10 +64,6 @@ def key_bytes(key: Any) -> bytes:
     if type(key) is bytes:
         return key
     return key.encode() if isinstance(key, str) else _dumps(key, None, _NON_STR_KEYS)
-
-
-def partition_for(key: Any, partitions: int) -> int:
-    return partition_of_key(key_bytes(key), partitions)
 
 
 def milliseconds(timestamp: Timestamp) -> int:

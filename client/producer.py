@@ -14,48 +14,54 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from client import api
 from client.attempts import Attempts
 from client.batch import Batch, PartitionQueue, Placed
 from client.blame import cut_for
 from client.buffer import SendBuffer
-from client.delivery import Delivery
+from client.delivery import Delivery, position_in
 from client.errors import ClientClosed, ClientError, ProblemError
-from client.exchange import Answer, not_a_node
-from client.lines import Headers, Line, Timestamp, line_of, partition_for
+from client.exchange import Answer, Request, not_a_node
+from client.lines import Headers, Line, Timestamp, line_of
 from client.options import ClientOptions
+from client.outgoing import OutgoingRecord, Preparation
+from client.packing import encoding_headers, packed
+from client.partitioners import Choose
 from client.sticky import StickyPartition
+from client.tally import ProducerStatistics, Tally
 from client.topics import TopicPartitions
 
 _REMEMBERED_FAILURES = 1000  # batches that failed and that no Delivery has shown; the first is what flush() raises
 
 
-class ProducerStatistics(NamedTuple):
-    records_acknowledged: int
-    records_failed: int
-    batches: int
-    requests: int
-    retries: int
-    buffered_bytes: int
-
-
 class Producer:
     """Made by Client.producer(). Use it from one event loop; any number of tasks may send."""
 
-    def __init__(self, attempts: Attempts, topics: TopicPartitions, options: ClientOptions) -> None:
+    def __init__(
+        self,
+        attempts: Attempts,
+        topics: TopicPartitions,
+        options: ClientOptions,
+        choose: Choose,
+        preparation: Preparation,
+    ) -> None:
         self._attempts = attempts
         self._topics = topics
         self._options = options
-        self._buffer = SendBuffer(options.buffer_bytes_max, options.buffer_full)
+        self._choose = choose
+        self.preparation = preparation
+        self._is_prepared = preparation.is_needed
+        self._buffer = SendBuffer(options.buffer_bytes, options.buffer_full)
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._sticky: dict[str, StickyPartition] = {}
         self._unsettled: set[Batch] = set()
         self._senders: set[asyncio.Task[None]] = set()
         self._failed: deque[Batch] = deque(maxlen=_REMEMBERED_FAILURES)
+        self._headers = encoding_headers(options.compression)
         self._query: dict[str, str | int] = {"acks": options.acks, "timeout_ms": options.ack_timeout_ms}
-        self._acknowledged = self._rejected = self._batches = 0
+        self._tally = Tally()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -84,14 +90,18 @@ class Producer:
         Bytes are stored as they are; anything else as its JSON; None is a tombstone. Text keys are stored as UTF-8.
         Without a partition the key decides, as in Kafka; without a key the least busy partition gets a batch's worth.
         """
+        if self._is_prepared:
+            record = OutgoingRecord(topic, value, key, headers, timestamp, partition)
+            return await self.send_line(*self.preparation.prepare(record))
         return await self.send_line(topic, line_of(value, key, headers, timestamp), key, partition)
 
-    async def send_line(self, topic: str, line: Line, key: Any, partition: int | None) -> Delivery:
+    async def send_line(
+        self, topic: str, line: Line, key: Any, partition: int | None, record: OutgoingRecord | None = None
+    ) -> Delivery:
         """As send(), for a record whose line is made already; the key only chooses the partition."""
         if partition is None:
             count = self._topics.known(topic) or await self._topics.learn(topic)
-            if key is not None:
-                partition = partition_for(key, count)
+            partition = self._choose(topic, key, count)
         size_bytes = len(line[0]) + 1
         if not self._buffer.take_nowait(size_bytes):
             await self._buffer.take(size_bytes)
@@ -99,8 +109,12 @@ class Producer:
             self._buffer.give_back(size_bytes)
             raise ClientClosed("the producer is closed")
         if partition is None:
-            return self._append_sticky(topic, count, line, size_bytes)
-        return self._append(self._queue(topic, partition), line, size_bytes)
+            delivery = self._append_sticky(topic, count, line, size_bytes)
+        else:
+            delivery = self._append(self._queue(topic, partition), line, size_bytes)
+        if record is not None:
+            delivery.batch.keep(record)
+        return delivery
 
     async def send_many(
         self, topic: str, values: Iterable[Any], *, keys: Iterable[Any] | None = None, partition: int | None = None
@@ -142,14 +156,7 @@ class Producer:
             self._settle(batch, ClientClosed("the producer was stopped before this record was sent"))
 
     def statistics(self) -> ProducerStatistics:
-        return ProducerStatistics(
-            self._acknowledged,
-            self._rejected,
-            self._batches,
-            self._attempts.requests,
-            self._attempts.retries,
-            self._buffer.used_bytes,
-        )
+        return self._tally.shown(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)
 
     def _append_sticky(self, topic: str, count: int, line: Line, size_bytes: int) -> Delivery:
         sticky = self._sticky.get(topic)
@@ -204,9 +211,7 @@ class Producer:
             queue.senders -= 1
 
     async def _deliver(self, queue: PartitionQueue, batch: Batch) -> None:
-        query = self._query | {"ndjson": "values" if batch.is_plain else "records"}
-        request = api.produce(batch.topic, batch.body(), api.NDJSON_TYPE, partition=batch.partition, query=query)
-        self._batches += 1
+        request = self._request(batch)
         try:
             answer = await self._attempts.send(request, batch.created_at + self._options.delivery_timeout_ms / 1000)
             self._settle(batch, _placed(answer, len(batch.lines)))
@@ -217,6 +222,16 @@ class Producer:
         except BaseException:  # cancelled, or a mistake of ours: no record may be left without a result
             self._settle(batch, ClientClosed("stopped while the record was being sent", no_side_effects=False))
             raise
+
+    def _request(self, batch: Batch) -> Request:
+        query = self._query | {"ndjson": "values" if batch.is_plain else "records"}
+        plain = batch.body()
+        body = packed(plain, self._options.compression)
+        waited_s = asyncio.get_running_loop().time() - batch.created_at
+        self._tally.on_sent(waited_s, len(plain), len(body))
+        return api.produce(
+            batch.topic, body, api.NDJSON_TYPE, partition=batch.partition, query=query, headers=self._headers
+        )
 
     def _on_refused(self, queue: PartitionQueue, batch: Batch, problem: ProblemError) -> None:
         """Fail the batch, or only the record that is to blame for the refusal."""
@@ -234,14 +249,24 @@ class Producer:
     def _settle(self, batch: Batch, outcome: Placed | ClientError) -> None:
         count = len(batch.lines)
         if isinstance(outcome, ClientError):
-            self._rejected += count
+            self._tally.records_failed += count
             self._failed.append(batch)
         else:
-            self._acknowledged += count
+            self._tally.on_acknowledged(count, asyncio.get_running_loop().time() - batch.created_at)
         self._unsettled.discard(batch)
         self._queue(batch.topic, batch.partition).forget(batch)
-        batch.settle(outcome)
+        kept = batch.settle(outcome)
         self._buffer.give_back(batch.size_bytes)
+        if kept:
+            self._tell_interceptors(batch, kept)
+
+    def _tell_interceptors(self, batch: Batch, records: list[OutgoingRecord]) -> None:
+        """A mistake of an interceptor goes to the loop's handler of exceptions: no caller waits here to be told."""
+        for rank, record in enumerate(records):
+            for error in self.preparation.tell(record, batch.failure or position_in(batch, rank)):
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "an interceptor failed in on_delivery", "exception": error}
+                )
 
     def _raise_unseen_failure(self) -> None:
         failed, self._failed = self._failed, deque(maxlen=_REMEMBERED_FAILURES)

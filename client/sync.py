@@ -79,9 +79,9 @@ class Client(Admin[Json]):
             self._thread.run(self._client.close())
             self._thread.stop()
 
-    def producer(self, **changed: Any) -> Producer:
-        """As the async client's; `send` gives a Delivery whose result() waits."""
-        return Producer(self._client.producer(**changed), self._thread.run, self._thread.loop)
+    def producer(self, **how: Any) -> Producer:
+        """As the async client's; `send` gives a Delivery whose result() waits, and prepares in the caller's thread."""
+        return Producer(self._client.producer(**how), self._thread.run, self._thread.loop)
 
     def consume(
         self,

@@ -19,10 +19,12 @@ from client import producer as async_producer
 from client.delivery import RecordPosition
 from client.errors import ClientError
 from client.lines import Headers, Line, Timestamp, line_of
+from client.outgoing import OutgoingRecord
+from client.tally import ProducerStatistics
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
-_HANDED_OVER_MAX = 10_000  # records on the list before the caller waits; what follows is bounded by buffer_bytes_max
+_HANDED_OVER_MAX = 10_000  # records on the list before the caller waits; what follows is bounded by buffer_bytes
 
 
 class Delivery:
@@ -52,7 +54,7 @@ class Delivery:
         return self._delivery.result() if self._delivery.done() else self._producer.wait_for(self._delivery)
 
 
-Handed = tuple[Delivery, str, Line, Any, int | None]
+Handed = tuple[Delivery, str, Line, Any, int | None, OutgoingRecord | None]
 
 
 class Producer:
@@ -60,6 +62,7 @@ class Producer:
 
     def __init__(self, producer: async_producer.Producer, run: Runner, loop: asyncio.AbstractEventLoop) -> None:
         self._producer = producer
+        self._is_prepared = producer.preparation.is_needed
         self._run = run
         self._loop = loop
         self._lock = threading.Lock()
@@ -94,9 +97,14 @@ class Producer:
     ) -> Delivery:
         """Hand over a record, waiting only for room. With `buffer_full="raise"` a full buffer shows in the Delivery."""
         delivery = Delivery(self)
-        record = (delivery, topic, line_of(value, key, headers, timestamp), key, partition)
+        handed: Handed
+        if self._is_prepared:
+            record = OutgoingRecord(topic, value, key, headers, timestamp, partition)
+            handed = (delivery, *self._producer.preparation.prepare(record))
+        else:
+            handed = (delivery, topic, line_of(value, key, headers, timestamp), key, partition, None)
         with self._lock:
-            self._handed.append(record)
+            self._handed.append(handed)
             must_start = not self._is_draining
             self._is_draining = True
             is_full = len(self._handed) > _HANDED_OVER_MAX
@@ -131,7 +139,7 @@ class Producer:
         """Stop at once; records without a result fail."""
         self._run(self._producer.abort())
 
-    def statistics(self) -> async_producer.ProducerStatistics:
+    def statistics(self) -> ProducerStatistics:
         return self._producer.statistics()
 
     def hand_over(self) -> None:
@@ -155,9 +163,9 @@ class Producer:
 
     async def _drain_all(self) -> None:
         while taken := self._take_handed():
-            for delivery, topic, line, key, partition in taken:
+            for delivery, *record in taken:
                 try:
-                    delivery._delivery = await self._producer.send_line(topic, line, key, partition)
+                    delivery._delivery = await self._producer.send_line(*record)
                 except ClientError as error:
                     delivery._error = error
                     self._unseen_failure = self._unseen_failure or error

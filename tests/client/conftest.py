@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from aiohttp.test_utils import TestServer
@@ -34,3 +36,18 @@ async def fake_url(fake: FakeNode) -> AsyncIterator[str]:
 async def client(fake_url: str) -> AsyncIterator[Client]:
     async with Client(fake_url, options=QUICK) as client:
         yield client
+
+
+@pytest.fixture
+def url(fake: FakeNode) -> Iterator[str]:
+    """The fake node in a thread of its own, because the tests block theirs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = TestServer(fake.application())
+    asyncio.run_coroutine_threadsafe(server.start_server(), loop).result()
+    yield str(server.make_url("/")).rstrip("/")
+    asyncio.run_coroutine_threadsafe(server.close(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

@@ -60,6 +60,7 @@ class FakeNode:
     topics: dict[str, list[FakePartition]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     seen: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+    seen_headers: list[dict[str, str]] = field(default_factory=list)  # pairwise with `seen`
     open_now: int = 0
     open_most: int = 0
     bodies_by_path: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -90,6 +91,7 @@ class FakeNode:
     async def _watch(self, request: web.Request, handler: Any) -> web.StreamResponse:
         body = await request.read()
         self.seen.append((request.method, request.path, dict(request.query), body))
+        self.seen_headers.append(dict(request.headers))
         self.bodies_by_path[request.path].append(body)
         self.open_now += 1
         self.open_most = max(self.open_most, self.open_now)

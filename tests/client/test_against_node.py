@@ -133,6 +133,30 @@ async def test_a_consumer_resumes_anywhere_without_loss_or_repeat(client: Client
     assert sorted(got) == list(range(2_000))
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+async def test_compressed_bodies_are_understood(client: Client, compression: str) -> None:
+    await client.create_topic(f"packed-{compression}")
+    async with Client(client.url, options=ClientOptions(compression=compression)) as packing:
+        async with packing.producer() as producer:
+            await producer.send_many(f"packed-{compression}", range(500))
+        await packing.post_records(f"packed-{compression}", b"1\n2\n")
+    records = await read_all(client, f"packed-{compression}")
+    assert [record.json() for record in records] == [*range(500), 1, 2]
+
+
+async def test_text_and_bytes_come_back_as_their_serializers_made_them(client: Client) -> None:
+    await client.create_topic("serialized")
+    texts = ["plain", '"quoted"', "12", "", "grün\nzwei Zeilen"]
+    async with client.producer(value_serializer="string", key_serializer="string") as producer:
+        await producer.send_many("serialized", texts, keys=texts)
+    async with client.producer(value_serializer="bytes") as producer:
+        await producer.send("serialized", b"\x00\xff")
+    records = await read_all(client, "serialized")
+    assert [record.value for record in records] == [*(text.encode() for text in texts), b"\x00\xff"]
+    assert [record.key for record in records] == [*(text.encode() for text in texts), None]
+    assert records[0].headers == [("content-type", b"text/plain; charset=utf-8")]
+
+
 async def test_starting_at_a_time(client: Client) -> None:
     await client.create_topic("timed")
     async with client.producer() as producer:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.batch import Batch
-from client.lines import is_json_line, key_bytes, line_of, milliseconds, partition_for
+from client.lines import is_json_line, key_bytes, line_of, milliseconds
+from client.partitioners import by_key_hash
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -77,7 +78,7 @@ def test_keys_are_stored_as_the_contract_says(key: Any, expected: bytes) -> None
 
 @given(st.binary(), st.integers(1, 10_000))
 def test_partitions_are_those_of_kafka(key: bytes, partitions: int) -> None:
-    assert partition_for(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
+    assert by_key_hash("t", key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def test_timestamps_need_a_zone() -> None:

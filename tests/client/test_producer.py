@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from client import BufferFull, Client, ClientClosed, ConnectionFailed, DeliveryTimedOut, ProblemError, RecordPosition
+from client import (
+    BufferFull,
+    Client,
+    ClientClosed,
+    ClientOptions,
+    ConnectionFailed,
+    DeliveryTimedOut,
+    ProblemError,
+    RecordPosition,
+)
 from client.partitioning import partition_of_key
 from tests.client.fake_node import NOW_MS, FakeNode, answering, problem, reset, stall
 
@@ -165,7 +174,7 @@ async def test_delivery_timeout_cuts_a_stalled_request(client: Client, fake: Fak
 
 async def test_a_full_buffer_blocks_until_there_is_room(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    async with client.producer(buffer_bytes_max=100, batch_bytes=50) as producer:
+    async with client.producer(buffer_bytes=100, batch_bytes=50) as producer:
         for n in range(200):
             await producer.send("t", n)
             assert producer.statistics().buffered_bytes <= 100
@@ -175,7 +184,7 @@ async def test_a_full_buffer_blocks_until_there_is_room(client: Client, fake: Fa
 
 async def test_a_full_buffer_raises_if_asked_to(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    async with client.producer(buffer_bytes_max=10, buffer_full="raise") as producer:
+    async with client.producer(buffer_bytes=10, buffer_full="raise") as producer:
         await producer.send("t", 12345)
         with pytest.raises(BufferFull):
             await producer.send("t", 67890)
@@ -183,7 +192,7 @@ async def test_a_full_buffer_raises_if_asked_to(client: Client, fake: FakeNode) 
 
 async def test_a_record_larger_than_the_buffer_can_be_sent(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    async with client.producer(buffer_bytes_max=10) as producer:
+    async with client.producer(buffer_bytes=10) as producer:
         assert (await (await producer.send("t", "x" * 100))).offset == 0
 
 
@@ -285,10 +294,43 @@ async def test_an_answer_that_is_no_node_is_told(client: Client, fake: FakeNode)
 async def test_a_waiting_send_can_be_cancelled_without_losing_room(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
     fake.fail(stall(0.2))
-    async with client.producer(buffer_bytes_max=10, linger_ms=0) as producer:
+    async with client.producer(buffer_bytes=10, linger_ms=0) as producer:
         await producer.send("t", 1234567)
         blocked = asyncio.create_task(producer.send("t", 7654321))
         await asyncio.sleep(0.02)
         blocked.cancel()
         await asyncio.gather(blocked, return_exceptions=True)
     assert producer.statistics().buffered_bytes == 0
+
+
+async def test_conditions_of_a_posted_body_travel_as_headers(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    await client.post_records("t", b"1", partition=0, idempotency_key="k-1", expected_end=0, fencing_token="mine")
+    sent = fake.seen_headers[-1]
+    assert (sent["Idempotency-Key"], sent["Penstock-Expected-End"], sent["Penstock-Fencing-Token"]) == (
+        "k-1",
+        "0",
+        "mine",
+    )
+    await client.post_records("t", b"1", partition=0)
+    assert not {"Idempotency-Key", "Penstock-Expected-End", "Penstock-Fencing-Token"} & fake.seen_headers[-1].keys()
+
+
+async def test_a_keyed_body_is_repeated_whatever_the_options_say_of_ambiguity(fake_url: str, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    async with Client(fake_url, options=ClientOptions(retry_ambiguous=False, backoff_ms=1)) as client:
+        fake.fail(reset)
+        assert (await client.post_records("t", b"1", partition=0, idempotency_key="k"))["results"][0]["count"] == 1
+        fake.fail(reset)
+        with pytest.raises(ConnectionFailed):
+            await client.post_records("t", b"1", partition=0)
+
+
+async def test_a_refusal_after_a_lost_answer_proves_nothing(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    fake.fail(reset, after=True)
+    fake.fail(answering(lambda: problem(412, "log_end_mismatch", log_end=1)))
+    with pytest.raises(ProblemError) as caught:
+        await client.post_records("t", b"1", partition=0, expected_end=0)
+    assert caught.value.members["log_end"] == 1
+    assert not caught.value.no_side_effects

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Iterator
 
 import pytest
-from aiohttp.test_utils import TestServer
 
 from client.errors import ClientClosed, ConnectionFailed, ProblemError
 from client.sync import Client
 from tests.client.conftest import QUICK
 from tests.client.fake_node import FakeNode
-
-
-@pytest.fixture
-def url(fake: FakeNode) -> Iterator[str]:
-    """The fake node in a thread of its own, because the tests block theirs."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    server = TestServer(fake.application())
-    asyncio.run_coroutine_threadsafe(server.start_server(), loop).result()
-    yield str(server.make_url("/")).rstrip("/")
-    asyncio.run_coroutine_threadsafe(server.close(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
 
 
 def test_the_whole_story_without_an_event_loop(url: str, fake: FakeNode) -> None:
