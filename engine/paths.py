@@ -6,6 +6,7 @@ Layout of a data directory:
     <data>/meta                        cluster id, node id, format version
     <data>/running                     present from start to clean stop; holds the boot id
     <data>/recovery-points[.<shard>]   per partition: everything below is fsynced
+    <data>/coordination                what nodes agree upon, of a node that is alone
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs
@@ -31,6 +32,7 @@ LOCK = "lock"
 META = "meta"
 RUNNING = "running"
 RECOVERY_POINTS = "recovery-points"
+COORDINATION = "coordination"
 TOPICS = "topics"
 LEADER_EPOCHS = "leader-epochs"
 TOPIC_FILE = "topic.json"

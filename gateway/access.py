@@ -24,6 +24,7 @@ class Who(Enum):
     ANYBODY = "no token"
     KNOWN = "any token; what is about topics, the handler checks for each of them"
     SEES = "a token with any right to the topic"
+    WRITES = "a token with the right to write to any topic"
     METRICS = "a token that says so"
 
 
@@ -32,6 +33,7 @@ NEEDS: dict[str, Right | Who] = {
     "produce": Right.WRITE,
     "produce_to_partition": Right.WRITE,
     "produce_many": Who.KNOWN,
+    "create_producer": Who.WRITES,
     "fetch": Right.READ,
     "tail_topic": Right.READ,
     "find_offsets": Right.READ,
@@ -100,6 +102,9 @@ class Access:
             assert topic is not None, operation
             if not caller.sees(topic):
                 raise forbidden(caller, Right.READ, topic)
+        elif need is Who.WRITES and not caller.has_any(Right.WRITE):
+            text = f"the token {caller.name!r} lacks the right write to any topic"
+            raise Problem("forbidden", text, right=Right.WRITE.value)
         elif need is Who.METRICS and not caller.has_metrics:
             raise Problem("forbidden", f"the token {caller.name!r} lacks the right metrics", right="metrics")
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from engine.errors import EngineError
-from gateway import fetch, fetch_many, operations, produce, produce_many, tail, topics
+from gateway import fetch, fetch_many, operations, produce, produce_many, producers, tail, topics
 from gateway.answer_headers import answer_headers, keep_answer_headers
 from gateway.node import NODE, Node
 from gateway.origins import Origins, options
@@ -61,7 +61,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/metrics", operations.metrics),
     ("GET", "/openapi.json", operations.openapi_json),
     ("GET", "/docs", operations.docs),
-    ("POST", "/v1/producers", not_built_yet),
+    ("POST", "/v1/producers", producers.create_producer),
     ("GET", "/v1/groups", not_built_yet),
     ("GET", "/v1/groups/{group}", not_built_yet),
     ("DELETE", "/v1/groups/{group}", not_built_yet),

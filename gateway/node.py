@@ -33,6 +33,7 @@ from gateway.problems import Problem
 from gateway.settings import NodeSettings
 from gateway.stages import Stages
 from replication.leader import Leader
+from replication.producer_ids import ProducerIds
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class Node:
         tier: TierOfNode,
         changes: TopicChanges,
         peers: Peers,
+        producer_ids: ProducerIds,
         clock: Clock,
         executor: Executor,
         random: Random,
@@ -84,6 +86,7 @@ class Node:
         self.shard = shard
         self.tier = tier
         self.peers = peers
+        self.producer_ids = producer_ids
         self.clock = clock
         self.executor = executor
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)

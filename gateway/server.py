@@ -15,7 +15,7 @@ import random
 import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ from gateway.node import Node
 from gateway.peers import Peers
 from gateway.reloading import first_tokens, reloader_of_one, use_tokens
 from gateway.settings import NodeSettings
+from replication.coordination.embedded import EmbeddedStore
+from replication.producer_ids import ProducerIds, StoredBlocks
 
 DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
 STORE_THREADS = 4  # uploads and reads of the store: apart, so that a store that hangs stops nothing else
@@ -76,6 +78,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
         try:
+            coordination = await open_coordination(directory, executor)
             store = await asyncio.get_running_loop().run_in_executor(
                 store_executor, open_probed_store, store_url(settings, directory)
             )
@@ -88,7 +91,8 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
         remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
         tier = Tier(shard, shipping, remote_logs, store.url)
-        node = Node(settings, shard, tier, shard, Peers(), clock, executor, random.Random())
+        producer_ids = ProducerIds(StoredBlocks(coordination.session()))
+        node = Node(settings, shard, tier, shard, Peers(), producer_ids, clock, executor, random.Random())
         use_tokens(node, tokens)
         await shard.start()
         await tier.start()
@@ -101,6 +105,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
             await node.drain()
             await scrubber.stop()
             await tier.stop()
+            await coordination.close()
             await shard.stop()
 
 
@@ -114,6 +119,11 @@ def open_directory(disk: RealDisk, settings: NodeSettings) -> DataDirectory:
         boot_id=Path(BOOT_ID).read_text().strip(),
         new_id=new_id,
     )
+
+
+async def open_coordination(directory: DataDirectory, executor: Executor) -> EmbeddedStore:
+    """What nodes agree upon, kept by this one alone. Raises StartRefused."""
+    return await EmbeddedStore.open(directory.disk, directory.file(paths.COORDINATION), executor)
 
 
 def store_url(settings: NodeSettings, directory: DataDirectory) -> str:

@@ -42,6 +42,7 @@ from gateway.processes import CHANGE_S, ShardTask, joined, record_from, shard_so
 from gateway.reloading import handlers_for_supervisor, use_tokens
 from gateway.routing import handlers_for_peers
 from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
+from replication.producer_ids import ProducerIds
 
 STATISTICS_S = 5.0
 
@@ -64,7 +65,8 @@ async def run(task: ShardTask) -> None:
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
         tier = TierOfShard(shard, logs, worker, store.url)
         changes = SupervisedChanges(shard)
-        node = Node(settings, shard, tier, changes, peers, clock, executor, random.Random())
+        producer_ids = ProducerIds(SupervisedBlocks(changes))
+        node = Node(settings, shard, tier, changes, peers, producer_ids, clock, executor, random.Random())
         node.url, node.direct_url = task.url, task.direct_url
         node.is_ready = False
         changes.when_all_ready = lambda: setattr(node, "is_ready", True)
@@ -153,6 +155,21 @@ class SupervisedChanges:
             return None, b""
 
         return {"open_topic": open_topic, "altered": altered, "close_topic": close_topic, "all_ready": all_ready}
+
+
+class SupervisedBlocks:
+    """Blocks of producer ids: the supervisor alone holds the coordination store."""
+
+    def __init__(self, changes: SupervisedChanges) -> None:
+        self._changes = changes
+
+    async def take(self) -> range:
+        bounds, _ = await self._changes.supervisor.link().call("take_producer_ids", None, timeout_s=CHANGE_S)
+        return range(*bounds)
+
+    async def end(self) -> int:
+        end, _ = await self._changes.supervisor.link().call("end_of_producer_ids", None, timeout_s=CHANGE_S)
+        return int(end)
 
 
 class TierOfShard:

@@ -1,4 +1,5 @@
-"""The supervisor of a node of several shards: holds the data directory and the topics, starts shards and the worker.
+"""The supervisor of a node of several shards: holds the data directory, the topics and the coordination store, starts
+shards and the worker.
 
 It serves no request. A shard that dies is started again; its siblings go on. When the supervisor itself dies, the
 shards stop by themselves, and until the last one has, the lock of the data directory stays held: each inherits it.
@@ -27,8 +28,17 @@ from gateway.listener import free_port, url_of
 from gateway.logs import set_up_logging
 from gateway.processes import CHANGE_S, ShardTask, record_to, supervisor_socket
 from gateway.reloading import Reloader, first_tokens
-from gateway.server import new_id, open_directory, open_probed_store, stop_event, store_url, tell_ready
+from gateway.server import (
+    new_id,
+    open_coordination,
+    open_directory,
+    open_probed_store,
+    stop_event,
+    store_url,
+    tell_ready,
+)
 from gateway.settings import NodeSettings
+from replication.producer_ids import StoredBlocks
 
 WORKER = -1
 RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
@@ -108,6 +118,8 @@ class Supervisor:
 
     async def start(self) -> None:
         """Returns when every shard serves. Raises StartRefused when one cannot."""
+        self._coordination = await open_coordination(self._directory, self._executor)
+        self.blocks = StoredBlocks(self._coordination.session())
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
         self._server = await asyncio.get_running_loop().create_unix_server(
@@ -142,6 +154,7 @@ class Supervisor:
         for keeper in self._keepers:
             keeper.cancel()
         self._server.close()
+        await self._coordination.close()
         return is_clean
 
     async def _keep(self, child: _Child) -> None:
@@ -263,6 +276,8 @@ class _Conversation:
                 "create_topic": self._create_topic,
                 "alter_topic": self._alter_topic,
                 "delete_topic": self._delete_topic,
+                "take_producer_ids": self._take_producer_ids,
+                "end_of_producer_ids": self._end_of_producer_ids,
             }
         )
 
@@ -288,6 +303,13 @@ class _Conversation:
     async def _delete_topic(self, name: Any, _: bytes) -> tuple[None, bytes]:
         await self._supervisor.delete_topic(name)
         return None, b""
+
+    async def _take_producer_ids(self, _: Any, __: bytes) -> tuple[tuple[int, int], bytes]:
+        block = await self._supervisor.blocks.take()
+        return (block.start, block.stop), b""
+
+    async def _end_of_producer_ids(self, _: Any, __: bytes) -> tuple[int, bytes]:
+        return await self._supervisor.blocks.end(), b""
 
 
 def _direct_ports(settings: NodeSettings) -> list[int]:

@@ -86,6 +86,10 @@ class Token:
         """Whether it has any right to the topic: a producer must learn of its partitions."""
         return any(topic.startswith(prefixes) for prefixes in self._prefixes.values())
 
+    def has_any(self, right: Right) -> bool:
+        """Whether it has the right to whatever topics."""
+        return bool(self._prefixes[right])
+
     def rights(self) -> dict[str, list[str] | bool]:
         return {
             **{right.value: list(prefixes) for right, prefixes in self._prefixes.items()},

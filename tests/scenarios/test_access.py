@@ -114,6 +114,13 @@ async def test_each_right_allows_what_it_says_for_its_prefix_and_nothing_else(gu
                     assert who in problem["detail"], case
 
 
+async def test_producer_ids_take_the_right_to_write_to_any_topic(guarded):
+    for who in ("boss", "writer", "mixed"):
+        assert (await guarded.ask(who, "POST", "/v1/producers")).status == 201, who
+    for who in ("reader", "admin", "scraper"):
+        assert_problem(await guarded.ask(who, "POST", "/v1/producers"), "forbidden", right="write")
+
+
 async def test_without_a_token_that_is_known_there_is_nothing_but_health_and_the_contract(guarded):
     for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
         assert (await guarded.ask(None, "GET", path)).status == 200, path

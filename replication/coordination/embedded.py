@@ -1,0 +1,188 @@
+"""The coordination store of a node that is alone: a journal in its data directory.
+
+One process opens it: a node of one process itself, else its supervisor. Sessions are of this process and end with it,
+so what they register is kept in memory only. Commits are planned by tree.py, made durable by journal.py in a thread,
+one at a time, and applied when they are durable: nobody reads what could still be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+from engine.disk import Disk
+from engine.errors import Corrupt, EngineError, StartRefused
+from replication.coordination.interface import Operation, SessionLost, State, Versioned, check_key, check_operations
+from replication.coordination.journal import Journal, open_journal
+from replication.coordination.tree import Tree
+
+T = TypeVar("T")
+
+log = logging.getLogger("penstock.coordination")
+
+
+class EmbeddedStore:
+    """All keys of one journal, and the sessions that are open."""
+
+    def __init__(self, journal: Journal, tree: Tree, executor: Executor) -> None:
+        self._journal = journal
+        self._tree = tree
+        self._executor = executor
+        self._committing = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"EmbeddedStore({self._tree}, {self._journal})"
+
+    @classmethod
+    async def open(cls, disk: Disk, path: str, executor: Executor) -> EmbeddedStore:
+        """Raises StartRefused."""
+        try:
+            loop = asyncio.get_running_loop()
+            journal, tree = await loop.run_in_executor(executor, open_journal, disk, path)
+        except Corrupt as error:
+            raise StartRefused(error.detail, hint=error.hint) from None
+        except OSError as error:
+            raise StartRefused(f"{path} cannot be used: {error.strerror}", hint="look at the disk") from None
+        return cls(journal, tree, executor)
+
+    def session(self) -> EmbeddedSession:
+        return EmbeddedSession(self, self._tree, next(self._numbers))
+
+    async def close(self) -> None:
+        """Let commits under way finish, and release the file."""
+        async with self._committing:
+            self._journal.close()
+
+    async def commit(self, operations: Iterable[Operation], session: EmbeddedSession) -> None:
+        await self._to_its_end(self._commit(tuple(operations), session))
+
+    async def end(self, session: EmbeddedSession) -> None:
+        """Take out what the session has registered. It is lost already, so that nothing is added any more."""
+        await self._to_its_end(self._end(session))
+
+    async def until(self, condition: Callable[[], T | None]) -> T:
+        """What the condition gives, as soon as it gives anything; asked again after every change."""
+        while (found := condition()) is None:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.add(future)
+            try:
+                await future
+            finally:
+                self._waiting.discard(future)
+        return found
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """A cancel gives up the wait, not the work."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._forget)
+        await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that a caller who left causes no warning
+
+    def _changed(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _end(self, session: EmbeddedSession) -> None:
+        async with self._committing:
+            self._tree.ended(session.number)
+            self._changed()
+
+    async def _commit(self, operations: tuple[Operation, ...], session: EmbeddedSession) -> None:
+        async with self._committing:
+            session.check_open()
+            plan = self._tree.plan(operations, session.number)
+            durable = plan.durable_changes(self._tree.entries)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, self._journal.append, plan.number, durable)
+            self._tree.apply(plan)
+            self._changed()
+            await self._compact_if_due()
+
+    async def _compact_if_due(self) -> None:
+        live = self._tree.durable_entries()
+        if not self._journal.is_due_to_compact(sum(len(key) + len(entry.value) for key, entry in live.items())):
+            return
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, self._journal.compact, self._tree.number, live)
+        except (OSError, EngineError) as error:  # the commit itself is durable; the next one is told if all is lost
+            log.warning("coordination journal not compacted", extra={"reason": str(error)})
+
+
+class EmbeddedSession:
+    """Implements Session."""
+
+    def __init__(self, store: EmbeddedStore, tree: Tree, number: int) -> None:
+        self._store = store
+        self._tree = tree
+        self.number = number
+        self.state = State.CONNECTED
+
+    def __repr__(self) -> str:
+        return f"EmbeddedSession({self.number}, {self.state.value})"
+
+    async def get(self, key: str) -> Versioned | None:
+        self._check(key)
+        return self._tree.get(key)
+
+    async def children(self, key: str) -> list[str]:
+        self._check(key)
+        return self._tree.children(key)
+
+    async def commit(self, *operations: Operation) -> None:
+        check_operations(operations)
+        self.check_open()
+        await self._store.commit(operations, self)
+
+    async def wait_for_change(self, key: str, seen: Versioned | None) -> Versioned | None:
+        self._check(key)
+        (found,) = await self._store.until(lambda: _other(self._seen(key), seen))
+        return found
+
+    async def wait_for_children(self, key: str, seen: list[str]) -> list[str]:
+        self._check(key)
+
+        def names() -> list[str]:
+            self.check_open()
+            return self._tree.children(key)
+
+        (found,) = await self._store.until(lambda: _other(names(), seen))
+        return found
+
+    async def wait_for_state(self, seen: State) -> State:
+        (found,) = await self._store.until(lambda: _other(self.state, seen))
+        return found
+
+    async def close(self) -> None:
+        if self.state is not State.LOST:
+            self.state = State.LOST
+            await self._store.end(self)
+
+    def _seen(self, key: str) -> Versioned | None:
+        self.check_open()
+        return self._tree.get(key)
+
+    def _check(self, key: str) -> None:
+        check_key(key)
+        self.check_open()
+
+    def check_open(self) -> None:
+        if self.state is State.LOST:
+            raise SessionLost("the session with the coordination store is over")
+
+
+def _other(found: T, seen: T) -> tuple[T] | None:
+    return None if found == seen else (found,)
