@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from client.aio import Client
+    from client.aio import Client, ClientStatistics
     from client.consumer import Consumer
     from client.delivery import Delivery, RecordPosition
     from client.errors import (
@@ -36,6 +36,7 @@ _HOMES = {
     "RecordPosition": "client.delivery",
     "Record": "client.record",
     "ClientOptions": "client.options",
+    "ClientStatistics": "client.aio",
     "Interceptor": "client.outgoing",
     "OutgoingRecord": "client.outgoing",
     "ProducerStatistics": "client.tally",
@@ -56,6 +57,7 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientOptions",
+    "ClientStatistics",
     "ConnectionFailed",
     "Consumer",
     "Delivery",

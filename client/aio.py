@@ -1,4 +1,4 @@
-"""The async client of one node: topic management, producers, consumers, and posting whole bodies.
+"""The async client of a cluster: topic management, producers, consumers, and posting whole bodies.
 
 Puts the parts together and holds no logic of its own. One client has one pool of connections; close it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,19 +30,31 @@ from client.topics import TopicPartitions
 from client.transport import Transport
 
 
+@dataclass(frozen=True)
+class ClientStatistics:
+    """Of all that a client has sent, its producers and consumers included."""
+
+    url: str  # the node that answered last
+    requests: int  # repeats too
+    node_changes: int  # how often another node had to take over
+
+
 class Client(Admin[Awaitable[Json]]):
-    """`async with Client(url) as client`. Topic methods make one attempt; producing and consuming retry."""
+    """`async with Client(url) as client`. Topic methods make one attempt; producing and consuming retry.
+
+    Several addresses are nodes of one cluster: one that is down is left for the next. The token goes to these only.
+    """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        urls: str | Iterable[str] = DEFAULT_URL,
         *,
         token: str | None = None,
         options: ClientOptions | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         self.options = options or ClientOptions()
-        self._transport = Transport(url, token, self.options)
+        self._transport = Transport(urls, token, self.options)
         self._attempts = Attempts(self._transport, self.options, jitter or random.Random())
         self._topics = TopicPartitions(self._attempts, self.options.delivery_timeout_ms)
 
@@ -59,7 +71,11 @@ class Client(Admin[Awaitable[Json]]):
 
     @property
     def url(self) -> str:
-        return self._transport.url
+        """The node that answered last."""
+        return self._transport.nodes.current_url
+
+    def statistics(self) -> ClientStatistics:
+        return ClientStatistics(self.url, self._transport.requests, self._transport.nodes.changes)
 
     async def close(self) -> None:
         """Close the connections. Producers and consumers of this client should be closed before."""

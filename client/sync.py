@@ -58,9 +58,13 @@ class Client(Admin[Json]):
     """`with Client(url) as client`. As the async client, with results in place of things to await."""
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, token: str | None = None, options: ClientOptions | None = None
+        self,
+        urls: str | Iterable[str] = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        options: ClientOptions | None = None,
     ) -> None:
-        self._client = aio.Client(url, token=token, options=options)
+        self._client = aio.Client(urls, token=token, options=options)
         self._thread = LoopThread()
 
     def __repr__(self) -> str:
@@ -73,6 +77,9 @@ class Client(Admin[Json]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def statistics(self) -> aio.ClientStatistics:
+        return self._client.statistics()
 
     def close(self) -> None:
         if not self._thread.loop.is_closed():

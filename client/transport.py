@@ -1,31 +1,36 @@
 """The one door to aiohttp: carries Request values over kept-alive HTTP/1.1 connections.
 
-HTTP/1.1 on purpose: a Python HTTP/2 client is many times slower. Never retries; what a failure means for the
-request (surely not carried out, or maybe) is decided here, because only here it is known.
+HTTP/1.1 on purpose: a Python HTTP/2 client is many times slower. Never repeats a request that a node may have seen;
+one that could not be handed over goes to the next node. What a failure means for the request (surely not carried out,
+or maybe) is decided here, because only here it is known. Redirects are not followed: the token is for the nodes given.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 import aiohttp
 from yarl import URL
 
-from client.address import parse_address
 from client.errors import ClientClosed, ConnectionFailed
-from client.exchange import Answer, Request
+from client.exchange import Answer, Request, problem_of
+from client.nodes import NodeList, parse_addresses
 from client.options import ClientOptions
 
+_LEAVING = 503  # with this status a node may say that it is about to stop
 _READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
 
 
 class Transport:
-    """A pool of connections to one node. The pool is opened by the first request, inside the running loop."""
+    """A pool of connections to the nodes given. The pool is opened by the first request, inside the running loop."""
 
-    def __init__(self, url: str, token: str | None, options: ClientOptions) -> None:
-        self.url = str(parse_address(url))
+    def __init__(self, urls: str | Iterable[str], token: str | None, options: ClientOptions) -> None:
+        self.nodes = NodeList(parse_addresses(urls), options.backoff_ms, options.backoff_ms_max)
+        self.requests = 0
         self._options = options
         # aiohttp would ask for gzip: within a data centre that costs both ends more than the bytes it saves.
         self._headers = {"Penstock-Client-Id": options.client_id, "Accept-Encoding": "identity"}
@@ -35,25 +40,50 @@ class Transport:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<Transport {self.url}{' closed' if self._is_closed else ''}>"
+        return f"<Transport {self.nodes!r}{' closed' if self._is_closed else ''}>"
 
     async def send(self, request: Request, *, wait_ms: int = 0) -> Answer:
-        """The answer, whatever its status. Raises ConnectionFailed. `wait_ms` is what the node may wait."""
+        """The answer, whatever its status. Raises ConnectionFailed. `wait_ms` is what the node may wait.
+
+        A node that cannot be reached is left for the next one, and ConnectionFailed comes when there is none left. One
+        that failed with the request in its hands is left too, but repeating that request is the caller's decision.
+        """
+        loop = asyncio.get_running_loop()
+        failure: ConnectionFailed | None = None
+        for node in self.nodes.order(loop.time()):
+            try:
+                answer = await self._exchange(node.url, request, wait_ms)
+            except ConnectionFailed as error:
+                self.nodes.on_failure(node, loop.time())
+                if not error.no_side_effects:
+                    raise
+                failure = error
+            else:
+                if answer.status == _LEAVING and len(self.nodes) > 1 and problem_of(answer).code == "draining":
+                    self.nodes.on_failure(node, loop.time())
+                else:
+                    self.nodes.on_answer(node, loop.time())
+                return answer
+        assert failure is not None
+        raise failure
+
+    async def _exchange(self, node_url: str, request: Request, wait_ms: int) -> Answer:
         session = self._opened()
+        self.requests += 1
         total_s = (self._options.request_timeout_ms + wait_ms) / 1000
         timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=self._options.connect_timeout_ms / 1000)
-        url = URL(self.url + request.target, encoded=True)
+        url = URL(node_url + request.target, encoded=True)
         try:
             async with session.request(
-                request.method, url, data=request.body, headers=request.headers, timeout=timeout
+                request.method, url, data=request.body, headers=request.headers, timeout=timeout, allow_redirects=False
             ) as response:
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise ConnectionFailed(f"{self.url}: {_reason(error)}", no_side_effects=True) from error
+            raise ConnectionFailed(f"{node_url}: {_reason(error)}", no_side_effects=True) from error
         except TimeoutError as error:
-            raise ConnectionFailed(f"{self.url}: no answer in {total_s:g} s", no_side_effects=False) from error
+            raise ConnectionFailed(f"{node_url}: no answer in {total_s:g} s", no_side_effects=False) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionFailed(f"{self.url}: {_reason(error)}", no_side_effects=False) from error
+            raise ConnectionFailed(f"{node_url}: {_reason(error)}", no_side_effects=False) from error
 
     async def close(self) -> None:
         self._is_closed = True

@@ -1,0 +1,79 @@
+"""Which of several nodes to ask: the one that answered last, until it does not.
+
+Pure: it is told the time and what happened. Every node of a cluster takes every request, so there is no best one, and
+a client stays where it is. Nothing but the addresses that the caller gave is ever in this list, so a token goes nowhere
+else: neither a redirect nor what a node says of others adds to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from client.address import parse_address
+
+
+class Node:
+    """One address and how it has been doing. Ready from `down_until` on, loop time in seconds."""
+
+    __slots__ = ("down_until", "failures", "url")
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.failures = 0  # since its last answer
+        self.down_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Node {self.url}{f' failed {self.failures} times' if self.failures else ''}>"
+
+
+class NodeList:
+    """Invariant: order() gives every node once, so a request is refused only when each of them refused it."""
+
+    def __init__(self, urls: Sequence[str], backoff_ms: int, backoff_ms_max: int) -> None:
+        assert urls
+        self._nodes = [Node(url) for url in urls]
+        self._current = self._nodes[0]
+        self._backoff_ms = backoff_ms
+        self._backoff_ms_max = backoff_ms_max
+        self.changes = 0
+
+    def __repr__(self) -> str:
+        return f"<NodeList {self._nodes} at {self._current.url}>"
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def current_url(self) -> str:
+        return self._current.url
+
+    def order(self, now: float) -> list[Node]:
+        """The order in which to try: the current node and those after it that are ready, then the one ready soonest."""
+        start = self._nodes.index(self._current)
+        turned = self._nodes[start:] + self._nodes[:start]
+        return sorted(turned, key=lambda node: max(node.down_until, now))
+
+    def on_answer(self, node: Node, now: float) -> None:
+        """A late answer of a node that was left does not bring it back before its time."""
+        if now < node.down_until:
+            return
+        node.failures = 0
+        if node is not self._current:
+            self._current = node
+            self.changes += 1
+
+    def on_failure(self, node: Node, now: float) -> None:
+        """It is left for a while that doubles with every failure, counting once what fails together."""
+        if now < node.down_until:
+            return
+        backoff_ms = min(self._backoff_ms << min(node.failures, 20), self._backoff_ms_max)
+        node.failures += 1
+        node.down_until = now + backoff_ms / 1000
+
+
+def parse_addresses(given: str | Iterable[str]) -> list[str]:
+    """One address or several, in their normal form, each once. Raises ValueError."""
+    addresses = [str(parse_address(url)) for url in ([given] if isinstance(given, str) else given)]
+    if not addresses:
+        raise ValueError("a client needs the address of at least one node")
+    return list(dict.fromkeys(addresses))
