@@ -101,17 +101,28 @@ def describe(name: str, url: str, token: str | None, as_json: bool) -> None:
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="Grow the topic to so many partitions.")
 @_CONFIG
 @node_options
-def alter(name: str, settings: tuple[str, ...], url: str, token: str | None, as_json: bool) -> None:
-    """Change settings of a topic; those not named stay."""
+def alter(
+    name: str, partitions: int | None, settings: tuple[str, ...], url: str, token: str | None, as_json: bool
+) -> None:
+    """Change settings of a topic; those not named stay.
+
+    A topic never loses partitions. When it gains some, most keys go to another partition from then on, so the order of
+    records with one key holds before and after, not across.
+    """
     wanted = parse_settings(settings)
-    if not wanted:
-        raise click.UsageError("nothing to change: give --config NAME=VALUE", click.get_current_context())
-    described = Node(url, token).once().alter_topic(name, wanted)
+    if not wanted and partitions is None:
+        text = "nothing to change: give --config NAME=VALUE or --partitions N"
+        raise click.UsageError(text, click.get_current_context())
+    described = Node(url, token).once().alter_topic(name, wanted or None, partitions=partitions)
     if as_json:
         print_json(described)
-    else:
+        return
+    if partitions is not None:
+        click.echo(f"Topic {name} has {counted(len(described['partitions']), 'partition')}.")
+    if wanted:
         print_settings({key: described["config"][key] for key in wanted})
 
 

@@ -36,9 +36,11 @@ class Admin(Generic[ResultT]):
     def describe_topic(self, topic: str) -> ResultT:
         return self._call(api.describe_topic(topic))
 
-    def alter_topic(self, topic: str, config: Mapping[str, Any]) -> ResultT:
-        """Change the settings named in `config`, and no others."""
-        return self._call(api.alter_topic(topic, config))
+    def alter_topic(
+        self, topic: str, config: Mapping[str, Any] | None = None, *, partitions: int | None = None
+    ) -> ResultT:
+        """Change the settings named in `config`, and no others; with `partitions`, grow the topic to so many."""
+        return self._call(api.alter_topic(topic, config, partitions))
 
     def delete_topic(self, topic: str) -> ResultT:
         return self._call(api.delete_topic(topic))

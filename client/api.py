@@ -35,8 +35,9 @@ def describe_topic(topic: str) -> Request:
     return Request("GET", _topic(topic))
 
 
-def alter_topic(topic: str, config: Mapping[str, Any]) -> Request:
-    return _with_json("PATCH", _topic(topic), {"config": config})
+def alter_topic(topic: str, config: Mapping[str, Any] | None = None, partitions: int | None = None) -> Request:
+    wish = {"config": config, "partitions": partitions}
+    return _with_json("PATCH", _topic(topic), {name: value for name, value in wish.items() if value is not None})
 
 
 def delete_topic(topic: str) -> Request:

@@ -7,7 +7,6 @@ the catalog. Invariant: a topic is in `records` if and only if its `topic.json` 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -19,6 +18,7 @@ from engine.errors import TopicExists, UnknownTopic, storage_error
 from engine.settings import topic_settings
 from engine.topics import (
     TopicRecord,
+    changed_topic,
     check_topic_wish,
     load_topics,
     remove_tree,
@@ -67,12 +67,9 @@ class Catalog:
         self.records[name] = record
         return record, True
 
-    async def alter(self, name: str, overrides: Mapping[str, object]) -> TopicRecord:
-        """Change settings; those not named stay. Raises UnknownTopic, InvalidConfig."""
-        old = self.record(name)
-        merged = {**old.overrides, **overrides}
-        topic_settings(merged)
-        record = dataclasses.replace(old, overrides=merged)
+    async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
+        """Change settings that are named, grow to so many partitions. Raises UnknownTopic, InvalidConfig."""
+        record = changed_topic(self.record(name), overrides, partitions)
         await self._stored("changing", save_topic, record)
         self.records[name] = record
         return record

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -154,10 +154,12 @@ class Shard:
                 await self.open_topic(record)
             return self.topics[name], is_new
 
-    async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic:
-        """Change settings; those not named stay. Raises InvalidConfig."""
+    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None = None) -> Topic:
+        """Change settings; those not named stay. With `partitions` the topic grows to so many. Raises InvalidConfig."""
         async with self.catalog.changing:
-            return self.altered(await self.catalog.alter(name, overrides))
+            record = await self.catalog.alter(name, overrides, partitions)
+            await self.open_added(record)
+            return self.altered(record)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. Those who wait on it are told; its bytes are never served again."""
@@ -171,8 +173,14 @@ class Shard:
         await self._open_topics([record], {}, LastStop.CLEAN)
         return self.topics[record.name]
 
+    async def open_added(self, record: TopicRecord) -> None:
+        """Open the partitions that a topic has gained. Nobody is told of them before it is `altered` everywhere."""
+        topic = self.topic(record.name)
+        wanted = [one for one in self._wanted(record, {}) if one.number not in topic.partitions]
+        self._take_in(wanted, await self.opener.open_all(wanted, LastStop.CLEAN))
+
     def altered(self, record: TopicRecord) -> Topic:
-        """A topic's settings have changed."""
+        """A topic's settings have changed, or how many partitions it has; those that are new here are open."""
         topic = self.topic(record.name)
         topic.record, topic.settings = record, record.settings
         for partition in topic.partitions.values():
@@ -231,14 +239,19 @@ class Shard:
     async def _open_topics(
         self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop
     ) -> None:
-        wanted = [
-            Wanted(record, number, checkpoints.get(f"{record.topic_id}/{number}", Checkpoint()))
-            for record in records
-            for number in filter(partial(self.owns, record.topic_id), range(record.partitions))
-        ]
+        wanted = [one for record in records for one in self._wanted(record, checkpoints)]
         partitions = await self.opener.open_all(wanted, last_stop)
         for record in records:
             self.topics[record.name] = Topic(record, record.settings)
+        self._take_in(wanted, partitions)
+
+    def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
+        return [
+            Wanted(record, number, checkpoints.get(f"{record.topic_id}/{number}", Checkpoint()))
+            for number in filter(partial(self.owns, record.topic_id), range(record.partitions))
+        ]
+
+    def _take_in(self, wanted: Sequence[Wanted], partitions: Sequence[Partition]) -> None:
         for one, partition in zip(wanted, partitions, strict=True):
             topic = self.topics[one.record.name]
             topic.partitions[one.number] = partition

@@ -7,6 +7,7 @@ is gone at once and for ever, and removed afterwards. Paths carry the topic id: 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,14 +51,35 @@ def check_topic_wish(name: str, partitions: int, replication_factor: int, overri
     """Whether such a topic could be made. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
-    if not 1 <= partitions <= PARTITIONS_MAX:
-        raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
+    _check_partitions(partitions)
     if replication_factor != 1:
         raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
 
 
+def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
+    """A topic with other settings, where they are named, and more partitions, if wanted. Raises InvalidConfig."""
+    merged = {**topic.overrides, **overrides}
+    topic_settings(merged)
+    wanted = topic.partitions if partitions is None else partitions
+    _check_partitions(wanted)
+    if wanted < topic.partitions:
+        raise InvalidConfig(
+            f"topic {topic.name!r} has {topic.partitions} partitions and cannot have {wanted}: it may only gain some",
+            hint="make another topic with fewer partitions and copy the records",
+        )
+    return dataclasses.replace(topic, overrides=merged, partitions=wanted)
+
+
+def _check_partitions(partitions: int) -> None:
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
+
+
 def save_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
-    """Make a topic durable, or change its settings. The directory entries are durable when this returns."""
+    """Make a topic durable, or change it. The directory entries are durable when this returns.
+
+    Directories of partitions come first: until `topic.json` counts them they are not there.
+    """
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     for partition in range(topic.partitions):
         disk.mkdir(f"{directory}/{partition}")

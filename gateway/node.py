@@ -51,7 +51,7 @@ class TopicChanges(Protocol):
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]: ...
-    async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic: ...
+    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic: ...
     async def delete_topic(self, name: str) -> None: ...
 
 
@@ -133,13 +133,12 @@ class Node:
         return RemoteLeader(self.peers, topic.record.name, topic.record.topic_id, number)
 
     def partitioner(self, topic: Topic) -> Partitioner:
-        """Kept by id, so that a topic made again starts afresh."""
-        topic_id = topic.record.topic_id
+        """Kept by id, so that a topic made again starts afresh, and until the topic has more partitions."""
+        topic_id, count = topic.record.topic_id, topic.record.partitions
         partitioner = self._partitioners.get(topic_id)
-        if partitioner is None:
-            partitioner = Partitioner(
-                topic.record.name, topic.record.partitions, self._random, preferred=sorted(topic.partitions)
-            )
+        if partitioner is None or partitioner.partitions != count:
+            preferred = sorted(number for number in topic.partitions if number < count)
+            partitioner = Partitioner(topic.record.name, count, self._random, preferred)
             self._partitioners[topic_id] = partitioner
         return partitioner
 
@@ -158,23 +157,28 @@ class Node:
     ) -> tuple[Topic, bool]:
         """Make a topic, or find the same one there; whether it is new comes with it. Raises Problem too_many_topics."""
         if name not in self.shard.topics:
-            self._check_room_for_topic(partitions)
+            topics, topics_max = self.shard.topics, self.settings.topics_max
+            self._check_room_for_partitions(partitions, partitions)
+            if len(topics) >= topics_max:
+                raise Problem("too_many_topics", f"the node has {len(topics)} topics", limit=topics_max)
         return await self._changes.create_topic(name, partitions, replication_factor, overrides)
 
-    def _check_room_for_topic(self, partitions: int) -> None:
+    def _check_room_for_partitions(self, of_topic: int, added: int) -> None:
         settings, topics = self.settings, self.shard.topics
-        if partitions > (limit := settings.topic_partitions_max):
-            raise Problem("invalid_config", f"a topic may have {limit} partitions, not {partitions}", limit=limit)
-        if len(topics) >= settings.topics_max:
-            raise Problem("too_many_topics", f"the node has {len(topics)} topics", limit=settings.topics_max)
-        total = sum(topic.record.partitions for topic in topics.values()) + partitions
+        if of_topic > (limit := settings.topic_partitions_max):
+            raise Problem("invalid_config", f"a topic may have {limit} partitions, not {of_topic}", limit=limit)
+        total = sum(topic.record.partitions for topic in topics.values()) + added
         if total > (limit := settings.partitions_max):
             raise Problem(
                 "too_many_topics", f"the node would have {total} partitions, {limit} are allowed", limit=limit
             )
 
-    async def alter_topic(self, name: str, overrides: dict[str, object]) -> Topic:
-        return await self._changes.alter_topic(name, overrides)
+    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> Topic:
+        """Change settings, and let the topic grow to so many partitions. Raises Problem too_many_topics."""
+        existing = self.shard.topic(name).record.partitions
+        if partitions is not None and partitions > existing:
+            self._check_room_for_partitions(partitions, partitions - existing)
+        return await self._changes.alter_topic(name, overrides, partitions)
 
     async def delete_topic(self, name: str) -> None:
         await self._changes.delete_topic(name)

@@ -33,8 +33,8 @@ class Partitioner:
     """
 
     def __init__(self, topic: str, partitions: int, random: Random, preferred: Sequence[int] = ()) -> None:
+        self.partitions = partitions
         self._topic = topic
-        self._partitions = partitions
         self._random = random
         self._preferred = preferred or range(partitions)
         self._sticky = random.choice(self._preferred)
@@ -42,11 +42,11 @@ class Partitioner:
         self._sticky_since = 0.0
 
     def for_key(self, key: bytes) -> int:
-        return kafka_hash(key) % self._partitions
+        return kafka_hash(key) % self.partitions
 
     def check(self, partition: int) -> int:
-        if partition >= self._partitions:
-            last = self._partitions - 1
+        if partition >= self.partitions:
+            last = self.partitions - 1
             raise Problem(
                 "unknown_partition", f"topic {self._topic!r} has no partition {partition}; it has 0 to {last}"
             )

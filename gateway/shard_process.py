@@ -26,13 +26,12 @@ from engine.partition import Partition
 from engine.quarantine import sealed_files
 from engine.reader import Chunk
 from engine.scrub import Finding, SealedFile
-from engine.settings import topic_settings
 from engine.shard import Shard, Topic
 from engine.tiering.remote_logs import RemoteLogs
 from engine.tiering.shipping import TierStatistics
 from engine.tiering.store import open_store
 from engine.tiering.tier import local_log
-from engine.topics import TopicRecord, check_topic_wish
+from engine.topics import TopicRecord, changed_topic, check_topic_wish
 from gateway.link import Busy, Caller, Handler, LinkLost, listen
 from gateway.listener import Listener
 from gateway.logs import set_up_logging
@@ -121,9 +120,9 @@ class SupervisedChanges:
         is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
 
-    async def alter_topic(self, name: str, overrides: Mapping[str, object]) -> Topic:
-        topic_settings({**self._shard.topic(name).record.overrides, **overrides})
-        await self.supervisor.link().call("alter_topic", (name, dict(overrides)), timeout_s=CHANGE_S)
+    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
+        changed_topic(self._shard.topic(name).record, overrides, partitions)
+        await self.supervisor.link().call("alter_topic", (name, dict(overrides), partitions), timeout_s=CHANGE_S)
         return self._shard.topic(name)
 
     async def delete_topic(self, name: str) -> None:
@@ -137,6 +136,11 @@ class SupervisedChanges:
             record = record_from(fields)
             if record.name not in self._shard.topics:
                 await self._shard.open_topic(record)
+            return None, b""
+
+        async def open_added(fields: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            await self._shard.open_added(record_from(fields))
             return None, b""
 
         async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
@@ -154,7 +158,13 @@ class SupervisedChanges:
             self.when_all_ready()
             return None, b""
 
-        return {"open_topic": open_topic, "altered": altered, "close_topic": close_topic, "all_ready": all_ready}
+        return {
+            "open_topic": open_topic,
+            "open_added": open_added,
+            "altered": altered,
+            "close_topic": close_topic,
+            "all_ready": all_ready,
+        }
 
 
 class SupervisedBlocks:

@@ -231,10 +231,13 @@ class Supervisor:
                 await self._tell(self._children[-1:], "open_topic", record_to(record))
             return is_new
 
-    async def alter_topic(self, name: str, overrides: dict[str, object]) -> None:
+    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
         async with self._catalog.changing:
-            record = await self._catalog.alter(name, overrides)
-            await self._tell(self._children, "altered", record_to(record))
+            record = await self._catalog.alter(name, overrides, partitions)
+            if partitions is not None:  # at every owner before anybody sends records there
+                await self._tell(self._children[:-1], "open_added", record_to(record))
+            await self._tell(self._children[:-1], "altered", record_to(record))
+            await self._tell(self._children[-1:], "altered", record_to(record))
 
     async def delete_topic(self, name: str) -> None:
         async with self._catalog.changing:

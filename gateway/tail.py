@@ -4,7 +4,8 @@ What is asked for, and the loop that reads and writes. The bytes are event_strea
 What must hold: (1) whatever is wrong at the beginning is a problem document, later an event `problem` and the end; who
 comes back for a stream sits out what will pass; (2) what is read is written before more is read, and a client that
 takes nothing for `stream_stall_ms` is let go, so a stream holds one piece and no more, and all of them together what
-there is room for; (3) a stream counts as one long poll, and ends at once when the node drains.
+there is room for; (3) a stream counts as one long poll, and ends at once when the node drains;
+(4) a topic that grows loses nobody a record: its streams end, and who resumes has the new partitions from their start.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class _Tail:
                     piece = b""  # or it would be kept while the next one is read
             if problem is not None and problem.code not in PASSING:
                 raise problem
-            if node.is_draining:
+            if node.is_draining or self._has_grown():
                 await self._write(response, event_stream.FAREWELL)
                 return
             if not has_piece:
@@ -148,6 +149,11 @@ class _Tail:
                 await self._many.wait_for_any(due_s)
                 woken_early = loop.time() < written_at + heartbeat_s
             await self._read()
+
+    def _has_grown(self) -> bool:
+        """Whether the topic has partitions that this stream does not know. Seen at the next event or heartbeat."""
+        topic = self._node.shard.topics.get(self._many.wanted[0].topic) if self._names_partition else None
+        return topic is not None and topic.record.partitions > len(self._positions)
 
     async def _read(self) -> None:
         limits = Limits(PIECE_BYTES, None, self._value, next(self._node.turns), as_lines=True)
@@ -209,17 +215,23 @@ async def _starts(
     request: web.Request, query: dict[str, Any], given: list[int] | None, topic: str, numbers: Sequence[int]
 ) -> list[int]:
     """The first offset wanted of each partition: after the last event that the client had, or as the query says."""
+    node = request.app[NODE]
     event_id = request.headers.get("Last-Event-ID")
     if event_id:
-        return event_stream.parse_id(event_id, len(numbers))
+        return await _with_new_ones(node, event_stream.parse_id(event_id, len(numbers)), topic, numbers)
     if sum(way is not None for way in (given, query["from"], query["timestamp"])) > 1:
         raise Problem("invalid_query", "the query says in two ways where to start", parameter="from")
     if given is not None:
-        return given
+        return await _with_new_ones(node, given, topic, numbers)
     timestamp = None if query["timestamp"] is None else parse_timestamp(query["timestamp"])
-    node = request.app[NODE]
     asked = (at_owner(node, "find_offsets", topic, number, timestamp) for number in numbers)
     return [_start(found, query) for found, _ in await asyncio.gather(*asked)]
+
+
+async def _with_new_ones(node: Node, positions: list[int], topic: str, numbers: Sequence[int]) -> list[int]:
+    """Partitions that the topic has gained since are read from their beginning."""
+    asked = (at_owner(node, "find_offsets", topic, number, None) for number in numbers[len(positions) :])
+    return positions + [int(found["log_start"]) for found, _ in await asyncio.gather(*asked)]
 
 
 def _start(found: dict[str, Any], query: dict[str, Any]) -> int:

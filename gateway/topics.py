@@ -28,7 +28,8 @@ class _Create(Struct, forbid_unknown_fields=True):
 
 
 class _Alter(Struct, forbid_unknown_fields=True):
-    config: dict[str, Any]
+    config: dict[str, Any] | UnsetType = UNSET
+    partitions: int | UnsetType = UNSET
 
 
 async def create_topic(request: web.Request) -> web.Response:
@@ -75,7 +76,11 @@ async def alter_topic(request: web.Request) -> web.Response:
     read_query(request, {})
     node.check_accepting()
     wish = await read_json(request, _Alter)
-    return await _described(node, await node.alter_topic(request.match_info["topic"], wish.config), 200)
+    if wish.config is UNSET and wish.partitions is UNSET:
+        raise Problem("invalid_body", "the body names nothing to change: give config, partitions or both")
+    config = {} if wish.config is UNSET else wish.config
+    partitions = None if wish.partitions is UNSET else wish.partitions
+    return await _described(node, await node.alter_topic(request.match_info["topic"], config, partitions), 200)
 
 
 async def delete_topic(request: web.Request) -> web.Response:

@@ -75,7 +75,10 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
         _add(shipping, shards, served, record_from(fields))
         return None, b""
 
-    async def altered(_: Any, __: bytes) -> tuple[None, bytes]:
+    async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
+        record = record_from(fields)
+        old = served.get(record.topic_id)
+        _add(shipping, shards, served, record, first=0 if old is None else old.partitions)
         return None, b""
 
     async def removed(fields: Any, _: bytes) -> tuple[None, bytes]:
@@ -94,9 +97,12 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
     return {"open_topic": open_topic, "altered": altered, "removed": removed, "wake": wake, "statistics": statistics}
 
 
-def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
+def _add(
+    shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord, first: int = 0
+) -> None:
+    """Serve a topic, or those of its partitions from the first one on that it has gained."""
     served[record.topic_id] = record
-    for number in range(record.partitions):
+    for number in range(first, record.partitions):
         owner = shards[shard_of(record.topic_id, number, len(shards))]
         shipping.add(record, number, _Source(owner, record, number), leader_epoch=0)
 

@@ -25,6 +25,15 @@ def test_settings_go_to_the_node_as_json(ask: Run) -> None:
     assert ask("topic", "alter", "set", "--config", "no_such=1").code == 4
 
 
+def test_a_topic_is_altered_to_have_more_partitions(ask: Run) -> None:
+    ask("topic", "create", "grown")
+    assert ask("topic", "alter", "grown", "--partitions", 3).out == "Topic grown has 3 partitions.\n"
+    assert len(ask("topic", "describe", "grown", "--json").json()["partitions"]) == 3  # type: ignore[index]
+    refused = ask("topic", "alter", "grown", "-p", 2)
+    assert refused.code == 4
+    assert "only gain" in refused.err
+
+
 def test_settings_are_numbers_words_or_nothing() -> None:
     pairs = ("a=1", "b=-1", "c=true", "d=false", "e=null", "f=zstd", "g=a=b", "h=")
     expected = {"a": 1, "b": -1, "c": True, "d": False, "e": None, "f": "zstd", "g": "a=b", "h": ""}

@@ -16,10 +16,14 @@ def test_an_id_holds_every_position(positions):
     assert parse_id(line.removeprefix("id: ").removesuffix("\n\n"), len(positions)) == positions
 
 
-@pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1--2", "1-2-3", "1", "٣-1", "1-9223372036854775808", " 1-2"])
+@pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1--2", "1-2-3", "٣-1", "1-9223372036854775808", " 1-2"])
 def test_what_is_no_id_of_this_stream_is_refused(text):
     with pytest.raises(Problem, match="invalid_header"):
         parse_id(text, 2)
+
+
+def test_an_id_from_before_the_topic_grew_holds_the_partitions_of_then():
+    assert parse_id("5-7", 4) == [5, 7]
 
 
 def test_an_event_moves_its_own_partition_only():

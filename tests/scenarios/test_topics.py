@@ -158,7 +158,7 @@ async def test_an_altered_limit_holds_for_the_next_produce(topic):
         (b"{}", "invalid_body"),
         (b'{"config":{"flush_ms":0}}', "invalid_config"),
         (b'{"config":{"no_such":0}}', "invalid_config"),
-        (b'{"partitions":2}', "unknown_field"),
+        (b'{"replicas":2}', "unknown_field"),
         (b"{", "malformed_json"),
     ],
 )

@@ -57,6 +57,7 @@ class Topics:
             async with inline_node(disk, clock) as node:
                 await self.create(node, "a", partitions)
                 await self.create(node, "b", 1)
+                await self.grow(node, "a", 4)
                 await self.delete(node, "a")
                 await self.create(node, "a", 3)
                 await self.delete(node, "a")
@@ -67,6 +68,11 @@ class Topics:
     async def create(self, node, topic: str, partitions: int) -> None:
         self.may_be.setdefault(topic, {None}).add(partitions)
         await node.shard.create_topic(topic, partitions, 1, {})
+        self.may_be[topic] = {partitions}
+
+    async def grow(self, node, topic: str, partitions: int) -> None:
+        self.may_be[topic].add(partitions)
+        await node.shard.alter_topic(topic, {}, partitions)
         self.may_be[topic] = {partitions}
 
     async def delete(self, node, topic: str) -> None:
