@@ -11,9 +11,9 @@ conditional append that has succeeded is a repeat, not a mismatch.
 
 To add a demand: a field of Terms, which crosses links as it is; what it is judged by is state of Admission, with a line
 in `_has_demands` if appends without that field can be refused too, a case in `_judge`, and its tentative change in
-`_noted`. What a batch says of itself is in its header and needs no field.
+`_note`, to be carried out by `_commit`. What a batch says of itself is in its header and needs no field.
 Invariants: an append without demands costs one look at its terms and one at its header; a judged append's verdict never
-changes; `written` and `failed` both leave nothing tentative.
+changes; `written` and `failed` both leave nothing tentative; what is in force covers exactly the log up to its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Header
-from engine.errors import EngineError, LogEndMismatch
+from engine.batch_header import PRODUCER_ID_AT
+from engine.errors import DuplicateOlderThanWindow, EngineError, LogEndMismatch, ProducerFenced, SequenceGap
+from engine.producers import First, Producer, Producers
+from engine.settings import TopicSettings
 
 
 class Terms(NamedTuple):
@@ -60,47 +63,99 @@ class Append:
     verdict: Appended | EngineError | None = None
 
 
+class _Noted(NamedTuple):
+    """What a batch of the plan under way will change."""
+
+    base_offset: int
+    producer_id: int
+    producer: Producer
+
+
+@dataclass(slots=True)
+class AdmissionCounts:
+    """How sequenced appends were judged since the partition was opened; in plans that failed too."""
+
+    duplicates: int = 0
+    duplicates_older: int = 0
+    fenced: int = 0
+    gaps: int = 0
+
+
 class Admission:
     """Judges the appends of one partition."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, producers: Producers | None = None) -> None:
+        self.producers = Producers() if producers is None else producers
+        self.counts = AdmissionCounts()
         self._name = name
+        self._noted: list[_Noted] = []
 
     def __repr__(self) -> str:
-        return f"Admission({self._name})"
+        return f"Admission({self._name}, {self.producers}, {self.counts})"
 
-    def admit(self, appends: list[Append], log_end: int) -> list[Append]:
+    def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins."""
         if not self._has_demands(appends):
             return appends
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
-            append.verdict = self._judge(append.terms or NO_TERMS, end)
+            append.verdict = self._judge(header, append.terms or NO_TERMS, end)
             if append.verdict is None:
                 admitted.append(append)
-                end += self._noted(header)
+                self._note(header, end, now_ms)
+                end += header.last_offset_delta + 1
         return admitted
 
-    def written(self) -> None:
+    def written(self, settings: TopicSettings) -> None:
         """The plan that was judged last is in the log: what was noted for it is in force."""
+        if self._noted:
+            for noted in self._noted:
+                self.producers.commit(noted.producer_id, noted.producer, settings.producers_max)
+            self.failed()
 
     def failed(self) -> None:
-        """The plan that was judged last is not in the log, and nothing of it will be."""
+        """Of the plan that was judged last nothing more will come into the log."""
+        self._noted.clear()
+        self.producers.forget()
+
+    def expire(self, now_ms: int, settings: TopicSettings) -> None:
+        """Forget what has not been used for as long as the settings say."""
+        self.producers.expire(now_ms - settings.producer_expiry_ms)
 
     def _has_demands(self, appends: list[Append]) -> bool:
-        return any(append.terms is not None for append in appends)
+        """The latter: whether its producer id is not negative."""
+        return any(append.terms is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
 
-    def _judge(self, terms: Terms, end: int) -> Appended | EngineError | None:
+    def _judge(self, header: Header, terms: Terms, end: int) -> Appended | EngineError | None:
         """The cases are those of the file's head. `end` is where this append would begin."""
+        by_sequence = self.producers.judge(header) if header.producer_id >= 0 else None
+        self._count(by_sequence)
+        if isinstance(by_sequence, First):
+            return Appended(*by_sequence, is_duplicate=True)
+        if isinstance(by_sequence, DuplicateOlderThanWindow):
+            return by_sequence
         if terms.expected_end is not None and terms.expected_end != end:
             text = f"{self._name}: the log ends at {end}, not at {terms.expected_end}"
             return LogEndMismatch(text, log_end=end)
-        return None
+        return by_sequence
 
-    def _noted(self, header: Header) -> int:
-        """This batch is part of the plan; returns how many offsets it takes."""
-        return header.last_offset_delta + 1
+    def _note(self, header: Header, end: int, now_ms: int) -> None:
+        """This batch is part of the plan, from offset `end` on."""
+        if header.producer_id >= 0:
+            producer = self.producers.note(header._replace(base_offset=end), now_ms)
+            self._noted.append(_Noted(end, header.producer_id, producer))
+
+    def _count(self, judged: First | EngineError | None) -> None:
+        match judged:
+            case First():
+                self.counts.duplicates += 1
+            case ProducerFenced():
+                self.counts.fenced += 1
+            case SequenceGap():
+                self.counts.gaps += 1
+            case DuplicateOlderThanWindow():
+                self.counts.duplicates_older += 1
 
 
 NO_TERMS = Terms()

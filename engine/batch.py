@@ -33,6 +33,7 @@ from engine.batch_header import read_header as read_header
 from engine.batch_header import set_crc as set_crc
 from engine.batch_header import stamp as stamp
 from engine.batch_header import stamp_append_time as stamp_append_time
+from engine.batch_header import stamp_sequence as stamp_sequence
 from engine.batch_header import stamped as stamped
 from engine.batch_header import walk as walk
 from engine.errors import BatchTooLarge, DecodedTooLarge, InvalidBatch, RecordTooLarge

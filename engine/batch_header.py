@@ -29,12 +29,14 @@ _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
 _U32 = struct.Struct(">I")
 _I16 = struct.Struct(">h")
+_SEQUENCE = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
 _LEADER_EPOCH_AT = 12
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _ATTRIBUTES_AT = 21
 _LAST_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
+PRODUCER_ID_AT = 43
 _LOG_APPEND_TIME = 0b1000
 _KNOWN_ATTRIBUTES = CODEC_MASK | _LOG_APPEND_TIME
 
@@ -135,6 +137,11 @@ def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
         )
     if header.producer_id < NO_PRODUCER:
         raise InvalidBatch(f"producer id {header.producer_id} is not for clients: -1 stands for none")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidBatch(
+            f"producer id {header.producer_id}, epoch {header.producer_epoch}, base sequence {header.base_sequence}: a "
+            "batch with the first needs the others, from 0 on"
+        )
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidBatch(
             f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not agree"
@@ -169,6 +176,12 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
     attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _I16.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _I64.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+    set_crc(batch)
+
+
+def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make the batch one of a producer's sequence; this changes the checksum too."""
+    _SEQUENCE.pack_into(batch, PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)
     set_crc(batch)
 
 

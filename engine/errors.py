@@ -113,6 +113,25 @@ class LogEndMismatch(EngineError):
     code = "log_end_mismatch"
 
 
+class ProducerFenced(EngineError):
+    """A newer epoch of this producer has written here. Give up: another has taken over."""
+
+    code = "producer_fenced"
+
+
+class SequenceGap(EngineError):
+    """The batch is not the one that follows. It can be taken once what is missing has been stored."""
+
+    code = "sequence_gap"
+    retryable = True
+
+
+class DuplicateOlderThanWindow(EngineError):
+    """The batch was stored before the last ones that are remembered. Take it as stored; its positions are forgotten."""
+
+    code = "duplicate_older_than_window"
+
+
 class Corrupt(EngineError):
     """Stored bytes fail their checksum. Retrying does not help; restore from a replica or from the store."""
 

@@ -157,7 +157,7 @@ class Partition:
             steps = self.log.plan_roll(now_ms)
             self._rolling, self._roll_waiters = self._roll_waiters, []
         else:
-            admitted = self.admission.admit(self.queue, self.log_end)
+            admitted = self.admission.admit(self.queue, self.log_end, now_ms)
             steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
@@ -184,7 +184,7 @@ class Partition:
             self.unsynced_since = now
         if work.steps:
             self._boundaries.append((self.log_end, self.log.end_position))
-        self.admission.written()
+        self.admission.written(self.settings)
         headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
         self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
         self.batches_in += len(headers)
@@ -240,7 +240,9 @@ class Partition:
                 future.set_result(self.log.sealed_end)
 
     def _failed_write(self, error: EngineError, taken: list[Append]) -> None:
+        """What was refused for what the plan would have written fails with it; what has long been stored does not."""
         self.admission.failed()
+        _tell_verdicts([append for append in taken if _is_repeat_of_stored(append, self.log_end)])
         self.fail_appends(taken, error)
         self._rolling = _failed(self._rolling, error)
         if not error.retryable:
@@ -271,6 +273,10 @@ def _tell_appended(headers: list[Header], taken: list[Append]) -> None:
             append.written.set_result(Appended(header.base_offset, header.last_offset_delta + 1))
     if len(written) < len(taken):
         _tell_verdicts(taken)
+
+
+def _is_repeat_of_stored(append: Append, log_end: int) -> bool:
+    return isinstance(append.verdict, Appended) and append.verdict.end <= log_end
 
 
 def _tell_verdicts(taken: list[Append]) -> None:

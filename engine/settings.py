@@ -182,6 +182,20 @@ class TopicSettings:
         maximum=HOUR_MS,
         why="Bytes that nobody waits for are fsynced after this long at most: the loss window of acks=0 and acks=1.",
     )
+    producers_max: int = setting(
+        10_000,
+        minimum=1,
+        maximum=1_000_000,
+        why="Sequenced producers that a partition remembers, the latest used, at about 1 kB each. A repeat from one "
+        "that is forgotten is stored again.",
+    )
+    producer_expiry_ms: int = setting(
+        DAY_MS,
+        minimum=MINUTE_MS,
+        maximum=365 * DAY_MS,
+        why="A sequenced producer that sends nothing to a partition for so long is forgotten. Longer than any client "
+        "goes on trying.",
+    )
 
 
 TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}

@@ -9,7 +9,8 @@ from engine import batch as record_batch
 from engine.errors import DecodedTooLarge
 from engine.settings import TopicSettings
 from gateway.node import OFF_LOOP_BYTES, OFF_LOOP_RECORDS, Node
-from gateway.placing import Batch, Destination, check_count, check_timestamp
+from gateway.placing import Batch, Destination, Sequenced, check_count, check_timestamp
+from gateway.problems import Problem
 
 
 async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
@@ -20,11 +21,28 @@ async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
     check_count(header.record_count, node.settings.records_per_request_max)
     if settings.verify == "full":
         await _check_records(body, header, settings, node)
+    _check_sequence(header, to)
     data: bytes | bytearray = body
     if settings.timestamp_type == "append":
         data = bytearray(body)
         record_batch.stamp_append_time(data, to.now_ms)
+    if to.sequenced is not None and header.producer_id < 0:
+        data = bytearray(data)
+        record_batch.stamp_sequence(data, *to.sequenced)
     return Batch(to.sticky if to.partition is None else to.partition, data, header.record_count)
+
+
+def _check_sequence(header: record_batch.Header, to: Destination) -> None:
+    """A batch that carries a sequence of its own keeps it. Raises Problem invalid_header, invalid_batch."""
+    if header.producer_id < 0:
+        return
+    own = Sequenced(header.producer_id, header.producer_epoch, header.base_sequence)
+    if to.sequenced is not None and to.sequenced != own:
+        text = f"the batch says {tuple(own)} of its producer, epoch and sequence, the headers {tuple(to.sequenced)}"
+        raise Problem("invalid_header", text)
+    if to.partition is None:
+        text = "the batch is of a producer's sequence: name its partition in the path, or with partition="
+        raise Problem("invalid_batch", text)
 
 
 async def _check_records(body: bytes, header: record_batch.Header, settings: TopicSettings, node: Node) -> None:

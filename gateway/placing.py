@@ -25,6 +25,14 @@ class Batch(NamedTuple):
     record_count: int
 
 
+class Sequenced(NamedTuple):
+    """Whose records these are, and the place of the first of them in that producer's sequence."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
 class Destination(NamedTuple):
     """Where the records of one request and topic go, and what the topic demands of records that arrive now.
 
@@ -38,6 +46,7 @@ class Destination(NamedTuple):
     partition: int | None = None
     is_only: bool = False  # no record may name another partition
     key: bytes | None = None  # of records that have none
+    sequenced: Sequenced | None = None  # then all go to `partition`
 
 
 Placed = dict[int, list[RowFields] | IncomingValues]
@@ -104,6 +113,8 @@ def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destin
         raise Problem("batch_too_large", text, limit=limit)
     if settings.timestamp_type == "append":
         record_batch.stamp_append_time(data, to.now_ms)
+    if to.sequenced is not None:
+        record_batch.stamp_sequence(data, *to.sequenced)
     return Batch(partition, data, count)
 
 

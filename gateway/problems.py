@@ -42,6 +42,7 @@ KINDS: dict[str, Kind] = {
     "invalid_config": Kind(400, "A setting is not known or out of bounds"),
     "unauthorized": Kind(401, "A token is needed"),
     "forbidden": Kind(403, "The token or the page's origin does not allow this"),
+    "producer_fenced": Kind(403, "A newer epoch of the producer has taken over"),
     "unknown_topic": Kind(404, "There is no such topic"),
     "unknown_partition": Kind(404, "There is no such partition"),
     "not_found": Kind(404, "There is nothing at this path"),
@@ -51,6 +52,8 @@ KINDS: dict[str, Kind] = {
     "topic_exists": Kind(409, "The topic exists and is different"),
     "too_many_topics": Kind(409, "The node has as many topics or partitions as it may"),
     "topic_being_deleted": Kind(409, "The topic is being deleted", retryable=True),
+    "sequence_gap": Kind(409, "The records are not the next of their sequence", retryable=True),
+    "duplicate_older_than_window": Kind(409, "The records were stored long before"),
     "offset_below_log_start": Kind(410, "The records have been deleted"),
     "log_end_mismatch": Kind(412, "The log does not end where expected"),
     "body_too_large": Kind(413, "The body is too large"),
@@ -70,6 +73,14 @@ KINDS: dict[str, Kind] = {
     "store_unavailable": Kind(503, "The object store cannot be reached", retryable=True),
     "ack_timeout": Kind(504, "Not acknowledged in time", retryable=True, no_side_effects=False),
     "storage_full": Kind(507, "No space is left", retryable=True),
+}
+
+
+# Where clients that know the protocol of sequences look for them; the document has them as well.
+MEMBERS_IN_HEADERS = {
+    "producer_epoch": "Producer-Epoch",
+    "expected_seq": "Producer-Expected-Seq",
+    "received_seq": "Producer-Received-Seq",
 }
 
 
@@ -120,4 +131,5 @@ def from_engine(error: EngineError) -> Problem:
     members: dict[str, Any] = dict(error.members)
     if error.no_side_effects != KINDS[code].no_side_effects:
         members["no_side_effects"] = error.no_side_effects
-    return Problem(code, str(error), **members)
+    headers = {header: str(members[member]) for member, header in MEMBERS_IN_HEADERS.items() if member in members}
+    return Problem(code, str(error), headers=headers, **members)

@@ -26,13 +26,13 @@ from gateway.placing import Batch, Destination, check_count, count_of, to_batche
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.request_body import read_body
-from gateway.terms import read_terms
+from gateway.terms import read_sequence, read_terms
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 EVENT_DECODERS: dict[str, Callable[[bytes], Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
-PLANNED_HEADERS = ("Idempotency-Key", "Producer-Id", "Producer-Epoch", "Producer-Seq")
+PLANNED_HEADERS = ("Idempotency-Key",)
 
 QUERY: Rules = {
     "acks": Word("all", tuple(ACKS_BY_WORD)),
@@ -62,7 +62,7 @@ async def _produce(
     node = request.app[NODE]
     node.check_accepting()
     refuse_planned(request)
-    terms = read_terms(request, partition)
+    terms, sequenced = read_terms(request, partition), read_sequence(request, partition)
     topic = await node.topic_to_produce_to(request.match_info["topic"])
     partitioner = node.partitioner(topic)
     if partition is not None:
@@ -82,8 +82,9 @@ async def _produce(
         now_ms,
         sticky,
         partition,
-        is_only or terms is not None,
+        is_only or terms is not None or sequenced is not None,
         None if key is None else key.encode(),
+        sequenced,
     )
     attributes = None if content_type in EVENT_DECODERS else binary_attributes(request.headers)
     if content_type == record_batch.MEDIA_TYPE and attributes is None:

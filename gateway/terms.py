@@ -1,4 +1,4 @@
-"""The terms of an append as the headers of a request state them; engine/admission.py judges them.
+"""The terms and the sequence of an append as the headers of a request state them; engine/admission.py judges them.
 
 A request on terms goes to exactly one partition, which it names: they are about what that partition holds.
 """
@@ -10,11 +10,16 @@ import re
 from aiohttp import web
 
 from engine.admission import Terms
+from engine.producers import SEQUENCE_MAX
+from gateway.placing import Sequenced
 from gateway.problems import Problem
 
 EXPECTED_END = "Penstock-Expected-End"
-ONE_PARTITION_HEADERS = (EXPECTED_END,)
+PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ = "Producer-Id", "Producer-Epoch", "Producer-Seq"
+SEQUENCE_HEADERS = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ)
+ONE_PARTITION_HEADERS = (EXPECTED_END, *SEQUENCE_HEADERS)
 OFFSET_MAX = 2**63 - 1
+PRODUCER_EPOCH_MAX = 2**15 - 1
 
 _DIGITS = re.compile(r"[0-9]{1,19}")
 
@@ -25,6 +30,21 @@ def read_terms(request: web.Request, partition: int | None) -> Terms | None:
         return None
     demand_one_partition(EXPECTED_END, partition)
     return Terms(expected_end=number_in_header(request, EXPECTED_END, OFFSET_MAX))
+
+
+def read_sequence(request: web.Request, partition: int | None) -> Sequenced | None:
+    """None for a request without a sequence. Raises Problem invalid_header."""
+    given = [header for header in SEQUENCE_HEADERS if header in request.headers]
+    if not given:
+        return None
+    if len(given) < len(SEQUENCE_HEADERS):
+        raise Problem("invalid_header", f"{' and '.join(given)} without the rest of {', '.join(SEQUENCE_HEADERS)}")
+    demand_one_partition(PRODUCER_ID, partition)
+    return Sequenced(
+        number_in_header(request, PRODUCER_ID, OFFSET_MAX),
+        number_in_header(request, PRODUCER_EPOCH, PRODUCER_EPOCH_MAX),
+        number_in_header(request, PRODUCER_SEQ, SEQUENCE_MAX),
+    )
 
 
 def refuse_terms(request: web.Request) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from engine import batch
 from engine.admission import Appended, Terms
-from engine.errors import LogEndMismatch, StorageFull
+from engine.errors import LogEndMismatch, SequenceGap, StorageFull
 from replication.acks import Acks
 
 
@@ -19,8 +19,10 @@ async def node(new_node):
         yield node
 
 
-def append(node, *values: str, end: int | None = None) -> asyncio.Future[Appended]:
+def append(node, *values: str, end: int | None = None, sequence: int | None = None) -> asyncio.Future[Appended]:
     data = batch.encode_values([value.encode() for value in values], 5)
+    if sequence is not None:
+        batch.stamp_sequence(data, 7, 0, sequence)
     return node.leaders["t", 0].append(data, Acks.LEADER, None if end is None else Terms(expected_end=end))
 
 
@@ -53,3 +55,30 @@ async def test_what_was_judged_by_a_plan_that_failed_shares_its_failure(node, mo
         results = await asyncio.gather(append(node, "a"), append(node, "b", end=0), return_exceptions=True)
     assert [type(result) for result in results] == [StorageFull, StorageFull]
     assert await append(node, "c", end=0) == Appended(0, 1)
+
+
+async def test_a_repeat_in_the_same_group_is_told_the_positions_of_the_first(node):
+    await append(node, "x")
+    group = [append(node, "a", "b", sequence=0), append(node, "a", "b", sequence=0), append(node, "c", sequence=2)]
+    assert await asyncio.gather(*group) == [Appended(1, 2), Appended(1, 2, 5, is_duplicate=True), Appended(3, 1)]
+    assert node.shard.partition("t", 0).log_end == 4
+
+
+async def test_a_repeat_of_what_a_failed_plan_would_have_written_fails_with_it(node, monkeypatch):
+    await append(node, "a", sequence=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.shard.disk, "pwritev", lambda *_: 0)
+        group = [append(node, "a", sequence=0), append(node, "b", sequence=1), append(node, "b", sequence=1)]
+        stored, first, repeat = await asyncio.gather(*group, return_exceptions=True)
+    assert stored == Appended(0, 1, 5, is_duplicate=True), "this has long been stored"
+    assert isinstance(first, StorageFull)
+    assert isinstance(repeat, StorageFull)
+    assert await append(node, "b", sequence=1) == Appended(1, 1)
+
+
+async def test_a_sequence_goes_on_across_groups_and_a_gap_in_one_holds_back_what_follows(node):
+    assert await append(node, "a", sequence=0) == Appended(0, 1)
+    group = [append(node, "c", sequence=2), append(node, "d", sequence=3), append(node, "b", sequence=1)]
+    gap, behind, second = await asyncio.gather(*group, return_exceptions=True)
+    assert [type(gap), type(behind), second] == [SequenceGap, SequenceGap, Appended(1, 1)]
+    assert node.shard.partition("t", 0).admission.counts.gaps == 2
