@@ -6,8 +6,7 @@ OK: stored, by an answer. FAIL: certainly not stored, since every attempt was re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic_ns
@@ -47,6 +46,7 @@ class Append:
     def ok(self, partition: int | None, base_offset: int | None) -> None:
         """Stored; at an unknown place when the answer says only that it is a duplicate."""
         self.outcome, self.partition, self.base_offset = Outcome.OK, partition, base_offset
+        self.returned_ns = monotonic_ns()
 
 
 @dataclass
@@ -55,14 +55,11 @@ class History:
 
     appends: list[Append] = field(default_factory=list)
 
-    @contextmanager
-    def append(self, producer: str, values: Sequence[str], partition: int | None = None) -> Iterator[Append]:
+    def begin(self, producer: str, values: Sequence[str], partition: int | None = None) -> Append:
+        """To be called before anything of it is sent."""
         one = Append(producer, values, monotonic_ns(), partition)
         self.appends.append(one)
-        try:
-            yield one
-        finally:
-            one.returned_ns = monotonic_ns()
+        return one
 
 
 Log = Mapping[int, Sequence[str]]  # by partition, the values from offset 0 on

@@ -51,7 +51,7 @@ class FaultProxy:
 
     def __init__(self, upstream_port: int) -> None:
         self.upstream_port = upstream_port
-        self.links: list[Link] = []
+        self._links: list[Link] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,23 +59,14 @@ class FaultProxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for link in self.links:
+        for link in list(self._links):
             await link.close()
 
     async def open_link(self, rules: Rules, seed: str | int) -> Link:
         link = Link(self, Dice(rules, seed))
         await link.open()
-        self.links.append(link)
+        self._links.append(link)
         return link
-
-    async def settled(self) -> None:
-        """Everything that was to arrive late has arrived."""
-        for link in self.links:
-            await link.settled()
-
-    @property
-    def happened(self) -> Counter[Fault]:
-        return sum((link.happened for link in self.links), Counter[Fault]())
 
 
 class Link:
@@ -106,6 +97,7 @@ class Link:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def settled(self) -> None:
+        """Everything that was to arrive late has arrived."""
         while self._late:
             await asyncio.gather(*self._late)
 

@@ -116,19 +116,19 @@ async def test_a_lost_reply_was_carried_out():
 
 @pytest.mark.parametrize("fault", [Fault.DUPLICATE, Fault.REPLAY])
 async def test_a_duplicate_arrives_twice_and_is_answered_once(fault):
-    async with link_of(only(fault)) as (link, recorder, proxy):
+    async with link_of(only(fault)) as (link, recorder, _):
         assert await post(link, "a") == "a"
-        await proxy.settled()
+        await link.settled()
     assert recorder.arrived == ["a", "a"]
     assert link.late_statuses == {200: 1}
 
 
 async def test_a_late_delivery_arrives_after_the_client_was_hung_up_on():
-    async with link_of(only(Fault.DELIVER_LATE)) as (link, recorder, proxy):
+    async with link_of(only(Fault.DELIVER_LATE)) as (link, recorder, _):
         with pytest.raises(LOST):
             await post(link, "a")
         assert recorder.arrived == []
-        await proxy.settled()
+        await link.settled()
     assert recorder.arrived == ["a"]
 
 

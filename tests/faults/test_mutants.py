@@ -1,0 +1,129 @@
+"""Faults planted into a real node, each caught: what the runs of test_exactly_once.py can see, they would see.
+
+Each test breaks one thing on the way of a batch into the log and lets a producer work over a bad link. The first test
+breaks nothing, so that what the others find is the mutant's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from engine import producers
+from engine.admission import Admission, Append, Appended
+from engine.errors import SequenceGap
+from engine.producers import First, Producer, Producers
+from tests.faults.checkers import findings
+from tests.faults.history import History, Outcome
+from tests.faults.reference import Job, sequenced
+from tests.faults.rules import NO_FAULTS, Fault, Rules
+from tests.faults.site import running_inside
+
+# Everything that leads to repeats and overtaking, and much of it: a mutant is to be caught each time.
+HARSH = Rules(
+    {
+        Fault.NONE: 4,
+        Fault.DUPLICATE: 3,
+        Fault.LOSE_REPLY: 2,
+        Fault.REPLAY: 1,
+        Fault.REORDER: 3,
+        Fault.DELIVER_LATE: 1,
+        Fault.DROP: 1,
+    },
+    late_ms_max=50,
+)
+BATCHES = 60
+BATCH_LINES = 3
+WINDOW = 16
+
+Produce = Callable[[Job, History], Awaitable[None]]
+
+
+async def found(tmp_path: Path, produce: Produce, *, is_restarted: bool = False) -> set[str]:
+    """The kinds of what the judges find, after some old requests have come once more."""
+    history = History()
+    async with running_inside(tmp_path) as site:
+        await site.create("t", 1)
+        link = await site.proxy.open_link(HARSH, 1)
+        values = [str(n) for n in range(BATCHES * BATCH_LINES)]
+        async with asyncio.timeout(60):
+            await produce(Job("p", link.url, "t", 0, values, BATCH_LINES), history)
+        await link.settled()
+        if is_restarted:
+            await site.kill_and_start()
+        await link.replay(8)
+        log = await site.read("t", 1)
+    assert all(append.outcome is Outcome.OK for append in history.appends)
+    return {one.kind for one in findings(history, log)}
+
+
+async def test_without_a_mutant_nothing_is_found(tmp_path):
+    assert await found(tmp_path / "1", sequenced) == set()
+
+
+async def test_no_dedup_is_caught(tmp_path, monkeypatch):
+    monkeypatch.setattr(Producers, "judge", lambda self, header: None)
+    assert "duplicated" in await found(tmp_path, sequenced)
+
+
+async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
+    """Repeats are known and answered as such, and written all the same."""
+    admit = Admission.admit
+
+    def admit_all(self: Admission, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
+        admitted = list(admit(self, appends, log_end, now_ms))
+        for append in list(appends):
+            if isinstance(append.verdict, Appended):
+                again = Append(append.batch, asyncio.get_running_loop().create_future(), append.wants_sync)
+                appends.append(again)
+                admitted.append(again)
+        return admitted
+
+    monkeypatch.setattr(Admission, "admit", admit_all)
+    assert "duplicated" in await found(tmp_path, sequenced)
+
+
+async def test_order_that_is_not_kept_is_caught(tmp_path, monkeypatch):
+    """Batches are let in as they come, gaps or not."""
+    judge = Producers.judge
+
+    def judge_without_gaps(self, header):
+        verdict = judge(self, header)
+        return None if isinstance(verdict, SequenceGap) else verdict
+
+    monkeypatch.setattr(Producers, "judge", judge_without_gaps)
+    assert "inverted" in await found(tmp_path, sequenced)
+
+
+async def statuses_of_repeats(tmp_path: Path, batches: int) -> dict[int, int]:
+    """Store so many batches, then repeat them all, in any order."""
+    async with running_inside(tmp_path) as site:
+        await site.create("t", 1)
+        link = await site.proxy.open_link(NO_FAULTS, 1)
+        values = [str(n) for n in range(batches)]
+        await sequenced(Job("p", link.url, "t", 0, values, 1), History())
+        await link.replay(batches + 1)
+    assert link.late_statuses.pop(201) == 1, "the request for an id is repeated too"
+    return dict(link.late_statuses)
+
+
+async def test_each_of_the_last_sixteen_batches_is_told_its_place_again(tmp_path):
+    assert await statuses_of_repeats(tmp_path / "1", WINDOW) == {200: WINDOW}
+    assert await statuses_of_repeats(tmp_path / "2", WINDOW + 2) == {200: WINDOW, 409: 2}
+
+
+async def test_a_window_off_by_one_is_caught(tmp_path, monkeypatch):
+    monkeypatch.setattr(producers, "WINDOW_BATCHES", WINDOW - 1)
+    assert await statuses_of_repeats(tmp_path, WINDOW) == {200: WINDOW - 1, 409: 1}
+
+
+async def test_a_window_of_the_last_batch_only_is_caught(tmp_path, monkeypatch):
+    find = Producer.find
+    last_sequence = -3  # in the flat batches of a producer
+
+    def find_latest(self: Producer, first: int, last: int) -> First | None:
+        return find(self, first, last) if self.batches[last_sequence] == last else None
+
+    monkeypatch.setattr(Producer, "find", find_latest)
+    assert await statuses_of_repeats(tmp_path, WINDOW) == {200: 1, 409: WINDOW - 1}
