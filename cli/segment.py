@@ -14,7 +14,8 @@ import click
 
 from cli.endings import Failure
 from cli.segment_views import JsonView, TextView, View
-from engine.batch import Header, decode_one, has_valid_crc, walk
+from engine.batch import Header, decode_one, has_valid_crc, read_header, walk
+from engine.control_batch import read_control
 from engine.errors import InvalidBatch
 
 
@@ -61,9 +62,10 @@ def _dump(data: mmap.mmap | bytes, view: View, *, with_records: bool) -> Totals:
             damage.append(f"the batch at byte {position} fails its CRC")
         view.batch(position, header, is_valid=is_valid)
         if with_records:
-            _show_records(data[position : position + header.size_bytes], position, view, damage)
+            show = _show_control if header.is_control else _show_records
+            show(data[position : position + header.size_bytes], position, view, damage)
         batches += 1
-        records += header.record_count
+        records += 0 if header.is_control else header.record_count
         end_position = position + header.size_bytes
     if not stopped_by and end_position < len(data):
         stopped_by.append(f"the last {len(data) - end_position} bytes are not a whole batch")
@@ -76,6 +78,13 @@ def _headers(data: mmap.mmap | bytes, stopped_by: list[str]) -> Iterator[tuple[i
         yield from walk(data)  # type: ignore[arg-type]
     except InvalidBatch as error:
         stopped_by.append(str(error))
+
+
+def _show_control(batch: bytes, position: int, view: View, damage: list[str]) -> None:
+    try:
+        view.control(read_header(batch), read_control(batch))
+    except InvalidBatch as error:
+        damage.append(f"the batch at byte {position}: {error}")
 
 
 def _show_records(batch: bytes, position: int, view: View, damage: list[str]) -> None:

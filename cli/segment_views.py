@@ -13,6 +13,7 @@ import orjson
 
 from cli.output import counted, print_facts, shown_bytes, shown_time
 from engine.batch import Codec, Header, Record
+from engine.control_batch import FENCING_TOKEN, Control
 
 _HEADINGS = ("position", "offset", "records", "epoch", "codec", "bytes", "first time (UTC)", "crc")
 
@@ -21,6 +22,9 @@ class View(Protocol):
     def batch(self, position: int, header: Header, *, is_valid: bool) -> None: ...
 
     def record(self, record: Record) -> None: ...
+
+    def control(self, header: Header, control: Control) -> None:
+        """What a batch says that holds nothing for consumers."""
 
     def end(self, batches: int, records: int, damage: Sequence[str]) -> None: ...
 
@@ -53,7 +57,7 @@ class TextView:
             str(header.base_offset),
             str(header.record_count),
             str(header.leader_epoch),
-            Codec(header.codec).name.lower() if header.codec <= Codec.ZSTD else str(header.codec),
+            _codec(header),
             str(header.size_bytes),
             shown_time(header.base_timestamp)[:19],
         )
@@ -65,6 +69,9 @@ class TextView:
         value = "(tombstone)" if record.value is None else _text(record.value)
         line = f"    {record.offset}  {shown_time(record.timestamp)}  {key}{value}"
         click.echo(line if self._width is None or len(line) <= self._width else line[: self._width - 1] + "…")
+
+    def control(self, header: Header, control: Control) -> None:
+        click.echo(f"    {header.base_offset}  {shown_time(header.base_timestamp)}  ({_told(control)})")
 
     def end(self, batches: int, records: int, damage: Sequence[str]) -> None:
         click.echo()
@@ -93,6 +100,10 @@ class JsonView:
         shown["headers"] = [{"name": name, **_bytes_fields("value", value)} for name, value in record.headers]
         print_line(shown)
 
+    def control(self, header: Header, control: Control) -> None:
+        shown: dict[str, Any] = {"kind": "control", "offset": header.base_offset, "timestamp": header.base_timestamp}
+        print_line(shown | {"type": control.type} | _bytes_fields("value", control.value))
+
     def end(self, batches: int, records: int, damage: Sequence[str]) -> None:
         print_line({"kind": "end", "batches": batches, "records": records, "damage": list(damage)})
 
@@ -107,6 +118,18 @@ def _bytes_fields(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": b64encode(data or b"").decode()}
+
+
+def _codec(header: Header) -> str:
+    if header.is_control:
+        return "control"
+    return Codec(header.codec).name.lower() if header.codec <= Codec.ZSTD else str(header.codec)
+
+
+def _told(control: Control) -> str:
+    if control.type != FENCING_TOKEN:
+        return f"control record of type {control.type}"
+    return f"fencing token {_text(control.value)}" if control.value else "no fencing token"
 
 
 def _text(data: bytes) -> str:

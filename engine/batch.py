@@ -30,6 +30,7 @@ from engine.batch_header import Header as Header
 from engine.batch_header import check_client_batch as check_client_batch
 from engine.batch_header import has_valid_crc as has_valid_crc
 from engine.batch_header import read_header as read_header
+from engine.batch_header import say_control as say_control
 from engine.batch_header import set_crc as set_crc
 from engine.batch_header import stamp as stamp
 from engine.batch_header import stamp_append_time as stamp_append_time
@@ -193,7 +194,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
 
 
 def decode(batches: Buffer) -> list[Record]:
-    """Every record of a run of whole batches. Raises InvalidBatch when a batch cannot be decoded."""
+    """Every record of a run of whole batches, for consumers. Raises InvalidBatch when a batch cannot be decoded."""
     view = memoryview(batches)
     records: list[Record] = []
     for position, header in walk(batches):
@@ -202,13 +203,27 @@ def decode(batches: Buffer) -> list[Record]:
 
 
 def decode_one(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> list[Record]:
-    """The records of one batch. Raises InvalidBatch when they cannot be read, or have not the offsets of the batch."""
+    """The records of one batch for consumers, which are none of a control batch.
+
+    Raises InvalidBatch when they cannot be read, or have not the offsets of the batch.
+    """
     return decode_sized(batch, decoded_bytes_max)[0]
 
 
 def decode_sized(batch: Buffer, decoded_bytes_max: int) -> tuple[list[Record], int]:
     """As decode_one, with the size of the batch before compression."""
     header = read_header(batch)
+    if header.is_control:
+        return [], len(batch)
+    return _decoded(batch, header, decoded_bytes_max)
+
+
+def decode_control(batch: Buffer) -> list[Record]:
+    """The records of a control batch. Raises InvalidBatch."""
+    return _decoded(batch, read_header(batch), DECODED_BYTES_MAX)[0]
+
+
+def _decoded(batch: Buffer, header: Header, decoded_bytes_max: int) -> tuple[list[Record], int]:
     whole = _unpacked(batch, header, decoded_bytes_max)
     records: list[Record] = []
     try:

@@ -38,6 +38,7 @@ _LAST_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
 PRODUCER_ID_AT = 43
 _LOG_APPEND_TIME = 0b1000
+_CONTROL = 0b10_0000
 _KNOWN_ATTRIBUTES = CODEC_MASK | _LOG_APPEND_TIME
 
 assert _HEADER.size == HEADER_BYTES
@@ -81,6 +82,11 @@ class Header(NamedTuple):
     @property
     def codec(self) -> int:
         return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        """It tells something about the log itself and holds nothing for consumers: engine/control_batch.py."""
+        return bool(self.attributes & _CONTROL)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> Header:
@@ -182,6 +188,12 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
 def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
     """Make the batch one of a producer's sequence; this changes the checksum too."""
     _SEQUENCE.pack_into(batch, PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)
+    set_crc(batch)
+
+
+def say_control(batch: bytearray) -> None:
+    """Make it a control batch; this changes the checksum too."""
+    _I16.pack_into(batch, _ATTRIBUTES_AT, _I16.unpack_from(batch, _ATTRIBUTES_AT)[0] | _CONTROL)
     set_crc(batch)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from engine import batch as record_batch
 from engine import keyed_batch
+from engine.control_batch import has_nothing_to_show
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
@@ -37,9 +38,18 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     offset = await _start_offset(node, partition, query)
     partition.check_readable(offset)
     max_bytes = min(query["max_bytes"] or node.settings.fetch_bytes_default, node.settings.fetch_bytes_max)
+    deadline = asyncio.get_running_loop().time() + query["wait_ms"] / 1000
     if offset + 1 > partition.high_watermark or query["min_bytes"] > 1:
         await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), query["wait_ms"])
     chunk = await read_chunk(node, partition, offset, max_bytes)
+    while chunk is not None and has_nothing_to_show(chunk.data):  # passed: whoever waits, waits for records
+        offset = chunk.next_offset
+        left_ms = round((deadline - asyncio.get_running_loop().time()) * 1000)
+        await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), max(0, left_ms))
+        further = await read_chunk(node, partition, offset, max_bytes)
+        if further is None:
+            break
+        chunk = further
     kept = _cache_headers(node, partition, chunk, query)
     if is_known(query.get("if_none_match"), kept.get("ETag")):
         return {STATUS: "304", **kept, **_bounds_headers(partition)}, b""

@@ -66,7 +66,8 @@ def decode_stored(
             readable = []
             outs.append(Undecodable(max(header.base_offset, offset), header.next_offset - 1))
         else:
-            readable += records if records[0].offset >= offset else [r for r in records if r.offset >= offset]
+            is_inside = bool(records) and records[0].offset < offset  # none of a control batch
+            readable += [r for r in records if r.offset >= offset] if is_inside else records
         if max_records is not None and len(outs) + len(readable) >= max_records:
             break
     outs += show(readable[: None if max_records is None else max(0, max_records - len(outs))])

@@ -49,6 +49,8 @@ def _decoded(one: Slice, header: Header, raw: memoryview) -> Scanned:
             f"{one.key}: the batch at offset {header.base_offset} fails its checksum",
             hint=_RESTORE,
         )
+    if header.is_control:
+        return Scanned(one, header, [], raw, len(raw))
     try:
         records, decoded_bytes = decode_sized(raw, DECODED_BYTES_MAX)
         if len(records) != header.record_count:

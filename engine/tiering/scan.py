@@ -129,7 +129,7 @@ class _Scanner:
             self.min_timestamp_ms = earliest
         if latest > self.max_timestamp_ms:
             self.max_timestamp_ms = latest
-        self.record_count += header.record_count
+        self.record_count += 0 if header.is_control else header.record_count
         self.batch_count += 1
         if header.leader_epoch != self.leader_epoch:
             self.leader_epoch = header.leader_epoch

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from engine.batch import Codec, Row, encode, stamp
+from engine.control_batch import encode_fence
 from tests.cli.conftest import Run
 
 
@@ -112,3 +113,19 @@ def test_an_empty_file_is_sound(run: Run, tmp_path: Path) -> None:
     ran = run("segment", "dump", tmp_path / "empty")
     assert ran.out.endswith("0 batches, 0 records, all sound\n")
     assert ran.code == 0
+
+
+def test_control_batches_are_shown_and_their_records_not_counted(run: Run, tmp_path: Path) -> None:
+    batches = [encode_fence("writer-1", 1_000), encode([Row(2_000, None, b"1", [])]), encode_fence("", 3_000)]
+    for offset, batch in enumerate(batches):
+        stamp(batch, offset, 0)
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(batches))
+    ran = run("segment", "dump", "--records", path)
+    assert ran.code == 0
+    assert "(fencing token writer-1)" in ran.out
+    assert "(no fencing token)" in ran.out
+    assert ran.out.splitlines()[-1] == "3 batches, 1 record, all sound"
+    lines = [orjson.loads(line) for line in run("segment", "dump", "--records", "--json", path).out.splitlines()]
+    told = [(line["offset"], line["type"], line["value"]) for line in lines if line["kind"] == "control"]
+    assert told == [(0, 1000, "writer-1"), (2, 1000, "")]

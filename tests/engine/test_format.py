@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from engine import batch, keyed_batch, paths
 from engine.checksum import Checksum, decode_checksum, encode_checksum
+from engine.control_batch import encode_fence, read_fence
 from engine.damage import Damage, decode_quarantine, encode_quarantine
 from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop, open_data_directory
 from engine.disk import RealDisk
@@ -68,7 +69,7 @@ def values_of(rows: list[Row], field: str) -> Iterator[int]:
     return (int(row.value) for row in rows if row.field == field)
 
 
-@pytest.mark.parametrize("name", ["batch", "entry", "index", "timeindex"])
+@pytest.mark.parametrize("name", ["batch", "entry", "control", "index", "timeindex"])
 def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
     position = 0
     for row in rows_of(name):
@@ -126,6 +127,14 @@ def test_the_engine_reads_the_bytes_of_the_example() -> None:
         (41, 1_700_000_000_000, b"taxi-7", b'{"fare":12.5}'),
         (42, 1_700_000_000_250, b"taxi-7", None),
     ]
+
+
+def test_the_engine_writes_and_reads_the_control_batch_of_the_example() -> None:
+    data = bytes_of(rows_of("control"))
+    made = encode_fence("writer-2", 1_700_000_000_500)
+    batch.stamp(made, base_offset=43, leader_epoch=3)
+    assert bytes(made) == data
+    assert read_fence(data) == "writer-2"
 
 
 def test_the_engine_makes_the_index_files_of_the_example() -> None:

@@ -9,8 +9,10 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from engine.batch import encode
+from engine.control_batch import encode_fence
 from spark_ingest import names
-from spark_ingest.plan import encode
+from spark_ingest.plan import encode as encode_plan
 from spark_ingest.status import status
 from spark_ingest.verify import verify
 from spark_ingest.verify_deep import verify_deep
@@ -52,6 +54,19 @@ def test_what_was_ingested_is_sound(output: MemoryStore) -> None:
     assert (findings.commits, findings.rows, findings.dead_letters) == (2, 109, 1)
     assert findings.files == len(listed_files(output)) + 1
     assert findings.problems == []
+    assert list(verify_deep(output, commits)) == []
+
+
+def test_offsets_of_control_batches_are_passed_and_counted_as_such() -> None:
+    source, output = MemoryStore(), MemoryStore()
+    log = TieredLog(source)
+    fences = [encode_fence(token, START_MS) for token in ("a", "b", "")]
+    batches = [fences[0], encode(json_rows(20)), fences[1], fences[2], encode(json_rows(5, first=20))]
+    log.add_batches(0, batches, [START_MS], 25)
+    run_job(source, output)
+    findings, commits = verify(output, "default")
+    assert (findings.rows, findings.dead_letters, findings.problems) == (25, 0, [])
+    assert [result.absent for commit in commits for result in commit.results] == [3]
     assert list(verify_deep(output, commits)) == []
 
 
@@ -207,6 +222,6 @@ def test_a_plan_of_a_later_format_is_refused(source: MemoryStore, output: Memory
 
     plan = History(output, "default").plan(1)
     assert plan is not None
-    output.objects[names.plan_key("default", 3)] = encode(plan).replace(b'"format":1', b'"format":2')
+    output.objects[names.plan_key("default", 3)] = encode_plan(plan).replace(b'"format":1', b'"format":2')
     with pytest.raises(UnreadablePlan, match="format 2, this release knows 1"):
         run_job(source, output)
