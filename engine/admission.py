@@ -19,6 +19,7 @@ changes; `written` and `failed` both leave nothing tentative; what is in force c
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from engine.batch_header import PRODUCER_ID_AT
 from engine.errors import DuplicateOlderThanWindow, EngineError, LogEndMismatch, ProducerFenced, SequenceGap
 from engine.producers import First, Producer, Producers
 from engine.settings import TopicSettings
+from engine.snapshots import State
 
 
 class Terms(NamedTuple):
@@ -84,11 +86,12 @@ class AdmissionCounts:
 class Admission:
     """Judges the appends of one partition."""
 
-    def __init__(self, name: str, producers: Producers | None = None) -> None:
-        self.producers = Producers() if producers is None else producers
+    def __init__(self, name: str) -> None:
+        self.producers = Producers()
         self.counts = AdmissionCounts()
         self._name = name
         self._noted: list[_Noted] = []
+        self._states: list[State] = []
 
     def __repr__(self) -> str:
         return f"Admission({self._name}, {self.producers}, {self.counts})"
@@ -107,17 +110,41 @@ class Admission:
                 end += header.last_offset_delta + 1
         return admitted
 
-    def written(self, settings: TopicSettings) -> None:
-        """The plan that was judged last is in the log: what was noted for it is in force."""
+    def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
+        """The plan that was judged last is in the log: what was noted for it is in force.
+
+        It began new segments at these offsets; the state at each is kept for `taken_states`.
+        """
+        for offset in rolled_at:
+            self._commit(settings, offset)
+            self._states.append(self.state(offset))
         if self._noted:
-            for noted in self._noted:
-                self.producers.commit(noted.producer_id, noted.producer, settings.producers_max)
-            self.failed()
+            self._commit(settings, None)
+            self.producers.forget()
 
     def failed(self) -> None:
-        """Of the plan that was judged last nothing more will come into the log."""
+        """The plan that was judged last is not in the log, and nothing of it will be."""
         self._noted.clear()
         self.producers.forget()
+
+    def state(self, log_end: int) -> State:
+        """What is in force; costs a reference for each thing that it holds."""
+        return State(log_end, self.producers.items())
+
+    def taken_states(self) -> list[State]:
+        """The states of the rolls since the last call, to be saved."""
+        taken, self._states = self._states, []
+        return taken
+
+    def restore(self, state: State, settings: TopicSettings) -> None:
+        """Begin with a state that was saved."""
+        for producer_id, producer in state.producers:
+            self.producers.commit(producer_id, producer, settings.producers_max)
+
+    def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
+        """Take note of a batch that is in the log. It counts as used now, since when it was is not known."""
+        if header.producer_id >= 0:
+            self.producers.replay(header, now_ms, settings.producers_max)
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
         """Forget what has not been used for as long as the settings say."""
@@ -145,6 +172,16 @@ class Admission:
         if header.producer_id >= 0:
             producer = self.producers.note(header._replace(base_offset=end), now_ms)
             self._noted.append(_Noted(end, header.producer_id, producer))
+
+    def _commit(self, settings: TopicSettings, below: int | None) -> None:
+        """What the plan changed below an offset, or all of it."""
+        count = 0
+        for base_offset, producer_id, producer in self._noted:
+            if below is not None and base_offset >= below:
+                break
+            self.producers.commit(producer_id, producer, settings.producers_max)
+            count += 1
+        del self._noted[:count]
 
     def _count(self, judged: First | EngineError | None) -> None:
         match judged:

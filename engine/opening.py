@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine import paths
+from engine.admission import Admission
 from engine.clock import Clock
 from engine.data_directory import Checkpoint, LastStop
 from engine.disk import Disk
 from engine.errors import Corrupt, EngineError
 from engine.log import Log
 from engine.partition import Partition
+from engine.rebuilding import rebuilt_admission
 from engine.recovery import RecoveryReport, open_log
 from engine.segment import Segment
 from engine.topics import TopicRecord
@@ -87,12 +89,12 @@ class Opener:
             self.progress.seconds += time.perf_counter() - began
 
     async def open(self, wanted: Wanted, last_stop: LastStop) -> Partition:
-        record, number, checkpoint = wanted
+        record, number, _ = wanted
         directory = paths.partition_dir(self._data_dir, record.name, record.topic_id, number)
         loop = asyncio.get_running_loop()
         try:
-            opened, report = await loop.run_in_executor(
-                self._executor, self._open_log, directory, checkpoint, last_stop
+            opened, admission, report = await loop.run_in_executor(
+                self._executor, self._open, directory, wanted, last_stop
             )
         except (EngineError, OSError) as error:
             self.progress.opened += 1
@@ -101,11 +103,14 @@ class Opener:
         self.report += report
         if report.cut_bytes:
             _tell_cut(wanted, last_stop, report, opened)
-        return Partition(record.name, number, opened, record.settings)
+        return Partition(record.name, number, opened, record.settings, admission)
 
-    def _open_log(self, directory: str, checkpoint: Checkpoint, last_stop: LastStop) -> tuple[Log, RecoveryReport]:
+    def _open(self, directory: str, wanted: Wanted, last_stop: LastStop) -> tuple[Log, Admission, RecoveryReport]:
         now_ms = self._clock.now_ms()
-        return open_log(self._disk, directory, checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned)
+        opened, report = open_log(
+            self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned
+        )
+        return opened, rebuilt_admission(self._disk, wanted.name, opened, wanted.record.settings, now_ms), report
 
     def _scanned(self, size_bytes: int) -> None:
         with self._counting:

@@ -44,12 +44,14 @@ class PartitionStatistics:
 class Partition:
     """Takes batches in, keeps the positions, and wakes those who wait for them."""
 
-    def __init__(self, topic: str, number: int, log: Log, settings: TopicSettings) -> None:
+    def __init__(
+        self, topic: str, number: int, log: Log, settings: TopicSettings, admission: Admission | None = None
+    ) -> None:
         self.topic = topic
         self.number = number
         self.log = log
         self.settings = settings
-        self.admission = Admission(f"{topic}/{number}")
+        self.admission = admission or Admission(f"{topic}/{number}")
         self.offline: EngineError | None = None
         self.durable_end = log.log_end
         self.queue: list[Append] = []
@@ -184,7 +186,7 @@ class Partition:
             self.unsynced_since = now
         if work.steps:
             self._boundaries.append((self.log_end, self.log.end_position))
-        self.admission.written(self.settings)
+        self.admission.written(self.settings, [s.segment.base_offset for s in work.steps if isinstance(s, Roll)])
         headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
         self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
         self.batches_in += len(headers)

@@ -9,6 +9,7 @@ Layout of a data directory:
     <data>/coordination                what nodes agree upon, of a node that is alone
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
+    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs
     <data>/tier-cache/                 copies of tiered segments, safe to delete
 
@@ -24,6 +25,7 @@ OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 CHECKSUM = ".checksum"
 QUARANTINE = ".quarantine"
+SNAPSHOT = ".snapshot"
 AUX = ".aux"
 DERIVED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, CHECKSUM, QUARANTINE)  # of a sealed segment; an active one has none
 SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: nothing outlives its segment
@@ -43,6 +45,7 @@ EMBEDDED_STORE = "store"
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
+_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 
 
 def recovery_points_file(part: int | None) -> str:
@@ -77,6 +80,12 @@ def beside_log(log_path: str, suffix: str) -> str:
 def base_offset_of(name: str) -> int | None:
     """The base offset that a `.log` file name carries; None for any other file."""
     match = _SEGMENT_LOG.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def snapshot_offset_of(name: str) -> int | None:
+    """The offset that a `.snapshot` file name carries; None for any other file."""
+    match = _SNAPSHOT.fullmatch(name)
     return int(match.group(1)) if match else None
 
 

@@ -16,6 +16,8 @@ from engine.disk import Disk, read_file, write_fully
 from engine.errors import Corrupt
 from engine.index import SegmentIndex, load_index
 
+READ_AHEAD_BYTES = 16 * 1024  # small batches are walked many with one read, of large ones little is read in vain
+
 
 class Segment:
     """A run of batches from `base_offset` to before `next_offset`.
@@ -193,11 +195,13 @@ def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple
 
 def headers(segment: Segment, position: int, expected_offset: int) -> Iterator[tuple[int, Header]]:
     """Every batch's position and header, from a batch start to the end of the file. Raises Corrupt where none is."""
+    window, window_at = b"", 0
     while position < segment.size_bytes:
-        data = segment.disk.pread(segment.handle, HEADER_BYTES, position)
-        if len(data) < HEADER_BYTES:
+        if position + HEADER_BYTES > window_at + len(window):
+            window, window_at = segment.disk.pread(segment.handle, READ_AHEAD_BYTES, position), position
+        if len(window) - (position - window_at) < HEADER_BYTES:
             raise Corrupt(f"{segment.path}: no whole batch header at byte {position}")
-        header = read_header(data)
+        header = read_header(window, position - window_at)
         if not can_follow(header, expected_offset, segment.size_bytes - position):
             raise Corrupt(f"{segment.path}: no batch of offset {expected_offset} at byte {position}")
         yield position, header

@@ -31,6 +31,7 @@ from engine.recovery import RecoveryReport
 from engine.retention import Bounds, expired_below
 from engine.segment import Segment, save_index
 from engine.settings import TopicSettings
+from engine.snapshots import State, save_state
 from engine.topics import TopicRecord
 from engine.trimming import Trimmer
 from engine.writer import WriterThread
@@ -258,9 +259,14 @@ class Shard:
             self.when_opened(topic, partition)
 
     def _sealed(self, partition: Partition, segments: list[Segment]) -> None:
-        self._in_background(self._save_derived(partition, segments))
+        self._in_background(self._save_derived(partition, segments, partition.admission.taken_states()))
 
-    async def _save_derived(self, partition: Partition, segments: list[Segment]) -> None:
+    async def _save_derived(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
+        for state in states:
+            try:
+                await self._in_thread(save_state, self.disk, partition.log.directory, state)
+            except OSError as error:  # derived too
+                log.warning("state not saved", extra={"partition": partition.name, "reason": str(error)})
         for segment in segments:
             try:
                 await self._in_thread(self._seal, segment)
@@ -291,6 +297,7 @@ class Shard:
             for partition in list(self.partitions()):
                 if partition.offline is None:
                     self._roll_if_due(partition)
+                    partition.admission.expire(self.clock.now_ms(), partition.settings)
                     await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
             began = self.clock.monotonic()
             if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
@@ -331,6 +338,7 @@ class Shard:
         for partition in self.partitions():
             if partition.offline is None:
                 save_index(self.disk, partition.log.active)
+                save_state(self.disk, partition.log.directory, partition.admission.state(partition.log_end))
             for segment in partition.log.segments:
                 segment.close()
         self.directory.save_checkpoints(self._checkpoints())

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import struct
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop,
 from engine.disk import RealDisk
 from engine.index import SegmentIndex, load_index
 from engine.leader_epochs import load_epochs, save_epochs
+from engine.producers import Producer
+from engine.snapshots import State, decode_state, encode_state
 from engine.topics import load_topics, save_topic
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
@@ -69,7 +72,7 @@ def values_of(rows: list[Row], field: str) -> Iterator[int]:
     return (int(row.value) for row in rows if row.field == field)
 
 
-@pytest.mark.parametrize("name", ["batch", "entry", "control", "index", "timeindex"])
+@pytest.mark.parametrize("name", ["batch", "entry", "control", "index", "timeindex", "snapshot"])
 def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
     position = 0
     for row in rows_of(name):
@@ -149,6 +152,16 @@ def test_the_engine_makes_the_index_files_of_the_example() -> None:
     assert loaded is not None
     assert loaded.positions == index.positions
     assert load_index(1000, offsets, times, 14_999) is None, "made for a segment of another size"
+
+
+def test_the_engine_reads_and_writes_snapshots_as_shown() -> None:
+    batches = array("q", [0, 2, 96, 1_700_000_000_000, 3, 4, 110, 1_700_000_000_250])
+    state = State(118, [(1007, Producer(2, 5, 1_700_000_000_900, batches))])
+    data = bytes_of(rows_of("snapshot"))
+    assert encode_state(state) == data
+    found = decode_state(data, 118)
+    assert found is not None
+    assert encode_state(found) == data
 
 
 def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Snapshot files: what a partition must know of its log to judge the next append, as it was at one offset.
+
+`<offset>.snapshot` holds the state that follows from all that lies below that offset. One is made of each roll, for the
+base of the new segment, and one at a clean stop, for the log's end, so that a start walks what came since and no more.
+Derived, never evidence: not fsynced, and one that is absent, damaged or of another format is as if it had never been
+(engine/rebuilding.py walks further back). Layout: engine/FORMAT.md.
+
+To keep more: a Section, its field in State, its lines in `encode_state` and `decode_state`. A kind that is not known
+makes the whole file one of another format: a state that is understood in part would be a wrong one.
+Invariant: a file never claims more than the log has; one beyond the log's end is removed before anything is appended.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from engine import paths
+from engine.disk import Disk, read_file, write_fully
+from engine.producers import Producer, decode_producers, encode_producers
+
+VERSION = 1
+KEPT = 2  # the one before serves if the latest is damaged
+
+_HEAD = struct.Struct(">Ihq")  # CRC-32C of all that follows it, version, offset
+_SECTION = struct.Struct(">bI")  # kind, length
+_CRC_BYTES = 4
+
+
+class Section(IntEnum):
+    """What a part of a snapshot file holds."""
+
+    PRODUCERS = 1
+
+
+class State(NamedTuple):
+    """What follows from the log below an offset."""
+
+    offset: int
+    producers: Sequence[tuple[int, Producer]] = ()
+
+
+def encode_state(state: State) -> bytes:
+    producers = encode_producers(state.producers)
+    sections = [_SECTION.pack(Section.PRODUCERS, len(producers)), producers] if producers else []
+    body = b"".join((_HEAD.pack(0, VERSION, state.offset), *sections))[_CRC_BYTES:]
+    return struct.pack(">I", crc32c(body)) + body
+
+
+def decode_state(data: bytes | None, offset: int) -> State | None:
+    """None for a file that is absent, damaged, of another format, or not what its name says."""
+    if data is None or len(data) < _HEAD.size:
+        return None
+    checksum, version, own_offset = _HEAD.unpack_from(data)
+    if checksum != crc32c(memoryview(data)[_CRC_BYTES:]) or (version, own_offset) != (VERSION, offset):
+        return None
+    state, position = State(offset), _HEAD.size
+    while position < len(data):
+        kind, length = _SECTION.unpack_from(data, position)
+        body = data[position + _SECTION.size : position + _SECTION.size + length]
+        position += _SECTION.size + length
+        if kind != Section.PRODUCERS:
+            return None
+        state = state._replace(producers=list(decode_producers(body)))
+    return state
+
+
+def save_state(disk: Disk, directory: str, state: State) -> None:
+    """Write a snapshot, and let old ones go. Not durable, so that a roll or a stop waits for no disk."""
+    target = os.path.join(directory, paths.segment_file(state.offset, paths.SNAPSHOT))
+    handle = disk.open(target + ".tmp", create=True, writable=True)
+    try:
+        disk.truncate(handle, 0)
+        write_fully(disk, handle, encode_state(state), 0)
+    finally:
+        disk.close(handle)
+    disk.rename(target + ".tmp", target)
+    for offset in snapshot_offsets(disk, directory)[:-KEPT]:
+        with suppress(FileNotFoundError):  # two rolls may let the same one go
+            disk.unlink(os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT)))
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The snapshots that there are, ascending."""
+    found = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
+    return sorted(offset for offset in found if offset is not None)
+
+
+def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
+    """The latest snapshot that can be read. Those beyond the log's end go first, durably: its future is another now."""
+    offsets = snapshot_offsets(disk, directory)
+    beyond = [offset for offset in offsets if offset > log_end]
+    for offset in beyond:
+        disk.unlink(os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT)))
+    if beyond:
+        disk.fsync_dir(directory)
+    for offset in reversed(offsets[: len(offsets) - len(beyond)]):
+        file = os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT))
+        state = decode_state(read_file(disk, file), offset)
+        if state is not None:
+            return state
+    return None
