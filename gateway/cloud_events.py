@@ -56,7 +56,10 @@ def decode_event_batch(body: bytes) -> list[IncomingRow]:
 
 def binary_attributes(headers: Mapping[str, str]) -> dict[str, str] | None:
     """The attributes in a request's headers, None when there are none. Raises Problem invalid_header, invalid_body."""
-    if not any(name[:3].lower() == HTTP_PREFIX for name in headers):  # all that other requests pay
+    for header in headers:  # all that other requests pay; any() takes three times as long
+        if header[:3].lower() == HTTP_PREFIX:
+            break
+    else:
         return None
     attributes: dict[str, str] = {}
     for header, value in headers.items():

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
-    Gauge,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -46,22 +44,42 @@ class Histograms(NamedTuple):
 Families = Iterable[Numbers | Histograms]
 
 
+class Count:
+    """A number that a process's one loop moves. One of the library's has a lock: 0.4 µs, several times a request."""
+
+    __slots__ = ("_name", "_text", "_value")
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self._value = 0
+
+    def inc(self, amount: int = 1) -> None:
+        self._value += amount
+
+    def dec(self) -> None:
+        self._value -= 1
+
+    def numbers(self) -> Numbers:
+        return Numbers(self._name, self._text, None, {"": self._value})
+
+
 class Metrics:
     """The counters that handlers move, and those that `families` reads; `render` is the text of /metrics."""
 
     def __init__(self, families: Callable[[], Families]) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
-        self.produce_records = Counter("penstock_produce_records", "Records taken in", registry=registry)
-        self.produce_bytes = Counter("penstock_produce_bytes", "Bytes of produce bodies", registry=registry)
-        self.fetch_bytes = Counter("penstock_fetch_bytes", "Stored bytes read for fetches", registry=registry)
-        self.long_polls = Gauge("penstock_long_polls", "Fetches that wait for data", registry=registry)
-        self.event_streams = Gauge(
-            "penstock_event_streams", "Event streams open; each is a long poll", registry=registry
-        )
+        self.produce_records = Count("penstock_produce_records_total", "Records taken in")
+        self.produce_bytes = Count("penstock_produce_bytes_total", "Bytes of produce bodies")
+        self.fetch_bytes = Count("penstock_fetch_bytes_total", "Stored bytes read for fetches")
+        self.long_polls = Count("penstock_long_polls", "Fetches that wait for data")
+        self.event_streams = Count("penstock_event_streams", "Event streams open; each is a long poll")
         self._requests: dict[tuple[str, int], _Answers] = {}
         self._seconds: dict[str, Histogram] = {}
         ProcessCollector(registry=registry)
+        counts = (self.produce_records, self.produce_bytes, self.fetch_bytes, self.long_polls, self.event_streams)
+        registry.register(_Given(lambda: [_family(count.numbers()) for count in counts]))
         registry.register(_Given(self._request_families))
         registry.register(_Given(lambda: map(_family, families())))
 

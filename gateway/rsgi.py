@@ -1,7 +1,7 @@
 """Runs the aiohttp application on Granian, which speaks HTTP/1.1, h2c and, with TLS, HTTP/2 by ALPN.
 
-The only file that touches Granian or an aiohttp internal; both are pinned. Per request it builds a `web.Request`, runs
-the application on it and hands the answer to Granian.
+The only file that touches Granian, and beside gateway/known_routes.py the only one that touches an aiohttp internal;
+both are pinned. Per request it builds a `web.Request`, runs the application on it and hands the answer to Granian.
 What must hold: (1) an answer sent before the body was read is lost by HTTP/2 clients, so what is left of a body is read
 and thrown away first, within bounds; (2) a client that leaves ends its handler's wait; (3) nothing here outlives
 its request.
@@ -24,6 +24,7 @@ from granian.server.embed import Server
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from gateway.known_routes import KnownRoutes
 from gateway.rsgi_body import Body, BodyLimits
 from gateway.settings import NodeSettings
 from gateway.unread import ClientStalled, Unread, UnreadOfConnection
@@ -42,7 +43,7 @@ class RsgiApp:
     """Granian's callback around one aiohttp application."""
 
     def __init__(self, app: web.Application, limits: BodyLimits, unread: Unread) -> None:
-        self._app = app
+        self._routes = KnownRoutes(app)
         self._limits = limits
         self._unread = unread
         self._loop = asyncio.get_running_loop()
@@ -123,7 +124,7 @@ class RsgiApp:
         request = web.Request(message, body, self._protocol, writer, task, self._loop)  # type: ignore[arg-type]
         request._transport_peername = scope.client  # so that `remote` tells one connection from another
         try:
-            response = await self._app._handle(request)
+            response = await self._routes.handle(request, scope.method, scope.path)
         except ConnectionResetError as error:
             if isinstance(error, ClientStalled):
                 writer.cut()
