@@ -11,6 +11,7 @@ from engine.settings import TopicSettings
 from gateway.node import OFF_LOOP_BYTES, OFF_LOOP_RECORDS, Node
 from gateway.placing import Batch, Destination, Sequenced, check_count, check_timestamp
 from gateway.problems import Problem
+from gateway.terms import demand_given
 
 
 async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
@@ -21,7 +22,7 @@ async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
     check_count(header.record_count, node.settings.records_per_request_max)
     if settings.verify == "full":
         await _check_records(body, header, settings, node)
-    _check_sequence(header, to)
+    await _check_sequence(header, to, node)
     data: bytes | bytearray = body
     if settings.timestamp_type == "append":
         data = bytearray(body)
@@ -32,8 +33,8 @@ async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
     return Batch(to.sticky if to.partition is None else to.partition, data, header.record_count)
 
 
-def _check_sequence(header: record_batch.Header, to: Destination) -> None:
-    """A batch that carries a sequence of its own keeps it. Raises Problem invalid_header, invalid_batch."""
+async def _check_sequence(header: record_batch.Header, to: Destination, node: Node) -> None:
+    """A batch that carries a sequence of its own keeps it. Raises Problem invalid_header, invalid_batch, …"""
     if header.producer_id < 0:
         return
     own = Sequenced(header.producer_id, header.producer_epoch, header.base_sequence)
@@ -43,6 +44,7 @@ def _check_sequence(header: record_batch.Header, to: Destination) -> None:
     if to.partition is None:
         text = "the batch is of a producer's sequence: name its partition in the path, or with partition="
         raise Problem("invalid_batch", text)
+    await demand_given(node, header.producer_id)
 
 
 async def _check_records(body: bytes, header: record_batch.Header, settings: TopicSettings, node: Node) -> None:

@@ -38,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "invalid_utf8": Kind(400, "The body is not UTF-8"),
     "invalid_batch": Kind(400, "The record batch breaks the format"),
     "corrupt_batch": Kind(400, "The record batch fails its checksum"),
+    "unknown_producer": Kind(400, "The producer id was never given out"),
     "invalid_topic_name": Kind(400, "The name cannot name a topic"),
     "invalid_config": Kind(400, "A setting is not known or out of bounds"),
     "unauthorized": Kind(401, "A token is needed"),

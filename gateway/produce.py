@@ -26,7 +26,7 @@ from gateway.placing import Batch, Destination, check_count, count_of, to_batche
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.request_body import read_body
-from gateway.terms import read_sequence, read_terms
+from gateway.terms import demand_given, read_sequence, read_terms
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 JSON = "application/json"
@@ -63,6 +63,8 @@ async def _produce(
     node.check_accepting()
     refuse_planned(request)
     terms, sequenced = read_terms(request, partition), read_sequence(request, partition)
+    if sequenced is not None:
+        await demand_given(node, sequenced.producer_id)
     topic = await node.topic_to_produce_to(request.match_info["topic"])
     partitioner = node.partitioner(topic)
     if partition is not None:

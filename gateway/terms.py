@@ -11,6 +11,7 @@ from aiohttp import web
 
 from engine.admission import Terms
 from engine.producers import SEQUENCE_MAX
+from gateway.node import Node
 from gateway.placing import Sequenced
 from gateway.problems import Problem
 
@@ -45,6 +46,12 @@ def read_sequence(request: web.Request, partition: int | None) -> Sequenced | No
         number_in_header(request, PRODUCER_EPOCH, PRODUCER_EPOCH_MAX),
         number_in_header(request, PRODUCER_SEQ, SEQUENCE_MAX),
     )
+
+
+async def demand_given(node: Node, producer_id: int) -> None:
+    """Whether the id came from POST /v1/producers: one that was made up may be another's. Raises Problem."""
+    if not await node.producer_ids.is_given(producer_id):
+        raise Problem("unknown_producer", f"the producer id {producer_id} was never given out")
 
 
 def refuse_terms(request: web.Request) -> None:

@@ -1,7 +1,6 @@
 """Sequenced producers over HTTP: a request that is sent again is stored once, whatever kind of body it has."""
 
 import asyncio
-import itertools
 
 import pytest
 
@@ -17,23 +16,29 @@ BODIES = {
     EVENT: b'{"specversion":"1.0","id":"4","source":"/s","type":"t","data":4}',
     RECORD_BATCH: bytes(batch.encode_values([b"1", b"2"], 5)),
 }
-_ids = itertools.count(1000)
 
 
 def headers(producer: int, epoch: int, seq: int) -> dict[str, str]:
     return {"Producer-Id": str(producer), "Producer-Epoch": str(epoch), "Producer-Seq": str(seq)}
 
 
+async def new_id(gateway) -> int:
+    return (await gateway.send("POST", "/v1/producers")).json["producer_id"]
+
+
 class Producer:
     """One producer of one partition, that says itself which sequence it sends."""
 
-    def __init__(self, topic, partition: int = 0) -> None:
-        self.topic, self.partition = topic, partition
-        self.id = next(_ids)
+    def __init__(self, topic, partition: int, producer_id: int) -> None:
+        self.topic, self.partition, self.id = topic, partition, producer_id
 
     async def send(self, seq: int, body: bytes = b"1", content_type: str = NDJSON, *, epoch: int = 0, **query):
         given = headers(self.id, epoch, seq)
         return await self.topic.post(body, content_type, given, to=self.partition, **query)
+
+
+async def new_producer(topic, partition: int = 0) -> Producer:
+    return Producer(topic, partition, await new_id(topic.gateway))
 
 
 @pytest.fixture
@@ -44,7 +49,7 @@ async def both(new_topic):
 
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_a_request_sent_again_is_stored_once_and_answered_as_it_was(both, partition):
-    producer = Producer(both, partition)
+    producer = await new_producer(both, partition)
     first, again = await producer.send(0, b"1\n2"), await producer.send(0, b"1\n2")
     assert (first.status, again.status) == (200, 200)
     assert "Penstock-Duplicate" not in first.headers
@@ -57,7 +62,7 @@ async def test_a_request_sent_again_is_stored_once_and_answered_as_it_was(both, 
 
 @pytest.mark.parametrize("content_type", BODIES)
 async def test_any_body_can_be_of_a_sequence(topic, content_type):
-    producer, body = Producer(topic), BODIES[content_type]
+    producer, body = await new_producer(topic), BODIES[content_type]
     first = await producer.send(0, body, content_type)
     count = first.json["results"][0]["count"]
     assert (await producer.send(0, body, content_type)).headers["Penstock-Duplicate"] == "true"
@@ -69,7 +74,7 @@ async def test_any_body_can_be_of_a_sequence(topic, content_type):
 @pytest.mark.parametrize("content_type", [NDJSON, RECORD_BATCH])
 async def test_what_is_stored_says_whose_it_is_and_keeps_a_right_checksum(new_topic, content_type, compression):
     topic = await new_topic(compression=compression, timestamp_type="append")
-    producer = Producer(topic)
+    producer = await new_producer(topic)
     await producer.send(0, BODIES[content_type], content_type, epoch=3)
     await producer.send(2, BODIES[content_type], content_type, epoch=3)
     data = (await topic.fetch(accept=RECORD_BATCH)).body
@@ -80,7 +85,7 @@ async def test_what_is_stored_says_whose_it_is_and_keeps_a_right_checksum(new_to
 
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_a_gap_is_refused_and_tells_what_is_expected(both, partition):
-    producer = Producer(both, partition)
+    producer = await new_producer(both, partition)
     await producer.send(0, b"1\n2")
     gap = await producer.send(5)
     assert gap.status == 409
@@ -91,7 +96,7 @@ async def test_a_gap_is_refused_and_tells_what_is_expected(both, partition):
 
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_a_newer_epoch_shuts_out_the_older_one(both, partition):
-    producer = Producer(both, partition)
+    producer = await new_producer(both, partition)
     await producer.send(0, epoch=1)
     assert_problem(await producer.send(1, epoch=2), "sequence_gap", expected_seq=0)
     assert (await producer.send(0, epoch=2)).status == 200
@@ -102,7 +107,7 @@ async def test_a_newer_epoch_shuts_out_the_older_one(both, partition):
 
 
 async def test_one_of_the_last_16_is_answered_and_an_older_one_is_told_as_stored(topic):
-    producer = Producer(topic)
+    producer = await new_producer(topic)
     for seq in range(17):
         await producer.send(seq)
     oldest = await producer.send(0)
@@ -114,7 +119,7 @@ async def test_one_of_the_last_16_is_answered_and_an_older_one_is_told_as_stored
 
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_a_repeat_while_the_first_is_under_way_is_stored_once(both, partition):
-    producer = Producer(both, partition)
+    producer = await new_producer(both, partition)
     answers = await asyncio.gather(*(producer.send(0, b"1\n2") for _ in range(6)))
     assert {answer.json["results"][0]["base_offset"] for answer in answers} == {0}
     assert sorted("Penstock-Duplicate" in answer.headers for answer in answers) == [False] + [True] * 5
@@ -122,7 +127,7 @@ async def test_a_repeat_while_the_first_is_under_way_is_stored_once(both, partit
 
 
 async def test_a_repeat_of_a_conditional_append_is_a_duplicate_and_no_mismatch(topic):
-    given = {**headers(next(_ids), 0, 0), "Penstock-Expected-End": "0"}
+    given = {**headers(await new_id(topic.gateway), 0, 0), "Penstock-Expected-End": "0"}
     assert (await topic.post(b"1", NDJSON, given, to=0)).status == 200
     again = await topic.post(b"1", NDJSON, given, to=0)
     assert (again.status, again.headers["Penstock-Duplicate"]) == (200, "true")
@@ -154,7 +159,7 @@ async def test_a_number_out_of_bounds_is_refused(topic, header, value):
 
 
 async def test_a_sequence_is_of_one_named_partition(both):
-    given = headers(next(_ids), 0, 0)
+    given = headers(await new_id(both.gateway), 0, 0)
     assert_problem(await both.post(b"1", NDJSON, given), "invalid_header")
     assert (await both.post(b"1", NDJSON, given, partition=1)).status == 200
     elsewhere = b'{"records":[{"value":1,"partition":0}]}'
@@ -166,7 +171,7 @@ async def test_a_sequence_is_of_one_named_partition(both):
 
 async def test_a_stored_batch_with_a_sequence_of_its_own_is_held_to_it(topic):
     body = batch.encode_values([b"1", b"2"], 5)
-    batch.stamp_sequence(body, producer := next(_ids), 4, 0)
+    batch.stamp_sequence(body, producer := await new_id(topic.gateway), 4, 0)
     sent = bytes(body)
     assert_problem(await topic.post(sent, RECORD_BATCH), "invalid_batch", no_side_effects=True)
     assert "Penstock-Duplicate" not in (await topic.post(sent, RECORD_BATCH, to=0)).headers
@@ -186,8 +191,17 @@ async def test_a_stored_batch_with_half_a_sequence_is_refused(topic, epoch, sequ
 
 @pytest.mark.parametrize("acks", ["0", "1"])
 async def test_sequences_hold_with_other_acks_too(topic, acks):
-    producer = Producer(topic)
+    producer = await new_producer(topic)
     for _ in range(2):
         assert (await producer.send(0, acks=acks)).status in (200, 202)
     assert (await producer.send(1)).json["results"][0]["base_offset"] == 1
     assert await topic.values() == [1, 1]
+
+
+@pytest.mark.parametrize("content_type", [NDJSON, RECORD_BATCH])
+async def test_an_id_that_was_never_given_out_is_refused(topic, content_type):
+    given = headers(2**62, 0, 0)
+    assert_problem(await topic.post(BODIES[content_type], content_type, given, to=0), "unknown_producer")
+    batch.stamp_sequence(body := bytearray(BODIES[RECORD_BATCH]), 2**62, 0, 0)
+    assert_problem(await topic.post(bytes(body), RECORD_BATCH, to=0), "unknown_producer")
+    assert await topic.records() == []
