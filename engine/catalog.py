@@ -7,14 +7,27 @@ the catalog. Invariant: a topic is in `records` if and only if its `topic.json` 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from engine.clock import Clock
+from engine.data_directories import DataDirectories
+from engine.data_directory import DataDirectory
 from engine.disk import Disk
-from engine.errors import TopicExists, UnknownTopic, storage_error
+from engine.errors import TopicExists, UnknownTopic, Unreachable, storage_error
+from engine.further_topics import (
+    FurtherRefused,
+    clear_added,
+    make_partitions,
+    moved,
+    places,
+    remove_leftovers,
+    remove_topic,
+)
 from engine.settings import topic_settings
 from engine.topics import (
     TopicRecord,
@@ -22,6 +35,7 @@ from engine.topics import (
     check_topic_wish,
     load_topics,
     remove_tree,
+    save_settings,
     save_topic,
     unlist_topic,
 )
@@ -33,13 +47,16 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """All topics of one data directory."""
+    """All topics of a node."""
 
-    def __init__(self, disk: Disk, data_dir: str, clock: Clock, executor: Executor, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, disk: Disk, directories: DataDirectories, clock: Clock, executor: Executor, new_id: Callable[[], str]
+    ) -> None:
         self.records: dict[str, TopicRecord] = {}
         self.changing = asyncio.Lock()  # held by whoever changes a topic, until every shard has followed
         self._disk = disk
-        self._data_dir = data_dir
+        self._directories = directories
+        self._data_dir = directories.first.path
         self._clock = clock
         self._executor = executor
         self._new_id = new_id
@@ -49,8 +66,29 @@ class Catalog:
 
     async def load(self) -> None:
         """Read all topics; removes what interrupted creations and deletions left. Raises Corrupt."""
-        found = await self._in_thread(load_topics, self._disk, self._data_dir)
+        found = await self._in_thread(self._load)
         self.records = {record.name: record for record in found}
+
+    def _load(self) -> list[TopicRecord]:
+        if not self._directories.is_several:
+            return load_topics(self._disk, self._data_dir)
+        records = load_topics(self._disk, self._data_dir, self._is_gone_elsewhere)
+        remove_leftovers(self._disk, self._directories, records)
+        return [self._with_moves_noted(record) for record in records]
+
+    def _is_gone_elsewhere(self, name: str, topic_id: str) -> bool:
+        return remove_topic(self._disk, self._directories, name, topic_id)
+
+    def _with_moves_noted(self, record: TopicRecord) -> TopicRecord:
+        """Written down, or an old copy might pass for the partition once its new directory cannot be used."""
+        elsewhere = moved(self._directories, record)
+        if elsewhere != record.elsewhere:
+            record = dataclasses.replace(record, elsewhere=elsewhere)
+            try:
+                save_settings(self._disk, self._data_dir, record)
+            except OSError as error:  # the next start finds them again
+                log.warning("a moved partition was not noted", extra={"topic": record.name, "reason": str(error)})
+        return record
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
@@ -63,15 +101,61 @@ class Catalog:
             return existing, False
         now_ms = self._clock.now_ms()
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
+        if self._directories.is_several:
+            record = await self._placed(record)
         await self._stored("creating", save_topic, record)
         self.records[name] = record
         return record, True
 
+    async def _placed(self, record: TopicRecord) -> TopicRecord:
+        """Choose directories and make the partitions in the further ones; what refuses them is passed over.
+
+        Raises Unreachable when there is none left.
+        """
+        refused: list[DataDirectory] = []
+        while True:
+            try:
+                return await self._placed_from(record, 0, refused)
+            except FurtherRefused as refusal:
+                self._directories.note(refusal.directory, refusal.error, f"creating topic {record.name!r}")
+                refused.append(refusal.directory)
+                await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
+                record = dataclasses.replace(record, topic_id=self._new_id())  # nothing of the first try may be found
+
+    async def _placed_from(self, record: TopicRecord, first: int, refused: list[DataDirectory]) -> TopicRecord:
+        """The record with places of the partitions from `first` on, which are made in the further directories."""
+        candidates = [one for one in self._directories.usable if one not in refused]
+        if not candidates:
+            raise self._directories.first.fault or _no_room(record, refused)
+        having = list(self.records.values())
+        elsewhere = await self._in_thread(places, candidates, having, first, record.partitions)
+        record = dataclasses.replace(record, elsewhere={**record.elsewhere, **elsewhere})
+        await self._in_thread(make_partitions, self._disk, self._directories, record, first)
+        return record
+
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
         """Change settings that are named, grow to so many partitions. Raises UnknownTopic, InvalidConfig."""
-        record = changed_topic(self.record(name), overrides, partitions)
-        await self._stored("changing", save_topic, record)
+        old = self.record(name)
+        record = changed_topic(old, overrides, partitions)
+        if record.partitions > old.partitions:
+            record = await self._grown(record, old.partitions)
+        else:
+            await self._stored("changing", save_settings, record)
         self.records[name] = record
+        return record
+
+    async def _grown(self, record: TopicRecord, first: int) -> TopicRecord:
+        """Another directory is not tried after a failure: what the first has kept would be found beside it."""
+        if self._directories.is_several:
+            try:
+                await self._in_thread(clear_added, self._disk, self._directories, record, first)
+                record = await self._placed_from(record, first, [])
+            except FurtherRefused as refusal:
+                self._directories.note(refusal.directory, refusal.error, f"growing topic {record.name!r}")
+                raise storage_error(f"growing topic {record.name!r}", refusal.error) from refusal
+            except OSError as error:
+                raise storage_error(f"growing topic {record.name!r}", error) from error
+        await self._stored("growing", partial(save_topic, first=first), record)
         return record
 
     async def delete(self, record: TopicRecord) -> None:
@@ -79,7 +163,9 @@ class Catalog:
         left = await self._stored("deleting", unlist_topic, record)
         self.records.pop(record.name, None)
         try:
-            await self._in_thread(remove_tree, self._disk, left)
+            is_gone = await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
+            if is_gone:  # else the next start removes the rest
+                await self._in_thread(remove_tree, self._disk, left)
         except OSError as error:  # the topic is gone all the same; the next start removes what is left
             log.warning("removal failed", extra={"directory": left, "reason": str(error)})
 
@@ -98,6 +184,11 @@ class Catalog:
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+def _no_room(record: TopicRecord, refused: list[DataDirectory]) -> Unreachable:
+    tried = ", ".join(directory.path for directory in refused)
+    return Unreachable(f"no data directory takes the partitions of topic {record.name!r}: {tried}")
 
 
 def _check_same(record: TopicRecord, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:

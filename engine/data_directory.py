@@ -1,6 +1,7 @@
 """A node's data directory as a whole: who owns it, how the last run ended, and how far each partition was fsynced.
 
-Does not know topics or segments. Files: engine/paths.py; formats: engine/FORMAT.md.
+Does not know topics or segments, nor which directories a node has (engine/data_directories.py). Files:
+engine/paths.py; formats: engine/FORMAT.md.
 Invariants: one process at a time (a lock on `lock`); a directory belongs to one cluster and node for ever (`meta`);
 `running` is there from before the first write until after the last fsync of a clean stop.
 """
@@ -8,7 +9,8 @@ Invariants: one process at a time (a lock on `lock`); a directory belongs to one
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -17,10 +19,13 @@ import orjson
 
 from engine import paths
 from engine.disk import Disk, read_file, write_atomically
-from engine.errors import StartRefused
+from engine.errors import StartRefused, Unreachable
 from engine.small_file import read_rows, rows_as_text
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+FORMAT_ALONE = 1  # of the only directory of a node: what every version reads
+FIRST = ""  # the id of a node's first directory; the further ones have drawn ids
+_META_FIELDS = {"format": int, "cluster_id": str, "node_id": int}
 _POINTS_HEADER = "penstock recovery-points 2"
 _POINTS_HEADER_1 = "penstock recovery-points 1"  # without a checksum
 
@@ -56,6 +61,7 @@ class DataDirectory:
     """An opened data directory: the whole of it, locked, or the part of one shard process under a supervisor.
 
     A part has a checkpoint file of its own, so that no two processes write one file; the next start reads them all.
+    One that could not be opened has a `fault` and no lock.
     """
 
     def __init__(
@@ -68,6 +74,8 @@ class DataDirectory:
         lock_handle: int | None = None,
         part: int | None = None,
         boot_id: str | None = None,
+        directory_id: str = FIRST,
+        fault: Unreachable | None = None,
     ) -> None:
         self.disk = disk
         self.path = path
@@ -76,6 +84,8 @@ class DataDirectory:
         self.lock_handle = lock_handle
         self.part = part
         self.boot_id = boot_id
+        self.directory_id = directory_id
+        self.fault = fault  # why it is offline; a directory with one is not touched any more
         self._saved: dict[str, Checkpoint] | None = None
 
     def __repr__(self) -> str:
@@ -140,8 +150,9 @@ class DataDirectory:
 
     def release(self) -> None:
         """Give up the lock without a word on how clean the directory is."""
-        if self.lock_handle is not None:
-            self.disk.close(self.lock_handle)
+        lock_handle, self.lock_handle = self.lock_handle, None
+        if lock_handle is not None:
+            self.disk.close(lock_handle)
 
 
 def open_data_directory(
@@ -149,12 +160,29 @@ def open_data_directory(
 ) -> DataDirectory:
     """Lock and identify a data directory, making it if it is new.
 
-    Raises StartRefused when another process holds it, it belongs to another cluster or node, or a newer version of
-    the format is in it.
+    Raises StartRefused when another process holds it, it belongs to another cluster or node, a newer version of the
+    format is in it, or it is a further directory of some node.
     """
+    lock_handle = _locked(disk, path)
+    with _released_on_error(disk, lock_handle):
+        identity = _identify(disk, path, node_id, cluster_id, new_id)
+        return _begun(disk, path, identity, FIRST, lock_handle, boot_id)
+
+
+def open_further_directory(
+    disk: Disk, path: str, identity: Identity, *, boot_id: str, new_id: Callable[[], str]
+) -> DataDirectory:
+    """Lock and identify a directory beside the first one, making it if it is new. Raises StartRefused, OSError."""
+    lock_handle = _locked(disk, path)
+    with _released_on_error(disk, lock_handle):
+        directory_id = _identify_further(disk, path, identity, new_id)
+        return _begun(disk, path, identity, directory_id, lock_handle, boot_id)
+
+
+def _locked(disk: Disk, path: str) -> int:
     try:
         _make_durably(disk, path)
-        lock_handle = disk.lock(os.path.join(path, paths.LOCK))
+        return disk.lock(os.path.join(path, paths.LOCK))
     except BlockingIOError:
         raise StartRefused(
             f"the data directory {path} is in use by another process", hint="stop it, or give --data-dir another path"
@@ -163,14 +191,31 @@ def open_data_directory(
         raise StartRefused(
             f"the data directory {path} cannot be used: {error.strerror}", hint="check the path and its owner"
         ) from None
+
+
+@contextmanager
+def _released_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
     try:
-        identity = _identify(disk, path, node_id, cluster_id, new_id)
-        last_stop = _last_stop(disk, path, boot_id)
-        _write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
+        yield
     except BaseException:
         disk.close(lock_handle)
         raise
-    directory = DataDirectory(disk, path, identity, last_stop=last_stop, lock_handle=lock_handle, boot_id=boot_id)
+
+
+def _begun(
+    disk: Disk, path: str, identity: Identity, directory_id: str, lock_handle: int, boot_id: str
+) -> DataDirectory:
+    last_stop = _last_stop(disk, path, boot_id)
+    _write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
+    directory = DataDirectory(
+        disk,
+        path,
+        identity,
+        last_stop=last_stop,
+        lock_handle=lock_handle,
+        boot_id=boot_id,
+        directory_id=directory_id,
+    )
     directory.merge_checkpoints()
     return directory
 
@@ -212,22 +257,61 @@ def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_i
     file = os.path.join(path, paths.META)
     data = read_file(disk, file)
     if data is None:
-        own = (paths.LOCK, paths.META + ".tmp")  # what a first start that was cut short may leave
-        strangers = [name for name in disk.listdir(path) if name not in own]
-        if strangers:
-            raise StartRefused(
-                f"{path} holds other files ({strangers[0]}) and no penstock data", hint="give --data-dir an empty path"
-            )
+        _check_empty(disk, path)
         identity = Identity(cluster_id or new_id(), node_id)
-        fields = {"format": FORMAT_VERSION, "cluster_id": identity.cluster_id, "node_id": node_id}
-        write_atomically(disk, file, orjson.dumps(fields, option=orjson.OPT_INDENT_2))
+        fields = {"format": FORMAT_ALONE, "cluster_id": identity.cluster_id, "node_id": node_id}
+        write_meta(disk, path, fields)
         return identity
-    meta: Any = _parsed(file, data)
-    if meta["format"] > FORMAT_VERSION:
+    meta = _parsed(path, file, data)
+    if "directory_id" in meta:
         raise StartRefused(
-            f"{path} has data format {meta['format']}, this version knows {FORMAT_VERSION}",
-            hint="use the newer version of penstock",
+            f"{path} is a further data directory of cluster {meta['cluster_id']}, node {meta['node_id']}",
+            hint="give --data-dir that node's first directory, and then this one",
         )
+    _check_whose(path, meta, node_id, cluster_id)
+    return Identity(meta["cluster_id"], node_id)
+
+
+def _identify_further(disk: Disk, path: str, identity: Identity, new_id: Callable[[], str]) -> str:
+    """The id of a further directory, drawn when it is new."""
+    file = os.path.join(path, paths.META)
+    data = read_file(disk, file)
+    if data is None:
+        _check_empty(disk, path)
+        fields = {"format": FORMAT_VERSION, "cluster_id": identity.cluster_id, "node_id": identity.node_id}
+        directory_id = new_id()
+        write_meta(disk, path, {**fields, "directory_id": directory_id})
+        return directory_id
+    meta = _parsed(path, file, data)
+    _check_whose(path, meta, identity.node_id, identity.cluster_id)
+    if "directory_id" not in meta:
+        raise StartRefused(
+            f"{path} was the first or only data directory of a node", hint="give it as the first, or another path"
+        )
+    return str(meta["directory_id"])
+
+
+def read_meta(disk: Disk, path: str) -> dict[str, Any]:
+    """What a directory that is open says of itself. Raises StartRefused."""
+    file = os.path.join(path, paths.META)
+    return _parsed(path, file, read_file(disk, file) or b"")
+
+
+def write_meta(disk: Disk, path: str, fields: Mapping[str, Any]) -> None:
+    data = orjson.dumps(fields, option=orjson.OPT_INDENT_2)
+    write_atomically(disk, os.path.join(path, paths.META), data)
+
+
+def _check_empty(disk: Disk, path: str) -> None:
+    own = (paths.LOCK, paths.META + ".tmp")  # what a first start that was cut short may leave
+    strangers = [name for name in disk.listdir(path) if name not in own]
+    if strangers:
+        raise StartRefused(
+            f"{path} holds other files ({strangers[0]}) and no penstock data", hint="give --data-dir an empty path"
+        )
+
+
+def _check_whose(path: str, meta: Mapping[str, Any], node_id: int, cluster_id: str | None) -> None:
     if cluster_id not in (None, meta["cluster_id"]):
         raise StartRefused(
             f"{path} belongs to cluster {meta['cluster_id']}, not {cluster_id}",
@@ -237,14 +321,19 @@ def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_i
         raise StartRefused(
             f"{path} belongs to node {meta['node_id']}, not {node_id}", hint=f"start with --node-id {meta['node_id']}"
         )
-    return Identity(meta["cluster_id"], node_id)
 
 
-def _parsed(file: str, data: bytes) -> dict[str, Any]:
+def _parsed(path: str, file: str, data: bytes) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = orjson.loads(data)
-        if isinstance(meta["format"], int) and isinstance(meta["cluster_id"], str) and isinstance(meta["node_id"], int):
-            return meta
+        is_true = all(isinstance(meta[name], kind) for name, kind in _META_FIELDS.items())
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        pass
-    raise StartRefused(f"{file} is damaged", hint="restore it from a backup; it names the cluster and node")
+        is_true = False
+    if not is_true:
+        raise StartRefused(f"{file} is damaged", hint="restore it from a backup; it names the cluster and node")
+    if meta["format"] > FORMAT_VERSION:
+        raise StartRefused(
+            f"{path} has data format {meta['format']}, this version knows {FORMAT_VERSION}",
+            hint="use the newer version of penstock",
+        )
+    return meta

@@ -11,6 +11,10 @@ import errno
 from typing import ClassVar
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DEAD_DISK = (  # what a disk says that will not come back by itself: broken, gone, or remounted read-only
+    *(errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ENOTCONN, errno.ESTALE, errno.EUCLEAN),
+    *(errno.EREMOTEIO, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ENOMEDIUM),
+)
 
 
 class EngineError(Exception):
@@ -147,7 +151,18 @@ class Damaged(Corrupt):
 class StorageFailed(EngineError):
     """The disk refused an operation. The partition is offline until the process restarts.
 
-    Whether the bytes of a failed append reached the disk is not known.
+    Whether the bytes of a failed append reached the disk is not known. `os_error` is what the disk said, if it did.
+    """
+
+    code = "storage_failed"
+    no_side_effects = False
+    os_error: OSError | None = None
+
+
+class Unreachable(EngineError):
+    """The data directory of a partition is offline, or the partition is not where it should be. Mend it and restart.
+
+    For an append that waited when its directory failed: whether the bytes reached the disk is not known.
     """
 
     code = "storage_failed"

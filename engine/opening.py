@@ -18,6 +18,7 @@ from typing import NamedTuple
 from engine import paths
 from engine.admission import Admission
 from engine.clock import Clock
+from engine.data_directories import DataDirectories
 from engine.data_directory import Checkpoint, LastStop
 from engine.disk import Disk
 from engine.errors import Corrupt, EngineError
@@ -59,11 +60,11 @@ class Progress:
 class Opener:
     """Opens partitions in the executor's threads. `report` sums up what recovery found so far."""
 
-    def __init__(self, disk: Disk, data_dir: str, executor: Executor, clock: Clock) -> None:
+    def __init__(self, disk: Disk, directories: DataDirectories, executor: Executor, clock: Clock) -> None:
         self.report = RecoveryReport()
         self.progress = Progress()
         self._disk = disk
-        self._data_dir = data_dir
+        self._directories = directories
         self._executor = executor
         self._clock = clock
         self._counting = threading.Lock()
@@ -71,8 +72,8 @@ class Opener:
     def __repr__(self) -> str:
         return f"Opener({self.progress}, {self.report})"
 
-    async def open_all(self, wanted: Sequence[Wanted], last_stop: LastStop) -> list[Partition]:
-        """The partitions in the order wanted."""
+    async def open_all(self, wanted: Sequence[Wanted], last_stop: LastStop | None = None) -> list[Partition]:
+        """The partitions in the order wanted; `last_stop` is that of their directories unless it is given."""
         self.progress.partitions += len(wanted)
         slots = asyncio.Semaphore(PARALLEL_OPENINGS)
 
@@ -88,10 +89,18 @@ class Opener:
             telling.cancel()
             self.progress.seconds += time.perf_counter() - began
 
-    async def open(self, wanted: Wanted, last_stop: LastStop) -> Partition:
+    async def open(self, wanted: Wanted, last_stop: LastStop | None = None) -> Partition:
         record, number, _ = wanted
-        directory = paths.partition_dir(self._data_dir, record.name, record.topic_id, number)
         loop = asyncio.get_running_loop()
+        if self._directories.is_several:
+            located = await loop.run_in_executor(self._executor, self._directories.located, record, number)
+        else:
+            located = self._directories.located(record, number)
+        directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
+        last_stop = last_stop or self._directories.last_stop(located)
+        if located.error is not None:
+            self.progress.opened += 1
+            return self._closed(wanted, directory, located.error)
         try:
             opened, admission, report = await loop.run_in_executor(
                 self._executor, self._open, directory, wanted, last_stop
@@ -118,7 +127,8 @@ class Opener:
 
     def _closed(self, wanted: Wanted, directory: str, error: Exception) -> Partition:
         """An offline partition whose checkpoint stays what it was."""
-        log.error("partition is offline", extra={"partition": wanted.name, "reason": str(error)})
+        if error is not self._directories.holding(directory).fault:  # which has been told
+            log.error("partition is offline", extra={"partition": wanted.name, "reason": str(error)})
         recovery_point, log_start = wanted.checkpoint
         nothing = Segment(self._disk, directory, max(recovery_point, log_start))
         empty = Log(self._disk, directory, [nothing], log_start=log_start, leader_epoch=0)

@@ -17,7 +17,7 @@ from typing import Any
 
 from engine.admission import Admission, Append, Appended
 from engine.batch import Header
-from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed
+from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed, Unreachable
 from engine.log import BytePosition, Log, Roll, Write
 from engine.segment import Segment
 from engine.settings import TopicSettings
@@ -58,6 +58,7 @@ class Partition:
         self.unsynced_since: float | None = None
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
+        self.explained: Callable[[EngineError], EngineError] = _as_it_is  # it may be one of the whole directory
         self.opened_at = log.log_end  # records taken in since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0
@@ -216,8 +217,13 @@ class Partition:
         """
         if self.offline is not None:
             return
+        self._end(self.explained(error))
+
+    def _end(self, error: EngineError) -> None:
+        if self.offline is not None:  # with its whole directory, by now
+            return
         self.offline = error
-        if error.code == StorageFailed.code:
+        if error.code == StorageFailed.code and not isinstance(error, Unreachable):  # that is told of its directory
             log.error("partition is offline", extra={"partition": self.name, "reason": str(error)})
         self.fail_appends(self.queue, error)
         self._rolling = _failed(self._rolling, error)
@@ -253,6 +259,10 @@ class Partition:
 
 def _nothing() -> None:
     """Nobody is interested yet."""
+
+
+def _as_it_is(error: EngineError) -> EngineError:
+    return error
 
 
 def _failed(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyncio.Future[int]]:

@@ -20,7 +20,9 @@ from engine.catalog import Catalog
 from engine.checksum import checksum_of, save_checksum
 from engine.clock import Clock
 from engine.committer import Committer
+from engine.data_directories import DataDirectories
 from engine.data_directory import Checkpoint, DataDirectory, LastStop
+from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.opening import Opener, Wanted
@@ -66,25 +68,29 @@ class Shard:
         executor: Executor,
         new_id: Callable[[], str],
         owns: Callable[[str, int], bool] = lambda topic_id, partition: True,  # noqa: ARG005 - all of them
+        further: Sequence[DataDirectory] = (),
     ) -> None:
         self.disk = disk
         self.directory = directory
+        self.directories = DataDirectories(directory, further)
         self.clock = clock
         self.owns = owns
-        self.catalog = Catalog(disk, directory.path, clock, executor, new_id)
+        self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
         self.topics: dict[str, Topic] = {}
         self.writer = WriterThread(disk, "penstock-writer")
         self.committer = Committer(self.writer, clock, self._sealed)
         self.reader = Reader(disk, executor)
-        self.opener = Opener(disk, directory.path, executor, clock)
-        self.trimmer = Trimmer(disk, executor, self.save_checkpoints)
+        self.opener = Opener(disk, self.directories, executor, clock)
+        self.keeper = DirectoryKeeper(
+            disk, self.directories, executor, self.partitions, self._checkpoints, self._key_of
+        )
+        self.trimmer = Trimmer(disk, executor, self.keeper.save_log_start)
         self.quarantine = Quarantine(disk, executor, self.trimmer)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
         self.when_closed: Callable[[Topic], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
         self._executor = executor
-        self._saving = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
 
@@ -101,15 +107,14 @@ class Shard:
 
         Raises Corrupt for a damaged topic.
         """
-        checkpoints = self.directory.load_checkpoints()
+        checkpoints = self.directories.load_checkpoints()
         if records is None:
             await self.catalog.load()
             records = self.catalog.records.values()
         if not self.directory.was_clean:
             log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
-        await self._open_topics(list(records), checkpoints, self.directory.last_stop)
-        if all(partition.offline is None for partition in self.partitions()):
-            await self._in_thread(self.directory.note_recovered)
+        await self._open_topics(list(records), checkpoints, None)
+        await self.keeper.note_recovered()
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
     async def stop(self) -> bool:
@@ -122,9 +127,7 @@ class Shard:
         await self.committer.drained()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.writer.stop()
-        is_clean = all(partition.offline is None for partition in self.partitions())
-        await self._in_thread(self._close, is_clean)
-        return is_clean
+        return await self._in_thread(self.keeper.close)
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
@@ -234,11 +237,12 @@ class Shard:
         try:
             await self.trimmer.trim(partition, Bounds(offset, offset))
         except OSError as error:
+            self.keeper.note(partition, error, "deleting records")
             raise storage_error(f"{partition.name}: deleting records", error) from error
         self.when_sealed(partition)  # the store follows log_start
 
     async def _open_topics(
-        self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop
+        self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop | None
     ) -> None:
         wanted = [one for record in records for one in self._wanted(record, checkpoints)]
         partitions = await self.opener.open_all(wanted, last_stop)
@@ -256,6 +260,7 @@ class Shard:
         for one, partition in zip(wanted, partitions, strict=True):
             topic = self.topics[one.record.name]
             topic.partitions[one.number] = partition
+            self.keeper.add(partition)
             self.when_opened(topic, partition)
 
     def _sealed(self, partition: Partition, segments: list[Segment]) -> None:
@@ -301,7 +306,7 @@ class Shard:
                     await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
             began = self.clock.monotonic()
             if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
-                await asyncio.shield(self._in_background(self._tried("checkpoint", self.save_checkpoints())))
+                await asyncio.shield(self._in_background(self._tried("checkpoint", self.keeper.save_checkpoints())))
                 checkpoint_due = began + CHECKPOINT_SHARE * (self.clock.monotonic() - began)
 
     async def _tried(self, what: str, work: Coroutine[Any, Any, None]) -> None:
@@ -319,12 +324,11 @@ class Shard:
     async def _expire(self, partition: Partition) -> None:
         bounds = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition))
         if self.trimmer.is_due(partition, bounds):
-            await self.trimmer.trim(partition, bounds)
-
-    async def save_checkpoints(self) -> None:
-        """Write down what is durable of every partition; one at a time, since they share a file. Raises OSError."""
-        async with self._saving:
-            await self._in_thread(self.directory.save_checkpoints, self._checkpoints())
+            try:
+                await self.trimmer.trim(partition, bounds)
+            except OSError as error:
+                if not self.keeper.note(partition, error, "expiring records"):
+                    raise
 
     def _checkpoints(self) -> dict[str, Checkpoint]:
         """Of partitions that are offline too: what was fsynced of them, and what was given up, stays so."""
@@ -334,18 +338,8 @@ class Shard:
             for partition in topic.partitions.values()
         }
 
-    def _close(self, is_clean: bool) -> None:
-        for partition in self.partitions():
-            if partition.offline is None:
-                save_index(self.disk, partition.log.active)
-                save_state(self.disk, partition.log.directory, partition.admission.state(partition.log_end))
-            for segment in partition.log.segments:
-                segment.close()
-        self.directory.save_checkpoints(self._checkpoints())
-        if is_clean:
-            self.directory.close_clean()
-        else:
-            self.directory.release()
+    def _key_of(self, partition: Partition) -> str:
+        return f"{self.topics[partition.topic].record.topic_id}/{partition.number}"
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

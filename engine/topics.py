@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -19,13 +19,17 @@ from engine.disk import Disk, read_file, write_atomically
 from engine.errors import Corrupt, InvalidConfig, InvalidTopicName
 from engine.settings import TopicSettings, topic_settings
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+FORMAT_IN_ONE_DIRECTORY = 1  # of a topic that lies in the first data directory only: what every version reads
 PARTITIONS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """What `topic.json` holds. `overrides` are the settings that differ from the defaults."""
+    """What `topic.json` holds. `overrides` are the settings that differ from the defaults.
+
+    `elsewhere` has the ids of the further data directories in which partitions lie, by partition number as text.
+    """
 
     name: str
     topic_id: str
@@ -33,6 +37,7 @@ class TopicRecord:
     replication_factor: int = 1
     overrides: Mapping[str, object] = field(default_factory=dict)
     created_ms: int = 0
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> TopicSettings:
@@ -75,22 +80,39 @@ def _check_partitions(partitions: int) -> None:
         raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
 
 
-def save_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
-    """Make a topic durable, or change it. The directory entries are durable when this returns.
+def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, first: int = 0) -> None:
+    """Make a topic durable, or its partitions from `first` on. The directory entries are durable when this returns.
 
-    Directories of partitions come first: until `topic.json` counts them they are not there.
+    Directories of partitions come first: until `topic.json` counts them they are not there. Those of partitions that
+    lie elsewhere are durable already. Below `first` nothing is made: a partition that is missing must stay so.
     """
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
-    for partition in range(topic.partitions):
-        disk.mkdir(f"{directory}/{partition}")
+    if topic.elsewhere:
+        disk.mkdir(directory)  # perhaps all of them lie elsewhere
+    for partition in range(first, topic.partitions):
+        if str(partition) not in topic.elsewhere:
+            disk.mkdir(f"{directory}/{partition}")
     disk.fsync_dir(directory)
-    write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", _encoded(topic))
+    save_settings(disk, data_dir, topic)
     for parent in (os.path.dirname(directory), paths.topics_dir(data_dir), data_dir):
         disk.fsync_dir(parent)
 
 
-def load_topics(disk: Disk, data_dir: str) -> list[TopicRecord]:
-    """All topics, sorted by name; removes what interrupted creations and deletions left."""
+def save_settings(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
+    """Change what is written of a topic that is there."""
+    directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
+    write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", _encoded(topic))
+
+
+def load_topics(
+    disk: Disk,
+    data_dir: str,
+    is_gone: Callable[[str, str], bool] = lambda name, topic_id: True,  # noqa: ARG005 - there is only this directory
+) -> list[TopicRecord]:
+    """All topics, sorted by name; removes what interrupted creations and deletions left.
+
+    Of a deleted topic only when it `is_gone` from every other directory: until then this remembers the deletion.
+    """
     found = []
     for name in disk.listdir(paths.topics_dir(data_dir)):
         parent = f"{paths.topics_dir(data_dir)}/{name}"
@@ -100,7 +122,10 @@ def load_topics(disk: Disk, data_dir: str) -> list[TopicRecord]:
                 None if topic_id.endswith(paths.DELETED_SUFFIX) else read_file(disk, f"{directory}/{paths.TOPIC_FILE}")
             )
             if data is None:
-                remove_tree(disk, directory)
+                if not topic_id.endswith(paths.DELETED_SUFFIX) or is_gone(
+                    name, topic_id.removesuffix(paths.DELETED_SUFFIX)
+                ):
+                    remove_tree(disk, directory)
             else:
                 found.append(_decoded(directory, data))
         if not disk.listdir(parent):
@@ -131,7 +156,7 @@ def remove_tree(disk: Disk, path: str) -> None:
 
 def _encoded(topic: TopicRecord) -> bytes:
     fields = {
-        "format": FORMAT_VERSION,
+        "format": FORMAT_VERSION if topic.elsewhere else FORMAT_IN_ONE_DIRECTORY,
         "topic": topic.name,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
@@ -139,6 +164,8 @@ def _encoded(topic: TopicRecord) -> bytes:
         "config": dict(topic.overrides),
         "created_ms": topic.created_ms,
     }
+    if topic.elsewhere:
+        fields["elsewhere"] = dict(topic.elsewhere)
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
 
 
@@ -154,6 +181,7 @@ def _decoded(directory: str, data: bytes) -> TopicRecord:
             raw["replication_factor"],
             raw["config"],
             raw["created_ms"],
+            dict(raw.get("elsewhere", {})),
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"{directory}/{paths.TOPIC_FILE} is damaged: {error!r}") from error

@@ -20,12 +20,12 @@ from engine.segment import Segment
 
 
 class Trimmer:
-    """Trims the partitions of a shard. `save_log_starts` makes all log_starts durable, if they are not yet."""
+    """Trims the partitions of a shard. `save_log_start` makes a partition's log_start durable, if it is not yet."""
 
-    def __init__(self, disk: Disk, executor: Executor, save_log_starts: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, disk: Disk, executor: Executor, save_log_start: Callable[[Partition], Awaitable[None]]) -> None:
         self._disk = disk
         self._executor = executor
-        self._save_log_starts = save_log_starts
+        self._save_log_start = save_log_start
         self.trimming = asyncio.Lock()  # held while segments leave a log or are exchanged
         self._condemned: dict[Partition, list[Segment]] = {}  # out of their logs, oldest first, files still there
 
@@ -44,7 +44,7 @@ class Trimmer:
         """
         async with self.trimming:
             partition.log.log_start = max(partition.log.log_start, bounds.log_start)
-            await self._save_log_starts()
+            await self._save_log_start(partition)
             condemned = self._condemned.setdefault(partition, [])
             condemned += partition.log.drop_oldest(bounds.local)
             while condemned:

@@ -99,10 +99,11 @@ def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) 
                     disk.unlink(step.segment.path)
                     disk.fsync_dir(work.directory)
     except Exception as second:
-        return StorageFailed(f"{work.name}: a write failed ({error!r}) and could not be undone ({second!r})")
+        text = f"{work.name}: a write failed ({error!r}) and could not be undone ({second!r})"
+        return _failure(text, error if isinstance(error, OSError) else second)
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return StorageFull(f"{work.name}: no space left to append", hint="free space or shorten retention")
-    failure = StorageFailed(f"{work.name}: append failed: {error!r}")
+    failure = _failure(f"{work.name}: append failed: {error!r}", error)
     failure.no_side_effects = True  # type: ignore[misc] # undone, so nothing was stored
     return failure
 
@@ -114,8 +115,15 @@ def _sync(disk: Disk, work: PartitionWork) -> EngineError | None:
         if work.sync_directory:
             disk.fsync_dir(work.directory)
     except Exception as error:
-        return StorageFailed(f"{work.name}: fsync failed: {error!r}", hint="the partition is offline until a restart")
+        text = f"{work.name}: fsync failed: {error!r}"
+        return _failure(text, error, hint="the partition is offline until a restart")
     return None
+
+
+def _failure(text: str, error: Exception, *, hint: str = "") -> StorageFailed:
+    failure = StorageFailed(text, hint=hint)
+    failure.os_error = error if isinstance(error, OSError) else None
+    return failure
 
 
 def _tell(callback: Callable[[Group], None], group: Group) -> None:

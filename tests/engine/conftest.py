@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from engine.data_directory import open_data_directory
+from engine.data_directories import open_data_directories
 from engine.disk import Disk, RealDisk
 from engine.shard import Shard
 from replication.leader import Leader
@@ -46,14 +46,25 @@ class Node:
 
 
 @asynccontextmanager
-async def running_node(path: Path, clock: HandClock, disk: Disk | None = None) -> AsyncIterator[Node]:
-    ids = (f"id{n}" for n in itertools.count())
+async def running_node(
+    path: Path,
+    clock: HandClock,
+    disk: Disk | None = None,
+    further: Sequence[Path] = (),
+    ids: Iterator[str] | None = None,
+) -> AsyncIterator[Node]:
+    ids = ids or (f"id{n}" for n in itertools.count())
     disk = disk or RealDisk()
     with ThreadPoolExecutor(2) as executor:
-        directory = open_data_directory(
-            disk, str(path), node_id=1, cluster_id=None, boot_id="boot", new_id=ids.__next__
+        directories = open_data_directories(
+            disk,
+            [str(one) for one in (path, *further)],
+            node_id=1,
+            cluster_id=None,
+            boot_id="boot",
+            new_id=ids.__next__,
         )
-        shard = Shard(disk, directory, clock, executor, ids.__next__)
+        shard = Shard(disk, directories.first, clock, executor, ids.__next__, further=directories.further)
         node = Node(shard)
         await shard.start()
         try:

@@ -15,6 +15,7 @@ from engine import batch, keyed_batch, paths
 from engine.checksum import Checksum, decode_checksum, encode_checksum
 from engine.control_batch import encode_fence, read_fence
 from engine.damage import Damage, decode_quarantine, encode_quarantine
+from engine.data_directories import DataDirectories, open_data_directories
 from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop, open_data_directory
 from engine.disk import RealDisk
 from engine.index import SegmentIndex, load_index
@@ -26,6 +27,7 @@ from engine.topics import load_topics, save_topic
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
 FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = {match["name"]: match["body"] for match in FENCE.finditer(PAGE)}
+EXAMPLE_DIRECTORY = "6f1e1fd1ed0c4b50a9c0a0f4d2b0d3c1"
 ROW = re.compile(r"^(?P<at>\d+) +(?P<bytes>[0-9a-f]{2}(?: [0-9a-f]{2})*)  +(?P<type>\w+) +(?P<rest>.*)$")
 STRUCTS = {"i64": ">q", "i32": ">i", "i16": ">h", "i8": ">b", "u32": ">I", "u16": ">H"}
 
@@ -218,15 +220,42 @@ def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -
     assert not (tmp_path / paths.RUNNING).exists()
 
 
-def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path) -> None:
+def test_the_engine_reads_and_writes_the_meta_of_several_directories_as_shown(tmp_path: Path) -> None:
+    first, further = tmp_path / "a", tmp_path / "b"
+    ids = iter(("f42e6bbca2a04691b707cde14e721bd3", "6f1e1fd1ed0c4b50a9c0a0f4d2b0d3c1"))
+
+    def opened() -> DataDirectories:
+        return open_data_directories(
+            RealDisk(),
+            [str(first), str(further)],
+            node_id=1,
+            cluster_id=None,
+            boot_id="boot",
+            new_id=ids.__next__,
+        )
+
+    for _ in range(2):  # written, then read: no third id is drawn
+        directories = opened()
+        assert [directory.fault for directory in directories] == [None, None]
+        directories.release()
+        shown = EXAMPLES["meta-of-the-first"].rstrip().replace("/mnt/b/penstock-data", str(further))
+        assert (first / paths.META).read_text() == shown
+        assert (further / paths.META).read_text() == EXAMPLES["meta-of-a-further-one"].rstrip()
+
+
+@pytest.mark.parametrize("example", ["topic.json", "topic-elsewhere.json"])
+def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example: str) -> None:
     disk, topic_id = RealDisk(), "eaa0ec4499334a868153b0a426f98c19"
     home = tmp_path / "topics" / "rides" / topic_id
     home.mkdir(parents=True)
-    (home / paths.TOPIC_FILE).write_text(EXAMPLES["topic.json"])
+    (home / paths.TOPIC_FILE).write_text(EXAMPLES[example])
     (topic,) = load_topics(disk, str(tmp_path))
-    assert (topic.name, topic.partitions, topic.settings.segment_ms) == ("rides", 2, 60_000)
+    expected = {"topic.json": (60_000, {}), "topic-elsewhere.json": (3_600_000, {"1": EXAMPLE_DIRECTORY})}
+    assert (topic.name, topic.partitions) == ("rides", 2)
+    assert (topic.settings.segment_ms, topic.elsewhere) == expected[example]
     save_topic(disk, str(tmp_path), topic)
-    assert (home / paths.TOPIC_FILE).read_text() == EXAMPLES["topic.json"].rstrip()
+    assert (home / paths.TOPIC_FILE).read_text() == EXAMPLES[example].rstrip()
+    assert sorted(path.name for path in home.iterdir() if path.is_dir()) == ["0", "1"][: 2 - len(topic.elsewhere)]
 
 
 def test_the_page_names_every_file_that_paths_names() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from unittest import mock
 
 from engine.admission import Appended
-from engine.data_directory import open_data_directory
+from engine.data_directories import open_data_directories
 from engine.disk import Disk
 from engine.partition import Partition
 from engine.shard import Shard
@@ -76,7 +76,8 @@ class InlineNode:
         return await leader.acknowledged(appended, acks, 5000)
 
     def checkpoint(self) -> None:
-        self.shard.directory.save_checkpoints(self.shard._checkpoints())
+        for directory in self.shard.directories:
+            directory.save_checkpoints(self.shard.keeper._checkpoints_in(directory))
 
     async def expire(self, partition: Partition, tiered_end: int | None = None) -> None:
         self.shard.tiered_end = lambda _: tiered_end
@@ -90,17 +91,18 @@ class InlineNode:
 
 
 @asynccontextmanager
-async def inline_node(disk: Disk, clock: HandClock) -> AsyncIterator[InlineNode]:
+async def inline_node(disk: Disk, clock: HandClock, further: Sequence[str] = ()) -> AsyncIterator[InlineNode]:
     """One life of a node: a clean stop at the end, unless it was killed or an error, like a power loss, ended it."""
     clock.pass_ms(1)  # so that ids differ from life to life
     ids = (f"id{clock.ms}-{n}" for n in itertools.count())
     loop = asyncio.get_running_loop()
     with mock.patch("engine.shard.WriterThread", InlineWriter), mock.patch.object(loop, "call_later", _never):
         boot_id = f"boot {getattr(disk, 'boots', 1)}"
-        directory = open_data_directory(
-            disk, DATA_DIR, node_id=1, cluster_id=None, boot_id=boot_id, new_id=ids.__next__
+        directories = open_data_directories(
+            disk, [DATA_DIR, *further], node_id=1, cluster_id=None, boot_id=boot_id, new_id=ids.__next__
         )
-        shard = Shard(disk, directory, clock, InlineExecutor(), ids.__next__)
+        first, others = directories.first, directories.further
+        shard = Shard(disk, first, clock, InlineExecutor(), ids.__next__, further=others)
         node = InlineNode(shard, clock)
         await shard.start()
         try:

@@ -48,8 +48,8 @@ def expired_at_any_age(sealed, size_bytes, now_ms, keep_ms, keep_bytes):
 class ForgetfulTrimmer(trimming.Trimmer):
     """Raises log_start without making it durable."""
 
-    def __init__(self, disk, executor, save_log_starts):
-        async def save_nothing() -> None:
+    def __init__(self, disk, executor, save_log_start):
+        async def save_nothing(partition) -> None:
             """Nothing."""
 
         super().__init__(disk, executor, save_nothing)

@@ -1,0 +1,159 @@
+"""What a shard does with its data directories while it runs: recovery points, failures, and the clean end.
+
+Not where partitions lie (engine/data_directories.py). Each directory is kept for itself: one that fails takes its own
+partitions offline and stops nothing in the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from functools import partial
+
+from engine.data_directories import DataDirectories, tell_offline
+from engine.data_directory import Checkpoint, DataDirectory
+from engine.disk import Disk
+from engine.errors import EngineError, StorageFailed, Unreachable
+from engine.partition import Partition
+from engine.segment import save_index
+from engine.snapshots import save_state
+
+log = logging.getLogger("penstock.engine")
+
+
+class DirectoryKeeper:
+    """Keeps the directories of the partitions given, whose recovery points are given with their topics' ids."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directories: DataDirectories,
+        executor: Executor,
+        partitions: Callable[[], Iterable[Partition]],
+        checkpoints: Callable[[], dict[str, Checkpoint]],
+        key_of: Callable[[Partition], str],
+    ) -> None:
+        self.when_failed: Callable[[DataDirectory], None] = tell_offline
+        self._disk = disk
+        self._directories = directories
+        self._executor = executor
+        self._partitions = partitions
+        self._checkpoints = checkpoints
+        self._key_of = key_of
+        self._saving = asyncio.Lock()
+        directories.when_failed = self._failed
+
+    def __repr__(self) -> str:
+        return f"DirectoryKeeper({self._directories})"
+
+    def add(self, partition: Partition) -> None:
+        """Look after a partition that was opened."""
+        if self._directories.is_several:
+            partition.explained = partial(self._explained, partition)
+
+    def note(self, partition: Partition, error: OSError, doing: str) -> bool:
+        """The disk refused something. Returns whether that was the end of the whole directory, which is told then."""
+        return self._directories.note(self.directory_of(partition), error, f"{partition.name}: {doing}")
+
+    def directory_of(self, partition: Partition) -> DataDirectory:
+        return self._directories.holding(partition.log.directory)
+
+    async def note_recovered(self) -> None:
+        """Everything that could be opened has been."""
+        for directory in self._directories.usable:
+            if self._is_whole(directory):
+                await self._in_thread(directory.note_recovered)
+
+    async def save_checkpoints(self) -> None:
+        """Write down what is durable of every partition. Raises OSError when there is one directory only."""
+        for directory in self._directories.usable:
+            try:
+                await self._save_in(directory)
+            except OSError as error:
+                if not self._directories.is_several:
+                    raise
+                if not self._directories.note(directory, error, "saving recovery points"):
+                    log.warning("checkpoint failed", extra={"directory": directory.path, "reason": str(error)})
+
+    async def save_log_start(self, partition: Partition) -> None:
+        """That of one partition, whatever the other directories do. Raises OSError."""
+        directory = self.directory_of(partition)
+        if directory.fault is not None:
+            raise OSError(errno.EIO, str(directory.fault))
+        await self._save_in(directory)
+
+    def close(self) -> bool:
+        """Stop each directory for itself, so that one that failed is no reason to scan the others. Blocks.
+
+        Returns whether all are clean but those that had a fault from the start.
+        """
+        is_clean = True
+        for directory in self._directories:
+            try:
+                is_clean &= self._close(directory)
+            except OSError as error:
+                directory.release()
+                if not self._directories.is_several:
+                    raise
+                is_clean = False
+                words = {"directory": directory.path, "reason": str(error)}
+                log.warning("a data directory was not stopped cleanly", extra=words)
+        return is_clean
+
+    def _close(self, directory: DataDirectory) -> bool:
+        for partition in self._partitions_in(directory):
+            if partition.offline is None:
+                save_index(self._disk, partition.log.active)
+                save_state(self._disk, partition.log.directory, partition.admission.state(partition.log_end))
+            for segment in partition.log.segments:
+                segment.close()
+        if directory.fault is None:
+            directory.save_checkpoints(self._checkpoints_in(directory))
+        if self._is_whole(directory):
+            directory.close_clean()
+            return True
+        directory.release()
+        return directory.fault is not None and not self._directories.has_failed  # else it was so from the start
+
+    async def _save_in(self, directory: DataDirectory) -> None:
+        """One at a time, since partitions share a file."""
+        async with self._saving:
+            await self._in_thread(partial(directory.save_checkpoints, self._checkpoints_in(directory)))
+
+    def _failed(self, directory: DataDirectory) -> None:
+        """Everything in the directory is offline from now on."""
+        assert directory.fault is not None
+        for partition in self._partitions_in(directory):
+            partition.go_offline(directory.fault)
+        self.when_failed(directory)
+
+    def _explained(self, partition: Partition, error: EngineError) -> EngineError:
+        """A broken disk fails all that is in its directory, not only the partition that met it first."""
+        if isinstance(error, StorageFailed) and error.os_error is not None:
+            directory = self.directory_of(partition)
+            if self._directories.note(directory, error.os_error, error.detail):
+                assert directory.fault is not None
+                return directory.fault
+        return error
+
+    def _partitions_in(self, directory: DataDirectory) -> list[Partition]:
+        return [partition for partition in self._partitions() if self.directory_of(partition) is directory]
+
+    def _is_whole(self, directory: DataDirectory) -> bool:
+        """All that is in it is open. What should be there and is not was told, and is no reason to scan the rest."""
+        return directory.fault is None and all(
+            partition.offline is None or isinstance(partition.offline, Unreachable)
+            for partition in self._partitions_in(directory)
+        )
+
+    def _checkpoints_in(self, directory: DataDirectory) -> dict[str, Checkpoint]:
+        if not self._directories.is_several:
+            return self._checkpoints()
+        having = set(map(self._key_of, self._partitions_in(directory)))
+        return {name: checkpoint for name, checkpoint in self._checkpoints().items() if name in having}
+
+    async def _in_thread(self, function: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, function)

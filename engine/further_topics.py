@@ -1,0 +1,156 @@
+"""The directories of topics in a node's further data directories: made before a topic is, removed after it.
+
+The first directory alone says which topics there are (engine/topics.py). Invariant: nothing that holds a file is
+removed from a further directory unless the first one remembers that the topic was deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from engine import paths
+from engine.data_directories import DataDirectories
+from engine.data_directory import FIRST, DataDirectory
+from engine.disk import Disk
+from engine.placement import placed
+from engine.topics import TopicRecord, remove_tree
+
+log = logging.getLogger("penstock.engine")
+
+
+class FurtherRefused(Exception):
+    """A further directory did not take new partitions; others may."""
+
+    def __init__(self, directory: DataDirectory, error: OSError) -> None:
+        super().__init__(f"{directory.path}: {error}")
+        self.directory = directory
+        self.error = error
+
+
+def places(
+    directories: list[DataDirectory], records: list[TopicRecord], first: int, partitions: int
+) -> dict[str, str]:
+    """`elsewhere` of new partitions `first` to before `partitions`, given those there are and who takes more."""
+    counts = {directory.directory_id: 0 for directory in directories}
+    for record in records:
+        for number in range(record.partitions):
+            place = record.elsewhere.get(str(number), FIRST)
+            if place in counts:
+                counts[place] += 1
+    chosen = placed(partitions - first, counts, {one.directory_id: _free_bytes(one) for one in directories})
+    return {str(number): place for number, place in enumerate(chosen, first) if place != FIRST}
+
+
+def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, first: int) -> None:
+    """Make the directories of partitions from `first` on that lie in further ones, durably. Raises FurtherRefused."""
+    added = {number: place for number, place in record.elsewhere.items() if int(number) >= first}
+    for directory in directories.further:
+        numbers = [number for number, place in added.items() if place == directory.directory_id]
+        if numbers and directory.fault is None:
+            try:
+                _make(disk, directory.path, record, numbers)
+            except OSError as error:
+                raise FurtherRefused(directory, error) from error
+
+
+def clear_added(disk: Disk, directories: DataDirectories, record: TopicRecord, first: int) -> None:
+    """Remove what a growth that was interrupted has left of partitions from `first` on: each is found once only.
+
+    Nothing that holds a file is removed. Raises OSError.
+    """
+    for directory in directories.usable:
+        for number in range(first, record.partitions):
+            path = f"{paths.topic_dir(directory.path, record.name, record.topic_id)}/{number}"
+            if disk.stat(path) is not None and not _holds_a_file(disk, path):
+                remove_tree(disk, path)
+
+
+def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> bool:
+    """Remove what further directories have of a deleted topic. Returns whether nothing is left, of all that were."""
+    is_gone = True
+    for directory in directories.further:
+        if directory.fault is not None:
+            is_gone = False
+            continue
+        try:
+            _remove(disk, directory.path, name, topic_id)
+        except OSError as error:
+            is_gone = False
+            log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
+    return is_gone
+
+
+def remove_leftovers(disk: Disk, directories: DataDirectories, records: list[TopicRecord]) -> None:
+    """Remove what interrupted creations left in further directories. What holds a file stays, and is told."""
+    known = {(record.name, record.topic_id) for record in records}
+    for directory in directories.further:
+        if directory.fault is not None:
+            continue
+        try:
+            _sweep(disk, directory.path, known)
+        except OSError as error:
+            if not directories.note(directory, error, "looking for topics"):
+                log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
+
+
+def moved(directories: DataDirectories, record: TopicRecord) -> dict[str, str]:
+    """`elsewhere` as partitions are found, for a topic of which somebody has moved some while no node ran."""
+    elsewhere = dict(record.elsewhere)
+    for number in range(record.partitions):
+        located = directories.located(record, number)
+        if located.error is None and located.is_moved:
+            elsewhere.pop(str(number), None)
+            if located.directory.directory_id != FIRST:
+                elsewhere[str(number)] = located.directory.directory_id
+    return elsewhere
+
+
+def _make(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) -> None:
+    directory = paths.topic_dir(data_dir, record.name, record.topic_id)
+    for number in numbers:
+        disk.mkdir(f"{directory}/{number}")
+    for parent in (directory, os.path.dirname(directory), paths.topics_dir(data_dir), data_dir):
+        disk.fsync_dir(parent)
+
+
+def _remove(disk: Disk, data_dir: str, name: str, topic_id: str) -> None:
+    directory = paths.topic_dir(data_dir, name, topic_id)
+    if disk.stat(directory) is not None:
+        remove_tree(disk, directory)
+        disk.fsync_dir(os.path.dirname(directory))
+    _remove_if_empty(disk, os.path.dirname(directory))
+
+
+def _sweep(disk: Disk, data_dir: str, known: set[tuple[str, str]]) -> None:
+    for name in disk.listdir(paths.topics_dir(data_dir)):
+        parent = f"{paths.topics_dir(data_dir)}/{name}"
+        for topic_id in disk.listdir(parent):
+            directory = f"{parent}/{topic_id}"
+            if (name, topic_id) in known:
+                continue
+            if _holds_a_file(disk, directory):
+                log.warning("a topic that the first data directory does not know", extra={"directory": directory})
+            else:
+                remove_tree(disk, directory)
+        _remove_if_empty(disk, parent)
+
+
+def _remove_if_empty(disk: Disk, directory: str) -> None:
+    if disk.stat(directory) is not None and not disk.listdir(directory):
+        disk.rmdir(directory)
+
+
+def _holds_a_file(disk: Disk, path: str) -> bool:
+    stat = disk.stat(path)
+    if stat is None or not stat.is_dir:
+        return stat is not None
+    return any(_holds_a_file(disk, f"{path}/{name}") for name in disk.listdir(path))
+
+
+def _free_bytes(directory: DataDirectory) -> int:
+    """A disk that cannot tell is no first choice; whether it takes anything is seen when it is asked to."""
+    try:
+        return directory.disk.free_bytes(directory.path)
+    except OSError:
+        return 0
