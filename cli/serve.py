@@ -30,6 +30,11 @@ def _with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(rule: Rule) -> Any:
     flag = f"--{rule.name.replace('_', '-')}"
+    if rule.name == "data_dirs":
+        return lambda command: command  # --data-dir, given again
+    if rule.name == "data_dir":
+        shown = f"{rule.why} Give it again for each further directory. [default: {rule.default}]"
+        return click.option(flag, "data_dirs", multiple=True, help=shown)
     if isinstance(rule.default, bool):
         return click.option(flag, rule.name, is_flag=True, flag_value=True, default=None, help=rule.why)
     kind: Any = click.Choice(rule.choices) if rule.choices else int if isinstance(rule.default, int) else str
@@ -47,6 +52,7 @@ def serve(config_file: str | None, **flags: Any) -> None:
     given with --config, else its default holds.
     """
     try:
+        flags["data_dirs"] = flags["data_dirs"] or None
         settings = load_settings(flags, os.environ, config_file)
         uvloop.run(serve_shards(settings) if settings.shards else serve_node(settings))
     except EngineError as error:

@@ -32,6 +32,7 @@ from engine.topics import TopicRecord
 
 log = logging.getLogger("penstock.engine")
 
+FAULT_HINT = "mend it, and restart the node"
 _WORST = (LastStop.CLEAN, LastStop.KILLED, LastStop.POWER_LOSS)
 
 
@@ -41,7 +42,6 @@ class Located:
 
     directory: DataDirectory
     error: Unreachable | None = None
-    is_moved: bool = False
 
 
 class DataDirectories:
@@ -99,13 +99,11 @@ class DataDirectories:
         if not found:
             text = f"{name}: its directory is in none of the data directories; it was in {expected.path}"
             return Located(expected, Unreachable(text, hint="bring it back and restart, or delete the topic"))
-        return Located(found[0], is_moved=found[0] is not expected)
+        return Located(found[0])
 
-    def last_stop(self, located: Located) -> LastStop:
-        """How far the files of a partition may be believed. What was moved is scanned in any case."""
-        if located.is_moved:
-            return max((LastStop.KILLED, *(one.last_stop for one in self.usable)), key=_WORST.index)
-        return located.directory.last_stop
+    def distrust(self, directory: DataDirectory) -> None:
+        """Somebody has moved a partition there: how far it may be believed is told by the directory it came from."""
+        directory.last_stop = max((LastStop.KILLED, *(one.last_stop for one in self.usable)), key=_WORST.index)
 
     def load_checkpoints(self) -> dict[str, Checkpoint]:
         """Those of all directories; of a partition that was moved the greater ones, since positions never go back."""
@@ -124,8 +122,13 @@ class DataDirectories:
 
     def fail(self, directory: DataDirectory, reason: str) -> None:
         """Take a directory offline until the node is started again."""
-        if directory.fault is None:
-            directory.fault = _fault(directory.path, reason)
+        self.follow(directory.directory_id, _fault(directory.path, reason))
+
+    def follow(self, directory_id: str, fault: Unreachable) -> None:
+        """Another process of the node has found a directory failing, or this one."""
+        directory = self.by_id(directory_id)
+        if directory is not None and directory.fault is None:
+            directory.fault = fault
             self.has_failed = True
             self.when_failed(directory)
 
@@ -224,7 +227,7 @@ def _unusable(disk: Disk, path: str, identity: Identity, directory_id: str, reas
 
 
 def _fault(path: str, reason: str) -> Unreachable:
-    return Unreachable(f"the data directory {path} is offline: {reason}", hint="mend it, and restart the node")
+    return Unreachable(f"the data directory {path} is offline: {reason}", hint=FAULT_HINT)
 
 
 def _has(directory: DataDirectory, record: TopicRecord, number: int) -> bool:

@@ -53,6 +53,9 @@ class DirectoryKeeper:
         """Look after a partition that was opened."""
         if self._directories.is_several:
             partition.explained = partial(self._explained, partition)
+            fault = self.directory_of(partition).fault
+            if fault is not None:  # perhaps since it was opened
+                partition.go_offline(fault)
 
     def note(self, partition: Partition, error: OSError, doing: str) -> bool:
         """The disk refused something. Returns whether that was the end of the whole directory, which is told then."""

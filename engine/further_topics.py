@@ -95,14 +95,18 @@ def remove_leftovers(disk: Disk, directories: DataDirectories, records: list[Top
 
 
 def moved(directories: DataDirectories, record: TopicRecord) -> dict[str, str]:
-    """`elsewhere` as partitions are found, for a topic of which somebody has moved some while no node ran."""
+    """`elsewhere` as partitions are found, for a topic of which somebody may have moved some while no node ran."""
     elsewhere = dict(record.elsewhere)
-    for number in range(record.partitions):
-        located = directories.located(record, number)
-        if located.error is None and located.is_moved:
-            elsewhere.pop(str(number), None)
-            if located.directory.directory_id != FIRST:
-                elsewhere[str(number)] = located.directory.directory_id
+    for number in map(str, range(record.partitions)):
+        located = directories.located(record, int(number))
+        place = located.directory.directory_id
+        if located.error is not None or place == elsewhere.get(number, FIRST):
+            continue
+        directories.distrust(located.directory)
+        if place == FIRST:
+            del elsewhere[number]
+        else:
+            elsewhere[number] = place
     return elsewhere
 
 

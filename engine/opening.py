@@ -97,7 +97,7 @@ class Opener:
         else:
             located = self._directories.located(record, number)
         directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
-        last_stop = last_stop or self._directories.last_stop(located)
+        last_stop = last_stop or located.directory.last_stop
         if located.error is not None:
             self.progress.opened += 1
             return self._closed(wanted, directory, located.error)

@@ -174,6 +174,9 @@ def _decoded(directory: str, data: bytes) -> TopicRecord:
         raw = orjson.loads(data)
         if raw["format"] > FORMAT_VERSION:
             raise Corrupt(f"{directory}: topic format {raw['format']} is newer than this version of penstock")
+        elsewhere = dict(raw.get("elsewhere", {}))
+        if not all(isinstance(place, str) for place in elsewhere.values()):
+            raise TypeError(f"elsewhere is {elsewhere}")
         return TopicRecord(
             raw["topic"],
             raw["topic_id"],
@@ -181,7 +184,7 @@ def _decoded(directory: str, data: bytes) -> TopicRecord:
             raw["replication_factor"],
             raw["config"],
             raw["created_ms"],
-            dict(raw.get("elsewhere", {})),
+            elsewhere,
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"{directory}/{paths.TOPIC_FILE} is damaged: {error!r}") from error

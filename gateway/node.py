@@ -257,6 +257,8 @@ class Node:
         partitions = list(self.shard.partitions())
         if self.peers.index == 0:  # every shard knows all of them; one tells
             yield "penstock_topics", "Topics", len(self.shard.topics)
+            offline = sum(directory.fault is not None for directory in self.shard.directories)
+            yield "penstock_offline_data_directories", "Data directories that are missing or failed", offline
         yield "penstock_partitions", "Partitions", len(partitions)
         yield (
             "penstock_offline_partitions",

@@ -8,7 +8,10 @@ from typing import Any
 
 import orjson
 
-from engine.data_directory import Identity
+from engine.data_directories import FAULT_HINT
+from engine.data_directory import DataDirectory, Identity, LastStop
+from engine.disk import Disk
+from engine.errors import Unreachable
 from engine.topics import TopicRecord
 from gateway.link import Caller, Link, LinkLost
 from gateway.settings import NodeSettings
@@ -18,18 +21,40 @@ CHANGE_S = 60.0  # a topic of many partitions takes every shard a while to open
 
 
 @dataclass(frozen=True, slots=True)
+class DirectoryTask:
+    """A data directory that the supervisor has opened, or could not."""
+
+    path: str
+    directory_id: str
+    last_stop: str
+    fault: str | None
+
+    def part(self, disk: Disk, identity: Identity, index: int) -> DataDirectory:
+        """One shard's part of it."""
+        fault = None if self.fault is None else Unreachable(self.fault, hint=FAULT_HINT)
+        return DataDirectory(
+            disk,
+            self.path,
+            identity,
+            last_stop=LastStop(self.last_stop),
+            part=index,
+            directory_id=self.directory_id,
+            fault=fault,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ShardTask:
     """Everything a shard or the worker needs to begin. The worker is given index -1 and no ports."""
 
     settings: NodeSettings
-    data_dir: str
+    directories: list[DirectoryTask]
     identity: Identity
     run_dir: str
     store_url: str
     url: str
     index: int
     count: int
-    last_stop: str
     ports: list[int]
     direct_url: str
 
@@ -41,6 +66,7 @@ class ShardTask:
         fields = orjson.loads(line)
         fields["settings"] = NodeSettings(**fields["settings"])
         fields["identity"] = Identity(**fields["identity"])
+        fields["directories"] = [DirectoryTask(**one) for one in fields["directories"]]
         return cls(**fields)
 
 
@@ -67,7 +93,7 @@ def worker_socket(run_dir: str) -> str:
 
 
 def record_to(record: TopicRecord) -> dict[str, Any]:
-    return {**dataclasses.asdict(record), "overrides": dict(record.overrides)}
+    return {**dataclasses.asdict(record), "overrides": dict(record.overrides), "elsewhere": dict(record.elsewhere)}
 
 
 def record_from(fields: dict[str, Any]) -> TopicRecord:

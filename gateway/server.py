@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import random
 import signal
 import uuid
@@ -22,7 +21,8 @@ from typing import Any
 
 from engine import paths
 from engine.clock import SystemClock
-from engine.data_directory import DataDirectory, Identity, open_data_directory
+from engine.data_directories import DataDirectories, open_data_directories
+from engine.data_directory import DataDirectory, Identity
 from engine.disk import Disk, RealDisk
 from engine.quarantine import OwnPartition
 from engine.scrub import SealedFile
@@ -72,20 +72,21 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
     """A node without a listener: what tests put behind aiohttp's own server."""
     tokens = first_tokens(settings)
     disk, clock = RealDisk(), SystemClock()
-    directory = open_directory(disk, settings)
+    directories = open_directories(disk, settings)
+    directory = directories.first
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
         try:
-            coordination = await open_coordination(directory, executor)
+            coordination = await open_coordination(directories.first, executor)
             store = await asyncio.get_running_loop().run_in_executor(
                 store_executor, open_probed_store, store_url(settings, directory)
             )
         except BaseException:
-            directory.release()
+            directories.release()
             raise
-        shard = Shard(disk, directory, clock, executor, new_id)
+        shard = Shard(disk, directory, clock, executor, new_id, further=directories.further)
         components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor)
         options = ShipperOptions(idle_seconds=settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
@@ -109,11 +110,11 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
             await shard.stop()
 
 
-def open_directory(disk: RealDisk, settings: NodeSettings) -> DataDirectory:
+def open_directories(disk: RealDisk, settings: NodeSettings) -> DataDirectories:
     """Raises StartRefused."""
-    return open_data_directory(
+    return open_data_directories(
         disk,
-        os.path.abspath(settings.data_dir),
+        settings.directories,
         node_id=settings.node_id,
         cluster_id=settings.cluster_id or None,
         boot_id=Path(BOOT_ID).read_text().strip(),
@@ -199,4 +200,5 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 def tell_ready(url: str, settings: NodeSettings, store: str) -> None:
-    print(f"penstock is ready on {url} (data: {settings.data_dir}, store: {store})", flush=True)  # noqa: T201
+    data = ", ".join(settings.data_dirs or (settings.data_dir,))
+    print(f"penstock is ready on {url} (data: {data}, store: {store})", flush=True)  # noqa: T201

@@ -32,6 +32,11 @@ class NodeSettings:
     )
     port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
     data_dir: str = setting("penstock-data", why="Where the log lives; one node at a time may use it.")
+    data_dirs: tuple[str, ...] = setting(
+        (),
+        why="Several directories, in place of data_dir: the first has what exists once, the others partitions. In the "
+        "environment with commas between; --data-dir is given once for each. One that fails takes only its own along.",
+    )
     store: str = setting(
         "",
         why="Where sealed segments go: file:///path or s3://bucket/prefix. Empty: file:// inside the data directory.",
@@ -253,6 +258,11 @@ class NodeSettings:
     )
 
     @property
+    def directories(self) -> list[str]:
+        """Absolute paths of all data directories, the first one first."""
+        return [os.path.abspath(path) for path in self.data_dirs or (self.data_dir,)]
+
+    @property
     def allowed_origins(self) -> list[str]:
         return [origin.strip().lower() for origin in self.cors_origins.split(",") if origin.strip()]
 
@@ -302,9 +312,21 @@ def _read_toml(path: str) -> dict[str, object]:
 
 def _checked_from(source: str, given: Mapping[str, object]) -> dict[str, object]:
     try:
-        return checked(NodeSettings, given)
+        return _of_one_wish(source, checked(NodeSettings, given))
     except InvalidConfig as error:
         raise StartRefused(f"{source}: {error.detail}", hint=error.hint) from None
+
+
+def _of_one_wish(source: str, given: dict[str, object]) -> dict[str, object]:
+    """`data_dir` and `data_dirs` replace each other: whoever is asked first and gives one of them decides both."""
+    if "data_dir" in given and "data_dirs" in given:
+        raise StartRefused(f"{source}: both data_dir and data_dirs are given", hint="give one of them")
+    if "data_dir" in given:
+        return {**given, "data_dirs": ()}
+    if directories := given.get("data_dirs"):
+        assert isinstance(directories, tuple)
+        return {**given, "data_dir": directories[0]}
+    return given
 
 
 def _from_word(name: str, word: str) -> object:
@@ -314,10 +336,15 @@ def _from_word(name: str, word: str) -> object:
         return {"true": True, "1": True, "false": False, "0": False}.get(word.lower(), word)
     if isinstance(default, int):
         return int(word) if _NUMBER.fullmatch(word) else word
+    if isinstance(default, tuple):
+        return [one.strip() for one in word.split(",")]
     return word
 
 
 def _check_relations(settings: NodeSettings) -> None:
+    for path in settings.directories:
+        if settings.directories.count(path) > 1:
+            raise StartRefused(f"data_dirs names {path} more than once", hint="give each directory once")
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise StartRefused("tls_cert and tls_key go together", hint="give both or neither")
     for path in filter(None, (settings.tls_cert, settings.tls_key)):

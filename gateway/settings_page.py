@@ -45,7 +45,7 @@ def settings_page() -> str:
 
 
 def flag_of(rule: Rule) -> str:
-    return f"--{rule.name.replace('_', '-')}"
+    return "--data-dir" if rule.name == "data_dirs" else f"--{rule.name.replace('_', '-')}"
 
 
 def environment_variable_of(rule: Rule) -> str:
@@ -68,6 +68,8 @@ def _topic_rows(rules: Iterable[Rule]) -> Iterator[str]:
 def _bounds(rule: Rule) -> str:
     if isinstance(rule.default, bool):
         return "`true`, `false`"
+    if isinstance(rule.default, tuple):
+        return "a list of texts"
     if rule.choices:
         return ", ".join(f"`{choice}`" for choice in rule.choices)
     if rule.minimum is None:

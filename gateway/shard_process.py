@@ -19,9 +19,10 @@ import uvloop
 
 from engine.clock import SystemClock
 from engine.damage import Damage
-from engine.data_directory import DataDirectory, LastStop
+from engine.data_directories import FAULT_HINT
+from engine.data_directory import DataDirectory
 from engine.disk import RealDisk
-from engine.errors import UnknownTopic
+from engine.errors import UnknownTopic, Unreachable
 from engine.partition import Partition
 from engine.quarantine import sealed_files
 from engine.reader import Chunk
@@ -52,13 +53,13 @@ async def run(task: ShardTask) -> None:
     set_up_logging(settings.log_level, requests=settings.request_log)
     stop = stop_event()
     disk, clock = RealDisk(), SystemClock()
-    directory = DataDirectory(disk, task.data_dir, task.identity, last_stop=LastStop(task.last_stop), part=task.index)
+    directory, *further = [one.part(disk, task.identity, task.index) for one in task.directories]
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
         peers = Peers(task.index, task.count, _callers(task))
-        shard = Shard(disk, directory, clock, executor, new_id, peers.owns)
+        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further)
         worker = Caller(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
@@ -110,6 +111,7 @@ class SupervisedChanges:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self.is_started = asyncio.Event()
+        shard.keeper.when_failed = self._directory_failed
         self.when_all_ready: Callable[[], None] = lambda: None
 
     async def create_topic(
@@ -127,6 +129,14 @@ class SupervisedChanges:
 
     async def delete_topic(self, name: str) -> None:
         await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
+
+    def _directory_failed(self, directory: DataDirectory) -> None:
+        """The supervisor tells the log and the other shards. If it is gone, this shard ends too."""
+        assert directory.fault is not None
+        with suppress(Busy, LinkLost):
+            arguments = (directory.directory_id, directory.fault.detail)
+            told = self.supervisor.link().begin("directory_failed", arguments)
+            told.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def handlers(self) -> dict[str, Handler]:
         """What the supervisor calls. All wait until this shard has opened what it began with."""
@@ -158,7 +168,13 @@ class SupervisedChanges:
             self.when_all_ready()
             return None, b""
 
+        async def directory_failed(arguments: Any, _: bytes) -> tuple[None, bytes]:
+            directory_id, detail = arguments
+            self._shard.directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
+            return None, b""
+
         return {
+            "directory_failed": directory_failed,
             "open_topic": open_topic,
             "open_added": open_added,
             "altered": altered,

@@ -20,18 +20,19 @@ from typing import Any
 
 from engine.catalog import Catalog
 from engine.clock import SystemClock
+from engine.data_directories import FAULT_HINT, DataDirectories, tell_offline
 from engine.data_directory import DataDirectory, LastStop
 from engine.disk import RealDisk
-from engine.errors import StartRefused
+from engine.errors import StartRefused, Unreachable
 from gateway.link import Link, LinkLost
 from gateway.listener import free_port, url_of
 from gateway.logs import set_up_logging
-from gateway.processes import CHANGE_S, ShardTask, record_to, supervisor_socket
+from gateway.processes import CHANGE_S, DirectoryTask, ShardTask, record_to, supervisor_socket
 from gateway.reloading import Reloader, first_tokens
 from gateway.server import (
     new_id,
     open_coordination,
-    open_directory,
+    open_directories,
     open_probed_store,
     stop_event,
     store_url,
@@ -54,11 +55,11 @@ async def serve_shards(settings: NodeSettings) -> None:
     port = free_port(settings.host, settings.port)
     stop = stop_event()
     tokens = first_tokens(settings)
-    directory = open_directory(RealDisk(), settings)
+    directories = open_directories(RealDisk(), settings)
     run_dir = tempfile.mkdtemp(prefix="penstock-")
     try:
         with ThreadPoolExecutor(2, "penstock-supervisor") as executor:
-            supervisor = Supervisor(settings, directory, run_dir, port, executor)
+            supervisor = Supervisor(settings, directories, run_dir, port, executor)
             supervisor.tokens = tokens
             await supervisor.start()
             reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
@@ -68,14 +69,15 @@ async def serve_shards(settings: NodeSettings) -> None:
             reloader.stop()
             is_clean = await supervisor.stop()
     except BaseException:
-        directory.release()
+        directories.release()
         raise
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
-    if is_clean:
-        directory.close_clean()
-    else:
-        directory.release()
+    for directory in directories:
+        if is_clean and directory.fault is None:
+            directory.close_clean()
+        else:
+            directory.release()
 
 
 @dataclass(slots=True)
@@ -95,33 +97,34 @@ class Supervisor:
     def __init__(
         self,
         settings: NodeSettings,
-        directory: DataDirectory,
+        directories: DataDirectories,
         run_dir: str,
         port: int,
         executor: ThreadPoolExecutor,
     ) -> None:
         self.url = settings.advertised_url or url_of(settings, port)
-        self.store_url = store_url(settings, directory)
+        self.store_url = store_url(settings, directories.first)
         self.tokens: str | None = None  # what the tokens file held when it could last be used
         self._settings = settings
-        self._directory = directory
+        self._directories = directories
         self._run_dir = run_dir
         self._port = port
         self._executor = executor
-        self._catalog = Catalog(directory.disk, directory.path, SystemClock(), executor, new_id)
+        self._catalog = Catalog(directories.first.disk, directories, SystemClock(), executor, new_id)
         self._direct_ports = _direct_ports(settings)
         self._children = [_Child(index) for index in (*range(settings.shards), WORKER)]
         self._keepers: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
         self._is_stopping = False
-        self._last_stop = directory.last_stop
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Returns when every shard serves. Raises StartRefused when one cannot."""
-        self._coordination = await open_coordination(self._directory, self._executor)
+        self._coordination = await open_coordination(self._directories.first, self._executor)
         self.blocks = StoredBlocks(self._coordination.session())
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
+        self._directories.when_failed = self._directory_failed
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: _Conversation(self).link, supervisor_socket(self._run_dir)
         )
@@ -166,8 +169,9 @@ class Supervisor:
             was_ready, child.is_ready, child.link = child.is_ready, False, None
             if self._is_stopping or not (was_ready or self._all_ready.is_set()):
                 return
-            if self._last_stop is LastStop.CLEAN or self._all_ready.is_set():
-                self._last_stop = LastStop.KILLED  # not before a power loss has been recovered from
+            for directory in self._directories:
+                if directory.last_stop is LastStop.CLEAN or self._all_ready.is_set():
+                    directory.last_stop = LastStop.KILLED  # not before a power loss has been recovered from
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.deaths_in_a_row = 0
             pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
@@ -177,13 +181,12 @@ class Supervisor:
 
     async def _spawn(self, index: int) -> asyncio.subprocess.Process:
         module = "gateway.worker_process" if index == WORKER else "gateway.shard_process"
-        assert self._directory.lock_handle is not None
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             module,
             stdin=asyncio.subprocess.PIPE,
-            pass_fds=[self._directory.lock_handle],
+            pass_fds=[one.lock_handle for one in self._directories if one.lock_handle is not None],
             start_new_session=True,
         )
         assert process.stdin is not None
@@ -195,14 +198,13 @@ class Supervisor:
     def _task(self, index: int) -> ShardTask:
         return ShardTask(
             settings=self._settings,
-            data_dir=self._directory.path,
-            identity=self._directory.identity,
+            directories=[_directory_task(directory) for directory in self._directories],
+            identity=self._directories.first.identity,
             run_dir=self._run_dir,
             store_url=self.store_url,
             url=self.url,
             index=index,
             count=self._settings.shards,
-            last_stop=self._last_stop.value,
             ports=[] if index == WORKER else [self._port, self._direct_ports[index]],
             direct_url="" if index == WORKER else url_of(self._settings, self._direct_ports[index]),
         )
@@ -217,7 +219,8 @@ class Supervisor:
         """A process serves. Once all do, each may say so."""
         self._children[index].is_ready = True
         if all(child.is_ready for child in self._children):
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._directory.note_recovered)
+            for directory in self._directories.usable:
+                await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
             await self._tell(self._children[:-1], "all_ready", None)
             self._all_ready.set()
 
@@ -245,6 +248,18 @@ class Supervisor:
             await self._tell(self._children[:-1], "close_topic", name)
             await self._catalog.delete(record)
             await self._tell(self._children[-1:], "removed", record_to(record))
+
+    def follow_failure(self, directory_id: str, detail: str) -> None:
+        """A shard has found a data directory failing."""
+        self._directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
+
+    def _directory_failed(self, directory: DataDirectory) -> None:
+        tell_offline(directory)
+        assert directory.fault is not None
+        telling = self._tell(self._children[:-1], "directory_failed", (directory.directory_id, directory.fault.detail))
+        task = asyncio.create_task(telling)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     async def use_tokens(self, text: str) -> None:
         """Every shard checks requests against these once this returns."""
@@ -281,6 +296,7 @@ class _Conversation:
                 "delete_topic": self._delete_topic,
                 "take_producer_ids": self._take_producer_ids,
                 "end_of_producer_ids": self._end_of_producer_ids,
+                "directory_failed": self._directory_failed,
             }
         )
 
@@ -303,6 +319,10 @@ class _Conversation:
         await self._supervisor.alter_topic(*arguments)
         return None, b""
 
+    async def _directory_failed(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
+        self._supervisor.follow_failure(*arguments)
+        return None, b""
+
     async def _delete_topic(self, name: Any, _: bytes) -> tuple[None, bytes]:
         await self._supervisor.delete_topic(name)
         return None, b""
@@ -313,6 +333,11 @@ class _Conversation:
 
     async def _end_of_producer_ids(self, _: Any, __: bytes) -> tuple[int, bytes]:
         return await self._supervisor.blocks.end(), b""
+
+
+def _directory_task(directory: DataDirectory) -> DirectoryTask:
+    fault = None if directory.fault is None else directory.fault.detail
+    return DirectoryTask(directory.path, directory.directory_id, directory.last_stop.value, fault)
 
 
 def _direct_ports(settings: NodeSettings) -> list[int]:

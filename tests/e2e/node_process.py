@@ -92,5 +92,9 @@ def refused_start(*flags: str, **settings: object) -> tuple[int, str, str]:
 def serve_command(settings: dict[str, object]) -> list[str]:
     flags = []
     for name, value in settings.items():
-        flags += [f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", str(value)]
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            flags.append(flag)
+        for one in value if isinstance(value, list) else [] if value is True else [value]:
+            flags += [flag, str(one)]
     return [sys.executable, "-m", "cli.main", "serve", *flags]

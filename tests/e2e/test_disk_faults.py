@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,15 +25,17 @@ pytestmark = pytest.mark.e2e
 
 
 @contextmanager
-def injected(node: NodeProcess, file: Path, injection: str, output: Path) -> Iterator[None]:
-    """Let fdatasync of a file behave as told for as long as the context lasts."""
+def injected(node: NodeProcess, file: Path, injection: str, output: Path, pids: Sequence[int] = ()) -> Iterator[None]:
+    """Let fdatasync of a file behave as told for as long as the context lasts, in the node or in some processes."""
+    pids = pids or [node.pid]
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     command = ["strace", "-f", "-qq", "-o", str(output), "-P", str(file), "-e", "trace=fdatasync"]
-    command += ["-e", f"inject=fdatasync:{injection}", "-p", str(node.pid)]
+    command += ["-e", f"inject=fdatasync:{injection}", *(word for pid in pids for word in ("-p", str(pid)))]
     tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
-        _wait_until_traced(node.pid, tracer)
+        for pid in pids:
+            _wait_until_traced(pid, tracer)
         yield
     finally:
         tracer.send_signal(signal.SIGINT)

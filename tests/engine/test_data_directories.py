@@ -225,7 +225,7 @@ async def test_a_partition_that_was_moved_is_found_and_scanned(lives):
     async with lives.life() as node:
         assert number in lives.of(node, "a")
         assert ends(node) == dict.fromkeys(range(PARTITIONS), 1)
-        assert node.shard.recovered.scanned_bytes == 0, "its recovery point came with it"
+        assert node.shard.recovered.scanned_bytes > 0, "whoever moved it need not have synced it"
         await append(node)
     (lives.path / "b").rename(lives.path / "unplugged")
     async with lives.life() as node:

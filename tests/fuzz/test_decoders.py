@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from engine import batch
 from engine.batch import Codec
-from engine.data_directory import DataDirectory, Identity, LastStop, _identify
+from engine.data_directories import _known
+from engine.data_directory import DataDirectory, Identity, LastStop, _identify, _identify_further
 from engine.disk import RealDisk
 from engine.errors import BatchTooLarge, Corrupt, CorruptBatch, InvalidBatch, RecordTooLarge, StartRefused
 from engine.index import SegmentIndex, _sealed, load_index
@@ -302,26 +303,36 @@ def test_recovery_points_on_file(tmp_path_factory, data: bytes) -> None:
 
 
 META = orjson.dumps({"format": 1, "cluster_id": "c", "node_id": 1})
+FIRST = orjson.dumps({"format": 2, "cluster_id": "c", "node_id": 1, "further": [{"directory_id": "d", "path": "/x"}]})
+FURTHER = orjson.dumps({"format": 2, "cluster_id": "c", "node_id": 1, "directory_id": "d"})
 
 
 @fuzzed
-@given(data=strangers([META]))
+@given(data=strangers([META, FIRST, FURTHER]))
 def test_the_meta_file(tmp_path_factory, data: bytes) -> None:
+    """Of the only directory, of the first of several, or of a further one that may be the first's by its cluster."""
     path = tmp_path_factory.mktemp("meta")
     (path / "meta").write_bytes(data)
+    disk, identity = RealDisk(), Identity("c", 1)
     with suppress(StartRefused):
-        _identify(RealDisk(), str(path), 1, None, lambda: "id")
+        _identify(disk, str(path), 1, None, lambda: "id")
+    with suppress(StartRefused):
+        _identify_further(disk, str(path), identity, lambda: "id")
+    with suppress(StartRefused):
+        _known(disk, DataDirectory(disk, str(path), identity, last_stop=LastStop.CLEAN))
 
 
 TOPIC = _encoded(TopicRecord("t", "id", 3, 1, {"segment_ms": 60_000}, 5))
+SPREAD = _encoded(TopicRecord("t", "id", 3, 1, {}, 5, {"1": "b", "2": "c"}))
 
 
 @fuzzed
-@given(strangers([TOPIC]))
+@given(strangers([TOPIC, SPREAD]))
 def test_a_topic_file(data: bytes) -> None:
     with suppress(Corrupt):
         topic = _decoded("directory", data)
         assert isinstance(topic.partitions, int)
+        assert all(isinstance(place, str) for place in topic.elsewhere.values())
 
 
 def test_no_bytes_make_a_decoder_take_memory_without_bound() -> None:

@@ -49,7 +49,7 @@ def test_every_setting_can_be_given_in_each_way(config):
     """By its name, in the form that each place has for it."""
     for rule in NODE_RULES.values():
         value = _another_value(rule)
-        if rule.name in ("host", "tls_cert", "tls_key", "fetch_bytes_default", "fetch_bytes_max"):
+        if rule.name in ("host", "data_dirs", "tls_cert", "tls_key", "fetch_bytes_default", "fetch_bytes_max"):
             continue  # tied to others by a relation; tested below
         if rule.name in (
             "append_queue_bytes_max",
@@ -75,6 +75,17 @@ def _another_value(rule):
     if isinstance(rule.default, int):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
     return "https://another.example" if rule.name == "cors_origins" else "another"
+
+
+def test_data_dir_and_data_dirs_replace_each_other(config):
+    """Whoever is asked first decides, whichever of the two it gives."""
+    both = config("data_dirs = ['/file/a', '/file/b']")
+    assert load_settings({}, {}, both).directories == ["/file/a", "/file/b"]
+    environment = {"PENSTOCK_DATA_DIRS": "/env/a, /env/b"}
+    assert load_settings({}, environment, both).directories == ["/env/a", "/env/b"]
+    assert load_settings({}, {"PENSTOCK_DATA_DIR": "/env/a,b"}, both).directories == ["/env/a,b"]
+    assert load_settings({"data_dirs": ("/flag/a",)}, environment, both).directories == ["/flag/a"]
+    assert load_settings({"data_dirs": ("/flag/a", "/flag/b")}, environment).data_dir == "/flag/a"
 
 
 def test_a_stranger_in_the_environment_is_somebody_elses():
@@ -105,6 +116,11 @@ def test_a_stranger_in_the_environment_is_somebody_elses():
         ({"host": "::"}, {}, "", ["--insecure"]),
         ({"host": "example.com"}, {}, "", ["--insecure", "--tokens-file"]),
         ({"advertised_url": "http://user:secret@host"}, {}, "", ["advertised_url"]),
+        ({"data_dirs": ("/a", "/b", "/c/../a")}, {}, "", ["data_dirs", "/a", "more than once"]),
+        ({}, {"PENSTOCK_DATA_DIRS": "/a,,/b"}, "", ["the environment", "data_dirs", "list of texts"]),
+        ({}, {}, "data_dirs = 'x'", ["penstock.toml", "data_dirs is 'x'"]),
+        ({}, {}, "data_dirs = ['x', 5]", ["penstock.toml", "data_dirs"]),
+        ({}, {}, "data_dirs = ['x']\ndata_dir = 'y'", ["penstock.toml", "both"]),
         ({"fetch_bytes_default": 4096, "fetch_bytes_max": 2048}, {}, "", ["fetch_bytes_default"]),
     ],
 )

@@ -160,3 +160,61 @@ async def test_a_topic_made_again_never_has_records_of_the_old_one(first, durabi
         for number, state in enumerate([disk.snapshot(), *disk.crash_states(6, Random(n))]):
             with telling(f"operation {n}, state {number}: {state!r}"):
                 await topic.check(state)
+
+
+FURTHER = "/mnt/further"
+
+
+class SpreadTopics(Topics):
+    """Topics whose partitions lie in two directories."""
+
+    async def story(self, disk: RecordingDisk) -> None:
+        clock = HandClock()
+        async with inline_node(disk, clock, [FURTHER]) as node:
+            await self.create(node, "a", 3)
+            await self.delete(node, "a")
+            await self.create(node, "a", 2)
+            await node.idle()
+        async with inline_node(disk, clock, [FURTHER]) as node:
+            await self.create(node, "b", 2)
+            partition = node.shard.partition("a", 1)
+            appended = node.append(partition, record_batch.encode_values([b"1"], 5), Acks.ALL)
+            await node.acknowledged(partition, appended, 1, Acks.ALL)
+            await self.delete(node, "a")
+
+    async def check(self, disk: RecordingDisk) -> None:
+        """Whatever was promised is there, nothing is offline or made twice, and what was interrupted is gone."""
+        for _ in range(2):
+            async with inline_node(disk, HandClock(), [FURTHER]) as node:
+                assert [directory.fault for directory in node.shard.directories] == [None, None]
+                topics = node.shard.topics
+                for name, may_be in self.may_be.items():
+                    found = len(topics[name].partitions) if name in topics else None
+                    assert found in may_be, name
+                assert all(partition.offline is None for partition in node.shard.partitions())
+                kept = {topic.record.topic_id for topic in topics.values()}
+                for home in ("/srv/penstock", FURTHER):
+                    for name in disk.listdir(f"{home}/topics"):
+                        assert set(disk.listdir(f"{home}/topics/{name}")) <= kept
+                await self.can_make_more(node)
+                node.kill()
+            disk = disk.snapshot()
+
+    async def can_make_more(self, node) -> None:
+        if "c" not in node.shard.topics:
+            await node.shard.create_topic("c", 2, 1, {})
+        assert all(partition.offline is None for partition in node.shard.topics["c"].partitions.values())
+
+
+@pytest.mark.parametrize("first", range(1, 5))
+async def test_topics_in_two_directories_are_made_and_deleted_whole_and_for_good(first):
+    await SpreadTopics().story(counted := RecordingDisk())
+    for n in range(first, counted.operations + 1, 4):
+        disk, topics = RecordingDisk(), SpreadTopics()
+        disk.lose_power_after(n)
+        with until_power_is_lost(disk):
+            await topics.story(disk)
+        await asyncio.sleep(0)
+        for number, state in enumerate(disk.crash_states(5, Random(n))):
+            with telling(f"operation {n}, state {number}: {state!r}"):
+                await topics.check(state)
