@@ -33,6 +33,7 @@ from engine.topics import (
     TopicRecord,
     changed_topic,
     check_topic_wish,
+    empty_tree,
     load_topics,
     remove_tree,
     save_settings,
@@ -164,8 +165,7 @@ class Catalog:
         self.records.pop(record.name, None)
         try:
             is_gone = await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
-            if is_gone:  # else the next start removes the rest
-                await self._in_thread(remove_tree, self._disk, left)
+            await self._in_thread(remove_tree if is_gone else empty_tree, self._disk, left)
         except OSError as error:  # the topic is gone all the same; the next start removes what is left
             log.warning("removal failed", extra={"directory": left, "reason": str(error)})
 

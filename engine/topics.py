@@ -111,7 +111,7 @@ def load_topics(
 ) -> list[TopicRecord]:
     """All topics, sorted by name; removes what interrupted creations and deletions left.
 
-    Of a deleted topic only when it `is_gone` from every other directory: until then this remembers the deletion.
+    The name of a deleted topic's directory stays until it `is_gone` from every other one: that remembers the deletion.
     """
     found = []
     for name in disk.listdir(paths.topics_dir(data_dir)):
@@ -122,10 +122,11 @@ def load_topics(
                 None if topic_id.endswith(paths.DELETED_SUFFIX) else read_file(disk, f"{directory}/{paths.TOPIC_FILE}")
             )
             if data is None:
-                if not topic_id.endswith(paths.DELETED_SUFFIX) or is_gone(
-                    name, topic_id.removesuffix(paths.DELETED_SUFFIX)
-                ):
+                deleted_id = topic_id.removesuffix(paths.DELETED_SUFFIX)
+                if deleted_id == topic_id or is_gone(name, deleted_id):
                     remove_tree(disk, directory)
+                else:
+                    empty_tree(disk, directory)
             else:
                 found.append(_decoded(directory, data))
         if not disk.listdir(parent):
@@ -144,6 +145,12 @@ def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
 
 def remove_tree(disk: Disk, path: str) -> None:
     """Remove a directory with all that is in it. Nobody uses it any more."""
+    empty_tree(disk, path)
+    disk.rmdir(path)
+
+
+def empty_tree(disk: Disk, path: str) -> None:
+    """Remove all that is in a directory; its name is still needed."""
     for name in disk.listdir(path):
         child = f"{path}/{name}"
         stat = disk.stat(child)
@@ -151,7 +158,6 @@ def remove_tree(disk: Disk, path: str) -> None:
             remove_tree(disk, child)
         else:
             disk.unlink(child)
-    disk.rmdir(path)
 
 
 def _encoded(topic: TopicRecord) -> bytes:

@@ -334,7 +334,11 @@ async def test_deleting_a_topic_is_finished_when_its_other_directory_is_back(liv
     (lives.path / "b").rename(lives.path / "unplugged")
     async with lives.life() as node:
         await node.shard.delete_topic("t")
+        (deleted,) = (lives.path / "a" / "topics" / "t").glob("*.deleted")
+        assert list(deleted.iterdir()) == [], "its bytes are freed, only its name is needed"
         await make(node)
+    async with lives.life() as node:
+        assert deleted.exists()
     (lives.path / "unplugged").rename(lives.path / "b")
     assert list((lives.path / "b" / "topics" / "t").iterdir())
     async with lives.life() as node:
