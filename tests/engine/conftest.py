@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ from engine.data_directories import open_data_directories
 from engine.disk import Disk, RealDisk
 from engine.shard import Shard
 from replication.leader import Leader
+
+IMAGE_BYTES = 24 * 1024 * 1024
 
 
 class HandClock:
@@ -81,3 +84,21 @@ def clock() -> HandClock:
 @pytest.fixture
 def new_node(tmp_path: Path, clock: HandClock) -> Callable[..., object]:
     return lambda: running_node(tmp_path / "data", clock)
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 of 24 MiB, unmounted again whatever happens."""
+    image, mounted = tmp_path / "image", tmp_path / "mounted"
+    mounted.mkdir()
+    with image.open("wb") as file:
+        file.truncate(IMAGE_BYTES)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], check=True, capture_output=True, timeout=30)
+        subprocess.run(["mount", "-o", "loop", image, mounted], check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"no loop mount here (root and loop devices are needed): {error}")
+    try:
+        yield mounted
+    finally:
+        subprocess.run(["umount", "-l", mounted], check=True, timeout=30)

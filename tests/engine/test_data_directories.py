@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -359,3 +360,28 @@ async def test_records_of_a_topic_that_the_first_directory_does_not_know_are_kep
         assert not node.shard.topics
     assert sorted(map(str, home.rglob("*.log"))) == before
     assert "a topic that the first data directory does not know" in caplog.text
+
+
+async def test_a_real_file_system_that_is_shut_down_while_the_node_runs(tmp_path, clock, caplog, small_file_system):
+    """ext4 stops taking anything, as it does when its device fails; the next start finds it read-only."""
+    first, further = tmp_path / "a", small_file_system / "penstock"
+    async with running_node(first, clock, RealDisk(), [further]) as node:
+        await make(node)
+        lost = [n for n, one in node.shard.topics["t"].partitions.items() if str(further) in one.log.directory]
+        assert len(lost) == PARTITIONS / 2
+        remount(small_file_system, "abort")
+        with pytest.raises(EngineError):
+            await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), 1, Acks.ALL, 5000)
+        expected = {n: None if n in lost else 1 for n in range(PARTITIONS)}
+        assert ends(node) == expected
+        await make(node, "new", 2)
+        assert ends(node, "new") == {0: 1, 1: 1}
+        assert lines(caplog) == ["a data directory is offline"]
+    assert not (first / "running").exists()
+    async with running_node(first, clock, RealDisk(), [further], iter("xyz")) as node:
+        assert ends(node) == expected
+        assert "Read-only file system" in str(node.shard.partition("t", lost[0]).offline)
+
+
+def remount(path: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", path], check=True, capture_output=True, timeout=30)

@@ -5,10 +5,6 @@ Once with a disk that says so, once with a small real file system on a loop devi
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from engine import batch
@@ -18,26 +14,7 @@ from engine.faulty_disk import FaultyDisk
 from replication.acks import Acks
 from tests.engine.conftest import running_node
 
-IMAGE_BYTES = 24 * 1024 * 1024
 CONFIG = {"segment_bytes": 1 << 20, "batch_bytes_max": 1 << 20, "flush_ms": 5}
-
-
-@pytest.fixture
-def small_file_system(tmp_path: Path) -> Iterator[Path]:
-    """An ext4 of 24 MiB, unmounted again whatever happens."""
-    image, mounted = tmp_path / "image", tmp_path / "mounted"
-    mounted.mkdir()
-    with image.open("wb") as file:
-        file.truncate(IMAGE_BYTES)
-    try:
-        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], check=True, capture_output=True, timeout=30)
-        subprocess.run(["mount", "-o", "loop", image, mounted], check=True, capture_output=True, timeout=30)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"no loop mount here (root and loop devices are needed): {error}")
-    try:
-        yield mounted
-    finally:
-        subprocess.run(["umount", "-l", mounted], check=True, timeout=30)
 
 
 def values(size_bytes: int = 100_000) -> bytearray:
