@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 URL ?= http://127.0.0.1:8080
 ARGS ?=
+# Tests at once: one more than the two cores that we count on, since many of them wait for processes.
+TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
@@ -19,7 +21,7 @@ run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
 	@exec $(BIN)/penstock serve $(ARGS)
 
 test: $(VENV)/.all ## Run all tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile $(ARGS)
 
 test-quick: $(VENV)/.all ## Run the tests that take no processes and no Java
 	$(BIN)/pytest -m "not slow and not spark and not e2e" $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -41,8 +42,9 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
 
 
 @pytest.fixture(scope="session")
-def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_process(tmp_path_factory.mktemp("cli-node")) as node:
+def node_url() -> Iterator[str]:
+    """Its directory has a short name: tables name the store, and must fit the terminal."""
+    with tempfile.TemporaryDirectory(prefix="cli-", dir="/tmp") as directory, running_process(Path(directory)) as node:
         yield node.url
 
 
