@@ -69,7 +69,7 @@ async def append(node, topic: str = "t") -> None:
     """A record to each partition, all acks."""
     for number, partition in node.shard.topics[topic].partitions.items():
         if partition.offline is None:
-            await node.leaders[topic, number].produce(batch.encode_values([b"%d" % number], 5), 1, Acks.ALL, 5000)
+            await node.leaders[topic, number].produce(batch.encode_values([b"%d" % number], 5), Acks.ALL, 5000)
 
 
 def ends(node, topic: str = "t") -> dict[int, int | None]:
@@ -137,7 +137,7 @@ async def test_a_directory_that_is_missing_takes_only_its_partitions(lives, capl
         assert ends(node) == {n: None if n in lost else 1 for n in range(PARTITIONS)}
         assert lines(caplog) == ["a data directory is offline"]
         with pytest.raises(Unreachable, match=r"b is offline: .* is empty or missing"):
-            await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), 1, Acks.ALL, 5000)
+            await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), Acks.ALL, 5000)
         await append(node)
         await make(node, "new", 2)
         assert lives.of(node, "a", "new") == [0, 1]
@@ -282,14 +282,14 @@ async def test_a_disk_that_fails_takes_its_directory_offline_once_and_no_other(l
         lost, kept = lives.of(node, name), lives.of(node, "ab".replace(name, ""))
         lives.disk.rules.append(Rule(operation, str(lives.path / name / "topics"), error=error, times=None))
         with pytest.raises(EngineError):
-            await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), 1, Acks.ALL, 5000)
+            await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), Acks.ALL, 5000)
         assert all(isinstance(node.shard.partition("t", n).offline, Unreachable) for n in lost)
         assert [node.shard.partition("t", n).offline for n in kept] == [None, None]
         assert lines(caplog) == ["a data directory is offline"]
         await append(node)
         assert [ends(node)[n] for n in kept] == [2, 2]
         with pytest.raises(Unreachable):
-            await node.leaders["t", lost[1]].produce(batch.encode_values([b"x"], 5), 1, Acks.ALL, 5000)
+            await node.leaders["t", lost[1]].produce(batch.encode_values([b"x"], 5), Acks.ALL, 5000)
         if name == "b":
             await make(node, "new", 2)
             assert lives.of(node, "a", "new") == [0, 1]
@@ -371,7 +371,7 @@ async def test_a_real_file_system_that_is_shut_down_while_the_node_runs(tmp_path
         assert len(lost) == PARTITIONS / 2
         remount(small_file_system, "abort")
         with pytest.raises(EngineError):
-            await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), 1, Acks.ALL, 5000)
+            await node.leaders["t", lost[0]].produce(batch.encode_values([b"x"], 5), Acks.ALL, 5000)
         expected = {n: None if n in lost else 1 for n in range(PARTITIONS)}
         assert ends(node) == expected
         await make(node, "new", 2)

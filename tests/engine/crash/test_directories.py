@@ -179,7 +179,7 @@ class SpreadTopics(Topics):
             await self.create(node, "b", 2)
             partition = node.shard.partition("a", 1)
             appended = node.append(partition, record_batch.encode_values([b"1"], 5), Acks.ALL)
-            await node.acknowledged(partition, appended, 1, Acks.ALL)
+            await node.acknowledged(partition, appended, Acks.ALL)
             await self.delete(node, "a")
 
     async def check(self, disk: RecordingDisk) -> None:
