@@ -28,9 +28,7 @@ class FurtherRefused(Exception):
         self.error = error
 
 
-def places(
-    directories: list[DataDirectory], records: list[TopicRecord], first: int, partitions: int
-) -> dict[str, str]:
+def places(directories: list[DataDirectory], records: list[TopicRecord], first: int, partitions: int) -> dict[str, str]:
     """`elsewhere` of new partitions `first` to before `partitions`, given those there are and who takes more."""
     counts = {directory.directory_id: 0 for directory in directories}
     for record in records:
