@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ClientError,
         ConnectionFailed,
         DeliveryTimedOut,
+        IdempotenceUnavailable,
         ProblemError,
         UndecodableBatch,
     )
@@ -47,6 +48,7 @@ _HOMES = {
     "ClientClosed": "client.errors",
     "ConnectionFailed": "client.errors",
     "DeliveryTimedOut": "client.errors",
+    "IdempotenceUnavailable": "client.errors",
     "ProblemError": "client.errors",
     "UndecodableBatch": "client.errors",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DeliveryTimedOut",
+    "IdempotenceUnavailable",
     "Interceptor",
     "OutgoingRecord",
     "ProblemError",

@@ -56,6 +56,10 @@ def cluster() -> Request:
     return Request("GET", "/v1/cluster")
 
 
+def create_producer() -> Request:
+    return Request("POST", "/v1/producers")
+
+
 def positions(topic: str, partition: int, timestamp: int | str | None = None) -> Request:
     query: dict[str, str | int] = {} if timestamp is None else {"timestamp": timestamp}
     return Request("GET", f"{_topic(topic)}/partitions/{partition}/offsets", query)

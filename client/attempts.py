@@ -46,13 +46,23 @@ class Attempts:
                 last = error
                 is_ambiguous = is_ambiguous or not error.no_side_effects
                 if not may_retry(error, rules):
-                    error.no_side_effects = not is_ambiguous
-                    raise
-                delay_s = retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
+                    raise error.told_as(no_side_effects=not is_ambiguous) from error
+                delay_s = self.delay_s(error, failures)
             if asyncio.get_running_loop().time() + delay_s >= deadline:
                 raise _timed_out(failures, last, is_ambiguous=is_ambiguous) from last
             self.retries += 1
             await asyncio.sleep(delay_s)
+
+    async def try_once(self, request: Request, deadline: float) -> Answer:
+        """One attempt, for whoever decides about the next one. Raises DeliveryTimedOut at the deadline."""
+        try:
+            return await self._send_once(request, deadline)
+        except TimeoutError as error:
+            raise _timed_out(1, None, is_ambiguous=True) from error
+
+    def delay_s(self, error: ClientError, failures: int) -> float:
+        """The pause after the failed attempt of this number, from 1."""
+        return retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
 
     async def ask(self, request: Request, give_up_ms: int, *, wait_ms: int = 0) -> Answer:
         """A 2xx answer to a request that only reads. Raises the last error when give_up_ms have passed without one.
@@ -71,7 +81,7 @@ class Attempts:
                 now = asyncio.get_running_loop().time()
                 failing_since = failing_since if failures else now
                 failures += 1
-                delay_s = retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
+                delay_s = self.delay_s(error, failures)
                 if not error.retryable or now + delay_s > failing_since + give_up_ms / 1000:
                     raise
             self.retries += 1

@@ -30,6 +30,7 @@ class Batch:
         "created_at",
         "is_failure_seen",
         "is_plain",
+        "is_sent",
         "kept",
         "lines",
         "partition",
@@ -49,6 +50,7 @@ class Batch:
         self.settled = asyncio.Event()
         self.parts: list[tuple[int, Batch]] = []  # (rank of its first record here, part)
         self.is_failure_seen = False
+        self.is_sent = False  # at least once
         self.kept: list[OutgoingRecord] = []  # pairwise with the lines; empty when there are no interceptors
         self._outcome: Placed | ClientError | None = None
 
@@ -137,13 +139,12 @@ class Batch:
 class PartitionQueue:
     """The batches of one partition that wait to be sent, the last of them still open for more records."""
 
-    __slots__ = ("_closed_bytes", "_is_due", "_ready", "batch_bytes", "open_batch", "partition", "senders", "topic")
+    __slots__ = ("_closed_bytes", "_is_due", "_ready", "batch_bytes", "open_batch", "partition", "topic")
 
     def __init__(self, topic: str, partition: int, batch_bytes: int) -> None:
         self.topic = topic
         self.partition = partition
         self.batch_bytes = batch_bytes
-        self.senders = 0  # tasks that take from this queue
         self.open_batch: Batch | None = None
         self._ready: deque[Batch] = deque()
         self._closed_bytes = 0  # of batches that are ready or under way
@@ -177,6 +178,12 @@ class PartitionQueue:
 
     def has_ready(self) -> bool:
         return bool(self._ready) or (self.open_batch is not None and self._is_due)
+
+    def peek(self) -> Batch | None:
+        """What take() would give."""
+        if self._ready:
+            return self._ready[0]
+        return self.open_batch if self._is_due else None
 
     def take(self) -> Batch | None:
         if not self._ready and self.open_batch is not None and self._is_due:

@@ -7,7 +7,7 @@ nothing was stored (`no_side_effects`). The first two come from the node's probl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 
 class ClientError(Exception):
@@ -20,6 +20,13 @@ class ClientError(Exception):
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
+
+    def told_as(self, *, no_side_effects: bool) -> Self:
+        """The same failure for a record of which other attempts tell more. A new one, as several may share this."""
+        other = type(self).__new__(type(self), *self.args)
+        other.__dict__.update(self.__dict__)
+        other.no_side_effects = no_side_effects
+        return other
 
 
 class ProblemError(ClientError):
@@ -89,6 +96,12 @@ class ClientClosed(ClientError):
     def __init__(self, detail: str, *, no_side_effects: bool = True) -> None:
         super().__init__(detail)
         self.no_side_effects = no_side_effects
+
+
+class IdempotenceUnavailable(ClientError):
+    """The node is of a release that cannot tell repeats. Use a newer one, or say idempotence="if_offered" or "off"."""
+
+    code = "idempotence_unavailable"
 
 
 class UndecodableBatch(ClientError):

@@ -66,18 +66,26 @@ class ClientOptions:
         "`block` slows the caller down to what the node takes; `raise` suits callers that must not wait.",
         choices=("block", "raise"),
     )
+    idempotence: str = option(
+        "on",
+        "Records carry sequence numbers, so that the node stores each once and in order, however often requests are "
+        "repeated. `if_offered` goes without on nodes that cannot; `off` always does, and acks=0 too.",
+        choices=("on", "if_offered", "off"),
+    )
     in_flight_max: int = option(
-        1,
-        "Requests at once per partition. With 1 a retry cannot overtake a later batch, so order holds.",
+        5,
+        "Requests at once per partition. Sequence numbers keep their order; without them it is one. A node remembers "
+        "16 batches of a producer.",
         minimum=1,
+        maximum=16,
     )
     delivery_timeout_ms: int = option(
         120_000, "From send() to the end of the last retry; then the record's result is an error.", minimum=1
     )
     retry_ambiguous: bool = option(
         True,
-        "Whether to repeat a request of which nobody knows if it was stored. True may duplicate records, "
-        "False may report records as failed that are stored.",
+        "Without sequence numbers or a key: whether to repeat a request of which nobody knows if it was stored. True "
+        "may duplicate records, False may report records as failed that are stored.",
     )
 
     compression: str = option(

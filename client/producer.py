@@ -1,39 +1,38 @@
 """The producer: collects records into batches per partition and sends each batch in one request.
 
-Driver of client/batch.py; how a record becomes a line is client/lines.py, when to repeat is client/attempts.py.
+Driver of client/batch.py. How a record becomes a line is client/lines.py; when batches are sent, and sent again, is
+decided by the lane of their partition: client/sequenced_lane.py, or client/plain_lane.py without sequence numbers.
 
-Guarantees, with the default options: the records that one task sends to one partition are stored in that order;
-every record gets a result; a record that got a position is stored as `acks` says. Not guaranteed: a record may be
-stored twice, because a request that failed ambiguously (reset connection, 504) is repeated and this release has no
-producer ids. Set `retry_ambiguous=False` to have those reported instead.
+Guarantees, with the default options: the records that one task sends to one partition are stored in that order, each
+once; every record gets a result; a record that got a position is stored as `acks` says. A record that failed with
+`no_side_effects` false may be stored all the same, but never twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from client import api
 from client.attempts import Attempts
-from client.batch import Batch, PartitionQueue, Placed
-from client.blame import cut_for
+from client.batch import Batch, PartitionQueue
 from client.buffer import SendBuffer
-from client.delivery import Delivery, position_in
-from client.errors import ClientClosed, ClientError, ProblemError
-from client.exchange import Answer, Request, not_a_node
+from client.delivery import Delivery
+from client.dispatch import Dispatch
+from client.errors import ClientClosed
 from client.lines import Headers, Line, Timestamp, line_of
 from client.options import ClientOptions
 from client.outgoing import OutgoingRecord, Preparation
-from client.packing import encoding_headers, packed
 from client.partitioners import Choose
+from client.plain_lane import PlainLane
+from client.producer_ids import ProducerIds
+from client.sequenced_lane import SequencedLane
 from client.sticky import StickyPartition
-from client.tally import ProducerStatistics, Tally
+from client.tally import ProducerStatistics
 from client.topics import TopicPartitions
 
-_REMEMBERED_FAILURES = 1000  # batches that failed and that no Delivery has shown; the first is what flush() raises
+Lane = SequencedLane | PlainLane
 
 
 class Producer:
@@ -54,14 +53,11 @@ class Producer:
         self.preparation = preparation
         self._is_prepared = preparation.is_needed
         self._buffer = SendBuffer(options.buffer_bytes, options.buffer_full)
-        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._dispatch = Dispatch(attempts, options, self._buffer, preparation)
+        self._ids = ProducerIds(attempts, options.delivery_timeout_ms)
+        self._is_sequenced = options.idempotence != "off" and options.acks != "0"  # acks=0: no answer tells of a gap
+        self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, StickyPartition] = {}
-        self._unsettled: set[Batch] = set()
-        self._senders: set[asyncio.Task[None]] = set()
-        self._failed: deque[Batch] = deque(maxlen=_REMEMBERED_FAILURES)
-        self._headers = encoding_headers(options.compression)
-        self._query: dict[str, str | int] = {"acks": options.acks, "timeout_ms": options.ack_timeout_ms}
-        self._tally = Tally()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -111,7 +107,7 @@ class Producer:
         if partition is None:
             delivery = self._append_sticky(topic, count, line, size_bytes)
         else:
-            delivery = self._append(self._queue(topic, partition), line, size_bytes)
+            delivery = self._append(self._lane(topic, partition), line, size_bytes)
         if record is not None:
             delivery.batch.keep(record)
         return delivery
@@ -132,12 +128,10 @@ class Producer:
         Raises the first failure that no Delivery has shown yet, so that a caller who awaits none of them cannot lose
         records without noticing.
         """
-        for queue in self._queues.values():
-            queue.close_batch()
-            self._start_senders(queue)
-        for batch in list(self._unsettled):
-            await batch.wait_settled()
-        self._raise_unseen_failure()
+        for lane in self._lanes.values():
+            lane.queue.close_batch()
+            lane.wake()
+        await self._dispatch.wait_settled()
 
     async def close(self) -> None:
         """Refuse further records, and flush. Raises like flush()."""
@@ -147,140 +141,57 @@ class Producer:
     async def abort(self) -> None:
         """Stop at once. Records without a result fail with ClientClosed; those under way may still be stored."""
         self._is_closed = True
-        for queue in self._queues.values():
-            queue.close_batch()
-        for task in self._senders:
-            task.cancel()
-        await asyncio.gather(*self._senders, return_exceptions=True)
-        for batch in list(self._unsettled):
-            self._settle(batch, ClientClosed("the producer was stopped before this record was sent"))
+        for lane in self._lanes.values():
+            lane.queue.close_batch()
+            lane.stop()
+        await self._dispatch.stop()
+        for batch in self._dispatch.unsettled():
+            error = ClientClosed("the producer was stopped before this record was sent")
+            self._dispatch.settle(self._lane(batch.topic, batch.partition).queue, batch, error)
 
     def statistics(self) -> ProducerStatistics:
-        return self._tally.shown(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)
+        return self._dispatch.tally.shown(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)
 
     def _append_sticky(self, topic: str, count: int, line: Line, size_bytes: int) -> Delivery:
         sticky = self._sticky.get(topic)
         if sticky is None:
-            sticky = self._sticky[topic] = StickyPartition([self._queue(topic, number) for number in range(count)])
+            queues = [self._lane(topic, number).queue for number in range(count)]
+            sticky = self._sticky[topic] = StickyPartition(queues)
         queue = sticky.queue_for(size_bytes)
-        delivery = self._append(queue, line, size_bytes)
+        delivery = self._append(self._lane(topic, queue.partition), line, size_bytes)
         sticky.batch = delivery.batch
         return delivery
 
-    def _append(self, queue: PartitionQueue, line: Line, size_bytes: int) -> Delivery:
+    def _append(self, lane: Lane, line: Line, size_bytes: int) -> Delivery:
         """Put a record, for which the buffer has given room, into its batch."""
-        batch = queue.open_batch
-        if batch is None or batch.size_bytes + size_bytes > queue.batch_bytes:
-            batch = self._new_batch(queue)
+        batch = lane.queue.open_batch
+        if batch is None or batch.size_bytes + size_bytes > lane.queue.batch_bytes:
+            batch = self._new_batch(lane)
         grown_bytes = batch.add(line)
         if grown_bytes != size_bytes:  # the batch changed its form, or this line did
             self._buffer.grow(grown_bytes - size_bytes)
         return Delivery(batch, len(batch.lines) - 1)
 
-    def _new_batch(self, queue: PartitionQueue) -> Batch:
+    def _new_batch(self, lane: Lane) -> Batch:
         loop = asyncio.get_running_loop()
-        batch = queue.new_batch(loop.time())
-        self._unsettled.add(batch)
-        loop.call_later(self._options.linger_ms / 1000, self._on_linger_over, queue, batch)
-        self._start_senders(queue)
+        batch = lane.queue.new_batch(loop.time())
+        self._dispatch.on_opened(batch)
+        loop.call_later(self._options.linger_ms / 1000, self._on_linger_over, lane, batch)
+        lane.wake()
         return batch
 
-    def _on_linger_over(self, queue: PartitionQueue, batch: Batch) -> None:
-        queue.mark_due(batch)
-        self._start_senders(queue)
+    def _on_linger_over(self, lane: Lane, batch: Batch) -> None:
+        lane.queue.mark_due(batch)
+        lane.wake()
 
-    def _queue(self, topic: str, partition: int) -> PartitionQueue:
-        queue = self._queues.get((topic, partition))
-        if queue is None:
-            queue = self._queues[topic, partition] = PartitionQueue(topic, partition, self._options.batch_bytes)
-        return queue
-
-    def _start_senders(self, queue: PartitionQueue) -> None:
-        if queue.senders < self._options.in_flight_max and queue.has_ready():
-            queue.senders += 1
-            task = asyncio.get_running_loop().create_task(self._send_from(queue))
-            self._senders.add(task)
-            task.add_done_callback(self._senders.discard)
-
-    async def _send_from(self, queue: PartitionQueue) -> None:
-        """Send batches of one partition, one after the other, until none is ready."""
-        try:
-            while (batch := queue.take()) is not None:
-                await self._deliver(queue, batch)
-        finally:
-            queue.senders -= 1
-
-    async def _deliver(self, queue: PartitionQueue, batch: Batch) -> None:
-        request = self._request(batch)
-        try:
-            answer = await self._attempts.send(request, batch.created_at + self._options.delivery_timeout_ms / 1000)
-            self._settle(batch, _placed(answer, len(batch.lines)))
-        except ProblemError as problem:
-            self._on_refused(queue, batch, problem)
-        except ClientError as error:
-            self._settle(batch, error)
-        except BaseException:  # cancelled, or a mistake of ours: no record may be left without a result
-            self._settle(batch, ClientClosed("stopped while the record was being sent", no_side_effects=False))
-            raise
-
-    def _request(self, batch: Batch) -> Request:
-        query = self._query | {"ndjson": "values" if batch.is_plain else "records"}
-        plain = batch.body()
-        body = packed(plain, self._options.compression)
-        waited_s = asyncio.get_running_loop().time() - batch.created_at
-        self._tally.on_sent(waited_s, len(plain), len(body))
-        return api.produce(
-            batch.topic, body, api.NDJSON_TYPE, partition=batch.partition, query=query, headers=self._headers
-        )
-
-    def _on_refused(self, queue: PartitionQueue, batch: Batch, problem: ProblemError) -> None:
-        """Fail the batch, or only the record that is to blame for the refusal."""
-        cut = cut_for(problem, len(batch.lines))
-        if cut is None:
-            self._settle(batch, problem)
-            return
-        self._unsettled.discard(batch)
-        self._unsettled.update(batch.split(cut.starts))
-        queue.put_back([part for rank, part in batch.parts if rank != cut.culprit])
-        for rank, part in batch.parts:
-            if rank == cut.culprit:
-                self._settle(part, problem)
-
-    def _settle(self, batch: Batch, outcome: Placed | ClientError) -> None:
-        count = len(batch.lines)
-        if isinstance(outcome, ClientError):
-            self._tally.records_failed += count
-            self._failed.append(batch)
-        else:
-            self._tally.on_acknowledged(count, asyncio.get_running_loop().time() - batch.created_at)
-        self._unsettled.discard(batch)
-        self._queue(batch.topic, batch.partition).forget(batch)
-        kept = batch.settle(outcome)
-        self._buffer.give_back(batch.size_bytes)
-        if kept:
-            self._tell_interceptors(batch, kept)
-
-    def _tell_interceptors(self, batch: Batch, records: list[OutgoingRecord]) -> None:
-        """A mistake of an interceptor goes to the loop's handler of exceptions: no caller waits here to be told."""
-        for rank, record in enumerate(records):
-            for error in self.preparation.tell(record, batch.failure or position_in(batch, rank)):
-                asyncio.get_running_loop().call_exception_handler(
-                    {"message": "an interceptor failed in on_delivery", "exception": error}
-                )
-
-    def _raise_unseen_failure(self) -> None:
-        failed, self._failed = self._failed, deque(maxlen=_REMEMBERED_FAILURES)
-        for batch in failed:
-            if not batch.is_failure_seen:
-                batch.outcome()
-
-
-def _placed(answer: Answer, count: int) -> Placed:
-    """Where the one partition of the request put its records."""
-    try:
-        (result,) = answer.json()["results"]
-        base_offset, timestamp, stored = result["base_offset"], result["timestamp"], result["count"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise not_a_node(answer) from error
-    assert stored == count, f"{stored} records acknowledged, {count} sent"
-    return Placed(base_offset, timestamp)
+    def _lane(self, topic: str, partition: int) -> Lane:
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            queue = PartitionQueue(topic, partition, self._options.batch_bytes)
+            lane = (
+                SequencedLane(queue, self._dispatch, self._ids)
+                if self._is_sequenced
+                else PlainLane(queue, self._dispatch)
+            )
+            self._lanes[topic, partition] = lane
+        return lane

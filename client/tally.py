@@ -18,6 +18,8 @@ class ProducerStatistics:
     packed_bytes: int  # the same as they travel, after `compression`
     requests: int
     retries: int
+    duplicates: int  # batches that the node had already when they were sent again
+    epochs_raised: int  # how often batches were numbered anew, after a failure for good or because a node had lost some
     buffered_bytes: int  # of records without a result
     queue_time: Durations  # from a batch's first record to its first request
     delivery_time: Durations  # from a batch's first record to its acknowledgement, retries included
@@ -30,6 +32,8 @@ class Tally:
         self.batches = 0
         self.body_bytes = 0
         self.packed_bytes = 0
+        self.duplicates = 0
+        self.epochs_raised = 0
         self._queue_time = Timings()
         self._delivery_time = Timings()
 
@@ -53,6 +57,8 @@ class Tally:
             self.packed_bytes,
             requests,
             retries,
+            self.duplicates,
+            self.epochs_raised,
             buffered_bytes,
             self._queue_time.durations(),
             self._delivery_time.durations(),

@@ -19,6 +19,7 @@ import orjson
 from aiohttp import web
 
 from client.partitioning import partition_of_key
+from tests.client.fake_sequences import FakeSequences
 
 NOW_MS = 1_700_000_000_000
 
@@ -36,6 +37,7 @@ class FakePartition:
     records: list[Stored] = field(default_factory=list)
     log_start: int = 0
     grew: asyncio.Event = field(default_factory=asyncio.Event)
+    sequences: FakeSequences = field(default_factory=FakeSequences)
 
     def append(self, records: list[Stored]) -> int:
         base = len(self.records)
@@ -61,8 +63,13 @@ class FakeNode:
     faults: list[Fault] = field(default_factory=list)
     seen: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
     seen_headers: list[dict[str, str]] = field(default_factory=list)  # pairwise with `seen`
+    producers: int = 0  # ids given out
+    gives_ids: bool = True  # False: a node of an older release
     open_now: int = 0
     open_most: int = 0
+    verdicts: list[tuple[int, int, int, str]] = field(
+        default_factory=list
+    )  # of sequenced requests: id, epoch, seq, code
     bodies_by_path: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
     def add_topic(self, topic: str, partitions: int = 1) -> list[FakePartition]:
@@ -81,6 +88,7 @@ class FakeNode:
         app.router.add_put("/v1/topics/{topic}", self._create)
         app.router.add_delete("/v1/topics/{topic}", self._delete)
         app.router.add_get("/v1/cluster", self._cluster)
+        app.router.add_post("/v1/producers", self._create_producer)
         app.router.add_post("/v1/topics/{topic}/records", self._produce)
         app.router.add_post("/v1/topics/{topic}/partitions/{partition}/records", self._produce)
         app.router.add_get("/v1/topics/{topic}/partitions/{partition}/records", self._fetch)
@@ -132,6 +140,12 @@ class FakeNode:
     async def _cluster(self, request: web.Request) -> web.Response:
         return web.json_response({"cluster_id": "fake", "nodes": [], "controller": 1, "shards": 1})
 
+    async def _create_producer(self, request: web.Request) -> web.Response:
+        if not self.gives_ids:
+            return problem(501, "not_implemented", "planned and not built yet")
+        self.producers += 1
+        return web.json_response({"producer_id": self.producers, "producer_epoch": 0}, status=201)
+
     async def _produce(self, request: web.Request) -> web.Response:
         topic = request.match_info["topic"]
         if topic not in self.topics:
@@ -145,18 +159,52 @@ class FakeNode:
             record = _stored(line, request.query.get("ndjson", "values"))
             number = int(chosen) if chosen is not None else partition_of_key(record.key or b"", len(partitions))
             groups[number].append(record)
+        if "Producer-Id" in request.headers:
+            return self._sequenced(request, partitions, groups)
+        bases = {number: partitions[number].append(records) for number, records in sorted(groups.items())}
+        return self._produced(request, bases, groups)
+
+    def _sequenced(
+        self, request: web.Request, partitions: list[FakePartition], groups: dict[int, list[Stored]]
+    ) -> web.Response:
+        ((number, records),) = groups.items()
+        numbers = [int(request.headers[f"Producer-{name}"]) for name in ("Id", "Epoch", "Seq")]
+        if numbers[0] > self.producers:
+            return problem(400, "unknown_producer", f"the id {numbers[0]} was never given out")
+        partition = partitions[number]
+        verdict = partition.sequences.judge(*numbers, len(records))
+        self.verdicts.append((*numbers, verdict.code))
+        if verdict.code == "new":
+            base = partition.append(records)
+            partition.sequences.note(*numbers, len(records), base)
+            return self._produced(request, {number: base}, groups)
+        if verdict.code == "duplicate":
+            assert verdict.value is not None
+            return self._produced(request, {number: verdict.value}, groups, {"Penstock-Duplicate": "true"})
+        if verdict.code == "sequence_gap":
+            members = {"expected_seq": verdict.value, "received_seq": numbers[2]}
+            return problem(409, "sequence_gap", retryable=True, **members)
+        return problem(403 if verdict.code == "producer_fenced" else 409, verdict.code)
+
+    def _produced(
+        self,
+        request: web.Request,
+        bases: dict[int, int],
+        groups: dict[int, list[Stored]],
+        headers: dict[str, str] | None = None,
+    ) -> web.Response:
         acks = request.query["acks"]
         results = [
             {
                 "partition": number,
-                "base_offset": partitions[number].append(records) if acks != "0" else None,
-                "count": len(records),
+                "base_offset": base if acks != "0" else None,
+                "count": len(groups[number]),
                 "timestamp": NOW_MS,
             }
-            for number, records in sorted(groups.items())
+            for number, base in bases.items()
         ]
-        answer = {"topic": topic, "acks": acks, "durability": "fsync", "results": results}
-        return web.json_response(answer, status=202 if acks == "0" else 200)
+        answer = {"topic": request.match_info["topic"], "acks": acks, "durability": "fsync", "results": results}
+        return web.json_response(answer, status=202 if acks == "0" else 200, headers=headers)
 
     async def _offsets(self, request: web.Request) -> web.Response:
         partition = self._partition(request)

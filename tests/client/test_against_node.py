@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
@@ -197,21 +198,34 @@ async def test_the_short_client_says_the_same_as_the_async_one(client: Client, n
         assert (caught.value.status, caught.value.code) == (404, "unknown_topic")
 
 
-async def test_records_survive_a_node_that_is_killed_and_started_again(tmp_path: Path) -> None:
-    """The producer keeps trying; what it got a position for is there afterwards. Repeats may have stored some twice."""
-    options = ClientOptions(linger_ms=1, batch_bytes=2_000, backoff_ms_max=200)
-    with running_process(tmp_path) as node:
+@pytest.mark.parametrize(("in_flight_max", "kills", "form"), [(5, 2, {}), (16, 1, {"shards": 2})])
+async def test_kills_of_a_node_neither_lose_nor_double_nor_turn_round_a_record(
+    tmp_path: Path, in_flight_max: int, kills: int, form: dict[str, int]
+) -> None:
+    """The producer keeps trying while the node is killed again and again, with many requests under way."""
+    options = ClientOptions(linger_ms=1, batch_bytes=500, backoff_ms_max=200, in_flight_max=in_flight_max)
+    sent, deliveries = 0, []
+    with contextlib.ExitStack() as started:
+        node = started.enter_context(running_process(tmp_path, **form))
+        port = node.port
         async with Client(node.url, options=options) as client:
-            await client.create_topic("kept")
+            await client.create_topic("kept", partitions=2)
             producer = client.producer()
-            deliveries = await producer.send_many("kept", range(5_000))
-            await deliveries[500]
-            node.kill()
-            sending = asyncio.create_task(producer.send_many("kept", range(5_000, 6_000)))
-            with pytest.raises(ConnectionFailed):
-                await client.list_topics()
-            with running_process(tmp_path, port=node.port):
-                positions = [await delivery for delivery in deliveries + await sending]
-                await producer.close()
-                stored = {record.offset: record.json() for record in await read_all(client, "kept")}
-    assert [stored[position.offset] for position in positions] == list(range(6_000))
+            for _ in range(kills):
+                for value in range(sent, sent + 2_000):
+                    deliveries.append(await producer.send("kept", value, partition=value % 2))
+                sent += 2_000
+                await deliveries[-1_500]
+                node.kill()
+                if not form:  # the shards of a dead supervisor answer for a moment more
+                    with pytest.raises(ConnectionFailed):
+                        await client.list_topics()
+                node = await asyncio.to_thread(started.enter_context, running_process(tmp_path, port=port, **form))
+            positions = [await delivery for delivery in deliveries]
+            await producer.close()
+            stored = await read_all(client, "kept")
+    for number in range(2):
+        mine = [record.json() for record in stored if record.partition == number]
+        assert mine == list(range(number, sent, 2))
+    by_position = {(record.partition, record.offset): record.json() for record in stored}
+    assert [by_position[position.partition, position.offset] for position in positions] == list(range(sent))

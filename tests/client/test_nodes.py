@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client import Client, ConnectionFailed, ProblemError
+from client import Client, ConnectionFailed, ProblemError, api
 from client.nodes import NodeList, parse_addresses
 from tests.client.conftest import QUICK
 from tests.client.fake_node import FakeNode, answering, problem, reset
@@ -128,10 +128,13 @@ async def test_a_node_that_is_about_to_stop_is_left() -> None:
     async with two_nodes() as (first, second, server, other):
         first.add_topic("t")
         first.fail(answering(lambda: problem(503, "draining", retryable=True)))
-        async with Client(both(server, other), options=QUICK) as client, client.producer() as producer:
-            await (await producer.send("t", 1))
+        options = replace(QUICK, backoff_ms=1_000, backoff_ms_max=1_000)
+        async with Client(both(server, other), options=options) as client:
+            with pytest.raises(ProblemError):
+                await client.call(api.produce("t", b"1", api.NDJSON_TYPE, partition=0, query={"acks": "1"}))
+            await client.call(api.produce("t", b"1", api.NDJSON_TYPE, partition=0, query={"acks": "1"}))
             assert client.url == both(other)[0].rstrip("/")
-        assert len(second.seen) == 1
+        assert (len(first.seen), len(second.seen)) == (1, 1)
 
 
 async def test_a_request_that_a_node_may_have_seen_is_not_repeated_by_itself() -> None:

@@ -66,7 +66,7 @@ async def test_keyless_records_fill_whole_batches_and_use_all_partitions(client:
         deliveries = await producer.send_many("t", [b'"' + b"x" * 17 + b'"'] * 450)
         positions = [await delivery for delivery in deliveries]
     assert [len(partition.records) for partition in partitions] == [150, 150, 150]
-    assert sum(map(len, fake.bodies_by_path.values())) - 1 == 9  # a describe, and nine full batches
+    assert sum(map(len, fake.bodies_by_path.values())) - 2 == 9  # a describe, an id, and nine full batches
     assert len(set(positions)) == 450
 
 
@@ -130,19 +130,21 @@ async def test_what_is_not_retryable_fails_at_once(client: Client, fake: FakeNod
     assert len(fake.bodies_by_path[RECORDS]) == 1
 
 
-@pytest.mark.parametrize("after", [False, True])
-async def test_a_reset_connection_is_retried_and_may_duplicate(client: Client, fake: FakeNode, after: bool) -> None:
+@pytest.mark.parametrize(("idempotence", "stored"), [("on", 1), ("off", 2)])
+async def test_a_lost_answer_stores_a_record_twice_only_without_sequences(
+    client: Client, fake: FakeNode, idempotence: str, stored: int
+) -> None:
     partition = fake.add_topic("t")[0]
-    fake.fail(reset, after=after)
-    async with client.producer() as producer:
+    fake.fail(reset, after=True)
+    async with client.producer(idempotence=idempotence) as producer:
         position = await (await producer.send("t", 1))
-    assert position.offset == len(partition.records) - 1 == (1 if after else 0)
+    assert position.offset == len(partition.records) - 1 == stored - 1
 
 
 async def test_without_retry_ambiguous_a_reset_is_reported(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
     fake.fail(reset, after=True)
-    producer = client.producer(retry_ambiguous=False)
+    producer = client.producer(retry_ambiguous=False, idempotence="off")
     with pytest.raises(ConnectionFailed) as caught:
         await (await producer.send("t", 1))
     assert not caught.value.no_side_effects
@@ -239,22 +241,31 @@ async def test_the_one_record_that_is_too_large_is_found_by_halving(client: Clie
     assert [record.value for record in partition.records] == [b"1", b"2", b"4", b"5", b"6", b"7"]
 
 
-async def test_in_flight_max_allows_requests_at_once(client: Client, fake: FakeNode) -> None:
+async def test_in_flight_max_allows_requests_at_once_when_the_first_is_stored(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    for _ in range(3):
-        fake.fail(stall(0.2))
     producer = client.producer(in_flight_max=3, batch_bytes=1, linger_ms=0, delivery_timeout_ms=300)
-    await producer.send_many("t", range(3))
+    await (await producer.send("t", 0))
+    for _ in range(4):
+        fake.fail(stall(0.2))
+    await producer.send_many("t", range(4))
     await asyncio.sleep(0.1)
     assert fake.open_now == 3
     await producer.abort()
 
 
-async def test_one_request_at_a_time_per_partition_by_default(client: Client, fake: FakeNode) -> None:
+@pytest.mark.parametrize("changed", [{"idempotence": "off"}, {"acks": "0"}])
+async def test_one_request_at_a_time_per_partition_without_sequences(
+    client: Client, fake: FakeNode, changed: dict[str, str]
+) -> None:
     fake.add_topic("t")
-    async with client.producer(batch_bytes=1, linger_ms=0) as producer:
-        await producer.send_many("t", range(50))
-    assert fake.open_most == 1
+    producer = client.producer(batch_bytes=1, linger_ms=0, **changed)
+    for _ in range(2):
+        fake.fail(stall(0.2))
+    await producer.send_many("t", range(4))
+    await asyncio.sleep(0.1)
+    assert fake.open_now == 1
+    assert fake.producers == 0
+    await producer.abort()
 
 
 async def test_abort_fails_what_is_not_acknowledged(client: Client, fake: FakeNode) -> None:

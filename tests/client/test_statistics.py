@@ -29,7 +29,7 @@ async def test_batches_bytes_retries_and_times_are_counted(client: Client, fake:
     statistics = producer.statistics()
     assert (statistics.records_acknowledged, statistics.records_failed, statistics.batches) == (11, 0, 2)
     assert statistics.body_bytes == statistics.packed_bytes == sum(map(len, fake.bodies_by_path[RECORDS][1:]))
-    assert (statistics.requests, statistics.retries, statistics.buffered_bytes) == (3, 1, 0)
+    assert (statistics.requests, statistics.retries, statistics.buffered_bytes) == (4, 1, 0)  # one for the id
     assert statistics.queue_time.count == statistics.delivery_time.count == 2
     assert 0 < statistics.delivery_time.p50_ms <= statistics.delivery_time.p99_ms <= statistics.delivery_time.max_ms
     with pytest.raises(dataclasses.FrozenInstanceError):
