@@ -27,6 +27,7 @@ from engine import batch as record_batch
 from engine.batch import Header
 from engine.batch_header import PRODUCER_ID_AT
 from engine.errors import DuplicateOlderThanWindow, EngineError, LogEndMismatch, ProducerFenced, SequenceGap
+from engine.fencing import Fencing
 from engine.producers import First, Producer, Producers
 from engine.settings import TopicSettings
 from engine.snapshots import State
@@ -36,6 +37,7 @@ class Terms(NamedTuple):
     """What an append demands beside what its batch says. An append without any has None in place of this."""
 
     expected_end: int | None = None
+    fencing_token: str | None = None
 
 
 class Appended(NamedTuple):
@@ -75,12 +77,13 @@ class _Noted(NamedTuple):
 
 @dataclass(slots=True)
 class AdmissionCounts:
-    """How sequenced appends were judged since the partition was opened; in plans that failed too."""
+    """How appends were judged since the partition was opened; in plans that failed too."""
 
     duplicates: int = 0
     duplicates_older: int = 0
     fenced: int = 0
     gaps: int = 0
+    token_mismatches: int = 0
 
 
 class Admission:
@@ -88,13 +91,14 @@ class Admission:
 
     def __init__(self, name: str) -> None:
         self.producers = Producers()
+        self.fencing = Fencing()
         self.counts = AdmissionCounts()
         self._name = name
         self._noted: list[_Noted] = []
         self._states: list[State] = []
 
     def __repr__(self) -> str:
-        return f"Admission({self._name}, {self.producers}, {self.counts})"
+        return f"Admission({self._name}, {self.producers}, {self.fencing}, {self.counts})"
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins."""
@@ -107,6 +111,8 @@ class Admission:
             if append.verdict is None:
                 admitted.append(append)
                 self._note(header, end, now_ms)
+                if header.is_control:
+                    self.fencing.note(append.batch, end)
                 end += header.last_offset_delta + 1
         return admitted
 
@@ -117,19 +123,22 @@ class Admission:
         """
         for offset in rolled_at:
             self._commit(settings, offset)
+            self.fencing.commit(offset)
             self._states.append(self.state(offset))
         if self._noted:
             self._commit(settings, None)
             self.producers.forget()
+        self.fencing.commit()
 
     def failed(self) -> None:
         """The plan that was judged last is not in the log, and nothing of it will be."""
         self._noted.clear()
         self.producers.forget()
+        self.fencing.forget()
 
     def state(self, log_end: int) -> State:
         """What is in force; costs a reference for each thing that it holds."""
-        return State(log_end, self.producers.items())
+        return State(log_end, self.producers.items(), self.fencing.present)
 
     def taken_states(self) -> list[State]:
         """The states of the rolls since the last call, to be saved."""
@@ -140,6 +149,7 @@ class Admission:
         """Begin with a state that was saved."""
         for producer_id, producer in state.producers:
             self.producers.commit(producer_id, producer, settings.producers_max)
+        self.fencing.restore(state.fence)
 
     def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
         """Take note of a batch that is in the log. It counts as used now, since when it was is not known."""
@@ -152,6 +162,8 @@ class Admission:
 
     def _has_demands(self, appends: list[Append]) -> bool:
         """The latter: whether its producer id is not negative."""
+        if self.fencing.is_demanding:
+            return True
         return any(append.terms is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
 
     def _judge(self, header: Header, terms: Terms, end: int) -> Appended | EngineError | None:
@@ -162,6 +174,10 @@ class Admission:
             return Appended(*by_sequence, is_duplicate=True)
         if isinstance(by_sequence, DuplicateOlderThanWindow):
             return by_sequence
+        refused = self.fencing.judge(self._name, header, terms.fencing_token)
+        if refused is not None:
+            self.counts.token_mismatches += 1
+            return refused
         if terms.expected_end is not None and terms.expected_end != end:
             text = f"{self._name}: the log ends at {end}, not at {terms.expected_end}"
             return LogEndMismatch(text, log_end=end)

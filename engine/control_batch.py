@@ -50,7 +50,7 @@ def read_control(batch: Buffer) -> Control:
 def read_fence(batch: Buffer) -> str | None:
     """The token that a control batch sets, empty for none; None when it says something else. Raises InvalidBatch."""
     kind, value = read_control(batch)
-    return value.decode("ascii", "replace") if kind == FENCING_TOKEN else None
+    return value.decode("latin-1") if kind == FENCING_TOKEN else None
 
 
 def has_nothing_to_show(batches: Buffer) -> bool:

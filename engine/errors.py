@@ -117,6 +117,12 @@ class LogEndMismatch(EngineError):
     code = "log_end_mismatch"
 
 
+class FencingTokenMismatch(EngineError):
+    """The partition demands `fencing_token` of every append. Another writer has taken over: give up, or take over."""
+
+    code = "fencing_token_mismatch"
+
+
 class ProducerFenced(EngineError):
     """A newer epoch of this producer has written here. Give up: another has taken over."""
 

@@ -10,7 +10,7 @@ Layout of a data directory:
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot
-    <data>/topics/<topic>/<topic id>/<partition>/leader-epochs
+    <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced
     <data>/tier-cache/                 copies of tiered segments, safe to delete
 
 The topic id is part of the path, so a topic recreated under an old name never meets the old one's files (KIP-516).
@@ -37,6 +37,7 @@ RECOVERY_POINTS = "recovery-points"
 COORDINATION = "coordination"
 TOPICS = "topics"
 LEADER_EPOCHS = "leader-epochs"
+FENCED = "fenced"
 TOPIC_FILE = "topic.json"
 DELETED_SUFFIX = ".deleted"
 TIER_CACHE = "tier-cache"

@@ -1,7 +1,8 @@
 """What a partition knew of its log, made anew when it is opened: from the latest snapshot and the batches behind it.
 
-Looks at batch headers only. Without a snapshot the walk begins where what was written is still of use: nothing that
-expires is older than that. Refuses nothing: what is in the log is in the log.
+Looks at batch headers, and into control batches. Without a snapshot the walk begins where what was written is still of
+use: nothing that expires is older than that. A fencing token does not expire, so a log that has ever had one (`fenced`)
+is then walked as a whole. Refuses nothing: what is in the log is in the log.
 Invariant: the state claims nothing that the log does not have, since only the log's own batches are replayed and no
 snapshot beyond its end is believed.
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 import logging
 
 from engine.admission import Admission
+from engine.batch import has_valid_crc
 from engine.disk import Disk
 from engine.errors import Corrupt
+from engine.fence_keeping import was_fenced
 from engine.log import Log
 from engine.segment import Segment, headers
 from engine.settings import TopicSettings
@@ -26,7 +29,8 @@ def rebuilt_admission(disk: Disk, name: str, of: Log, settings: TopicSettings, n
     admission = Admission(name)
     state = load_latest(disk, of.directory, of.log_end)
     if state is None:
-        begin = _first_of_use(of, now_ms - settings.producer_expiry_ms)
+        since_ms = 0 if was_fenced(disk, of.directory) else now_ms - settings.producer_expiry_ms
+        begin = _first_of_use(of, since_ms)
     else:
         begin = state.offset
         admission.restore(state, settings)
@@ -51,8 +55,12 @@ def _replay(admission: Admission, segment: Segment, begin: int, settings: TopicS
     position = segment.index.position_at_or_before(begin) if begin > segment.base_offset else 0
     expected = segment.index.offset_at(position) if position else segment.base_offset
     try:
-        for _, header in headers(segment, position, expected):
+        for at, header in headers(segment, position, expected):
             if header.base_offset >= begin:
                 admission.replay(header, settings, now_ms)
+                if header.is_control:
+                    batch = segment.disk.pread(segment.handle, header.size_bytes, at)
+                    if has_valid_crc(batch, 0, header):
+                        admission.fencing.replay(batch, header.base_offset)
     except Corrupt as error:  # a damaged sealed segment: what it had is not claimed
         log.warning("state is rebuilt without what is damaged", extra={"reason": str(error)})

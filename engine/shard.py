@@ -25,6 +25,7 @@ from engine.data_directory import Checkpoint, DataDirectory, LastStop
 from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
+from engine.fence_keeping import keep_fence, note_fenced
 from engine.opening import Opener, Wanted
 from engine.partition import Partition
 from engine.quarantine import Quarantine
@@ -231,7 +232,12 @@ class Shard:
             await asyncio.shield(self._in_background(self.trimmer.trim(partition, Bounds(bound, bound))))
         return partition.log.log_start
 
+    async def note_fenced(self, partition: Partition) -> None:
+        """To be called before a token is set. Raises StorageFull, StorageFailed."""
+        await note_fenced(self.disk, self._executor, partition)
+
     async def _delete_before(self, partition: Partition, offset: int) -> None:
+        await keep_fence(partition, self.committer, offset, self.clock.now_ms())
         if offset > min(partition.log.sealed_end, partition.durable_end):
             await self.committer.roll(partition)  # makes all durable too: no log may end before it starts
         try:
@@ -325,6 +331,7 @@ class Shard:
         bounds = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition))
         if self.trimmer.is_due(partition, bounds):
             try:
+                await keep_fence(partition, self.committer, bounds.local, self.clock.now_ms())
                 await self.trimmer.trim(partition, bounds)
             except OSError as error:
                 if not self.keeper.note(partition, error, "expiring records"):

@@ -23,6 +23,7 @@ from crc32c import crc32c
 
 from engine import paths
 from engine.disk import Disk, read_file, write_fully
+from engine.fencing import NO_FENCE, Fence
 from engine.producers import Producer, decode_producers, encode_producers
 
 VERSION = 1
@@ -30,6 +31,7 @@ KEPT = 2  # the one before serves if the latest is damaged
 
 _HEAD = struct.Struct(">Ihq")  # CRC-32C of all that follows it, version, offset
 _SECTION = struct.Struct(">bI")  # kind, length
+_OFFSET = struct.Struct(">q")
 _CRC_BYTES = 4
 
 
@@ -37,6 +39,7 @@ class Section(IntEnum):
     """What a part of a snapshot file holds."""
 
     PRODUCERS = 1
+    FENCE = 2
 
 
 class State(NamedTuple):
@@ -44,12 +47,13 @@ class State(NamedTuple):
 
     offset: int
     producers: Sequence[tuple[int, Producer]] = ()
+    fence: Fence = NO_FENCE
 
 
 def encode_state(state: State) -> bytes:
-    producers = encode_producers(state.producers)
-    sections = [_SECTION.pack(Section.PRODUCERS, len(producers)), producers] if producers else []
-    body = b"".join((_HEAD.pack(0, VERSION, state.offset), *sections))[_CRC_BYTES:]
+    sections = {Section.PRODUCERS: encode_producers(state.producers), Section.FENCE: _encode_fence(state.fence)}
+    encoded = [_SECTION.pack(kind, len(data)) + data for kind, data in sections.items() if data]
+    body = b"".join((_HEAD.pack(0, VERSION, state.offset), *encoded))[_CRC_BYTES:]
     return struct.pack(">I", crc32c(body)) + body
 
 
@@ -65,10 +69,17 @@ def decode_state(data: bytes | None, offset: int) -> State | None:
         kind, length = _SECTION.unpack_from(data, position)
         body = data[position + _SECTION.size : position + _SECTION.size + length]
         position += _SECTION.size + length
-        if kind != Section.PRODUCERS:
+        if kind == Section.PRODUCERS:
+            state = state._replace(producers=list(decode_producers(body)))
+        elif kind == Section.FENCE:
+            state = state._replace(fence=Fence(body[_OFFSET.size :].decode("latin-1"), *_OFFSET.unpack_from(body)))
+        else:
             return None
-        state = state._replace(producers=list(decode_producers(body)))
     return state
+
+
+def _encode_fence(fence: Fence) -> bytes:
+    return b"" if fence == NO_FENCE else _OFFSET.pack(fence.offset) + fence.token.encode("latin-1")
 
 
 def save_state(disk: Disk, directory: str, state: State) -> None:

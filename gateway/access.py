@@ -45,6 +45,8 @@ NEEDS: dict[str, Right | Who] = {
     "delete_topic": Right.ADMIN,
     "roll_topic": Right.ADMIN,
     "delete_records": Right.ADMIN,
+    "describe_fence": Right.WRITE,  # who knows the token can write as if it had set it
+    "set_fence": Right.WRITE,
     "tier_status": Who.SEES,
     "describe_cluster": Who.KNOWN,
     "healthz": Who.ANYBODY,

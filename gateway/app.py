@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from engine.errors import EngineError
-from gateway import fetch, fetch_many, operations, produce, produce_many, producers, tail, topics
+from gateway import fencing, fetch, fetch_many, operations, produce, produce_many, producers, tail, topics
 from gateway.answer_headers import answer_headers, keep_answer_headers
 from gateway.node import NODE, Node
 from gateway.origins import Origins, options
@@ -54,6 +54,8 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("DELETE", "/v1/topics/{topic}", topics.delete_topic),
     ("POST", "/v1/topics/{topic}/roll", topics.roll_topic),
     ("DELETE", PARTITION + "/records", topics.delete_records),
+    ("GET", PARTITION + "/fence", fencing.describe_fence),
+    ("PUT", PARTITION + "/fence", fencing.set_fence),
     ("GET", "/v1/topics/{topic}/tier", topics.tier_status),
     ("GET", "/v1/cluster", operations.describe_cluster),
     ("GET", "/healthz", operations.healthz),

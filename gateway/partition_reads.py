@@ -15,7 +15,9 @@ from typing import Any
 
 from engine import batch as record_batch
 from engine import keyed_batch
-from engine.control_batch import has_nothing_to_show
+from engine.admission import Terms
+from engine.control_batch import encode_fence, has_nothing_to_show
+from engine.fencing import Fence
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
@@ -24,6 +26,7 @@ from gateway.cloud_events_out import BINARY, EVENT_FORMS, events_out, render_eve
 from gateway.node import Node
 from gateway.record_json import Out, Undecodable, records_out
 from gateway.stored_records import Bounds, decode_stored, is_compressed
+from replication.acks import Acks
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -137,6 +140,40 @@ async def delete_before(node: Node, partition: Partition, offset: int) -> tuple[
     return {"topic": partition.topic, "partition": partition.number, "log_start": log_start}, b""
 
 
+async def fence(node: Node, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
+    """The token that the partition demands of every append."""
+    if partition.offline is not None:
+        raise partition.offline
+    return _fence_told(partition, partition.admission.fencing.present), b""
+
+
+async def set_fence(node: Node, partition: Partition, arguments: Any) -> tuple[dict[str, Any], bytes]:
+    """Set the token, or take it back when it is empty; if the present one is the expected one, when that is told.
+
+    What is in force already is not said again: a request that is sent again succeeds.
+    """
+    token, expected = arguments
+    node.check_accepting()
+    if partition.offline is not None:
+        raise partition.offline
+    present = partition.admission.fencing.present
+    if present.token != token:
+        await node.shard.note_fenced(partition)
+        leader, batch = node.local_leader(partition), encode_fence(token, node.clock.now_ms())
+        terms, timeout_ms = Terms(fencing_token=expected), node.settings.produce_timeout_ms
+        present = Fence(token, (await leader.produce(batch, Acks.ALL, timeout_ms, terms)).base_offset)
+    return _fence_told(partition, present), b""
+
+
+def _fence_told(partition: Partition, fence: Fence) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "token": fence.token or None,
+        "offset": None if fence.offset < 0 else fence.offset,
+    }
+
+
 READS: dict[str, Read] = {
     "fetch": fetch,
     "find_offsets": find_offsets,
@@ -144,6 +181,8 @@ READS: dict[str, Read] = {
     "tier_status": tier_status,
     "roll": roll,
     "delete_before": delete_before,
+    "fence": fence,
+    "set_fence": set_fence,
 }
 
 

@@ -56,6 +56,7 @@ KINDS: dict[str, Kind] = {
     "sequence_gap": Kind(409, "The records are not the next of their sequence", retryable=True),
     "duplicate_older_than_window": Kind(409, "The records were stored long before"),
     "offset_below_log_start": Kind(410, "The records have been deleted"),
+    "fencing_token_mismatch": Kind(412, "The partition demands another fencing token"),
     "log_end_mismatch": Kind(412, "The log does not end where expected"),
     "body_too_large": Kind(413, "The body is too large"),
     "record_too_large": Kind(413, "A record is too large"),

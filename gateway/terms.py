@@ -16,21 +16,25 @@ from gateway.placing import Sequenced
 from gateway.problems import Problem
 
 EXPECTED_END = "Penstock-Expected-End"
+FENCING_TOKEN = "Penstock-Fencing-Token"  # noqa: S105 - a header's name
 PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ = "Producer-Id", "Producer-Epoch", "Producer-Seq"
 SEQUENCE_HEADERS = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ)
-ONE_PARTITION_HEADERS = (EXPECTED_END, *SEQUENCE_HEADERS)
+ONE_PARTITION_HEADERS = (EXPECTED_END, FENCING_TOKEN, *SEQUENCE_HEADERS)
 OFFSET_MAX = 2**63 - 1
 PRODUCER_EPOCH_MAX = 2**15 - 1
 
 _DIGITS = re.compile(r"[0-9]{1,19}")
+_TOKEN = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def read_terms(request: web.Request, partition: int | None) -> Terms | None:
     """None for a request without terms, which is most of them. Raises Problem invalid_header."""
-    if EXPECTED_END not in request.headers:
+    has_end, has_token = EXPECTED_END in request.headers, FENCING_TOKEN in request.headers
+    if not (has_end or has_token):
         return None
-    demand_one_partition(EXPECTED_END, partition)
-    return Terms(expected_end=number_in_header(request, EXPECTED_END, OFFSET_MAX))
+    demand_one_partition(EXPECTED_END if has_end else FENCING_TOKEN, partition)
+    expected_end = number_in_header(request, EXPECTED_END, OFFSET_MAX) if has_end else None
+    return Terms(expected_end, _token_in(request) if has_token else None)
 
 
 def read_sequence(request: web.Request, partition: int | None) -> Sequenced | None:
@@ -66,6 +70,13 @@ def demand_one_partition(header: str, partition: int | None) -> None:
     if partition is None:
         text = f"{header} is about one partition: name it in the path, or with partition="
         raise Problem("invalid_header", text)
+
+
+def _token_in(request: web.Request) -> str:
+    texts = request.headers.getall(FENCING_TOKEN)
+    if len(texts) > 1 or not _TOKEN.fullmatch(texts[0]):
+        raise Problem("invalid_header", f"{FENCING_TOKEN} takes 1 to 255 visible ASCII characters, once")
+    return texts[0]
 
 
 def number_in_header(request: web.Request, header: str, maximum: int) -> int:

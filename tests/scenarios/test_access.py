@@ -89,6 +89,8 @@ ABOUT_A_TOPIC = [
     ("GET", "/partitions/0/offsets", None, {}, "read"),
     ("POST", "/records", {"records": [{"value": 1}]}, {}, "write"),
     ("POST", "/partitions/1/records", {"records": [{"value": 1}]}, {}, "write"),
+    ("GET", "/partitions/0/fence", None, {}, "write"),
+    ("PUT", "/partitions/1/fence", {"token": None}, {}, "write"),
     ("GET", "", None, {}, "any"),
     ("GET", "/tier", None, {}, "any"),
     ("PUT", "", {"partitions": 2}, {}, "admin"),
