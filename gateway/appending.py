@@ -20,6 +20,7 @@ from gateway import problems
 from gateway.node import Node
 from gateway.placing import Batch
 from gateway.problems import Problem
+from gateway.turns import Turn
 from replication.acks import Acks
 
 Outcome = Appended | Problem | None
@@ -33,11 +34,14 @@ class Part(NamedTuple):
     terms: Terms | None = None
 
 
-async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int | None) -> list[Outcome]:
-    """The outcome of each part. Raises Problem overloaded, before anything is appended."""
+async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int | None, turn: Turn) -> list[Outcome]:
+    """The outcome of each part, queued in its turn. Raises Problem overloaded, before anything is appended."""
+    if not turn.has_come:
+        await turn.come()
     node.check_capacity(sum(len(part.batch.data) for part in parts))
     timeout = timeout_ms or node.settings.produce_timeout_ms
     queued = [_queue(node, part, acks, timeout) for part in parts]
+    turn.end()
     node.metrics.produce_records.inc(sum(part.batch.record_count for part in parts))
     began = time.perf_counter()
     node.waiting_produces += 1

@@ -32,6 +32,7 @@ from gateway.peers import Peers, RemoteLeader
 from gateway.problems import Problem
 from gateway.settings import NodeSettings
 from gateway.stages import Stages
+from gateway.turns import Turns
 from replication.leader import Leader
 from replication.producer_ids import ProducerIds
 
@@ -93,6 +94,7 @@ class Node:
         self.held_pieces = HeldPieces(settings.stream_unread_bytes_max)
         self.local_reads = asyncio.Semaphore(LOCAL_READS_AT_ONCE)
         self.access = Access()
+        self.produce_turns = Turns()
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.loop_watch = LoopWatch(clock, self._histograms)

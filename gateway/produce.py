@@ -27,6 +27,7 @@ from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.request_body import read_body
 from gateway.terms import demand_given, read_sequence, read_terms
+from gateway.turns import Turn
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 JSON = "application/json"
@@ -59,6 +60,16 @@ async def _produce(
     request: web.Request, query: dict[str, Any], partition: int | None, *, is_only: bool
 ) -> web.Response:
     """`is_only`: no record may name another partition."""
+    turn = request.app[NODE].produce_turns.begin(request)
+    try:
+        return await _produce_in_turn(request, query, partition, turn, is_only=is_only)
+    finally:
+        turn.end()
+
+
+async def _produce_in_turn(
+    request: web.Request, query: dict[str, Any], partition: int | None, turn: Turn, *, is_only: bool
+) -> web.Response:
     node = request.app[NODE]
     node.check_accepting()
     refuse_planned(request)
@@ -70,7 +81,7 @@ async def _produce(
     if partition is not None:
         partitioner.check(partition)
     began = time.perf_counter()
-    body = await read_body(request, node.settings.request_body_bytes_max)
+    body = await read_body(request, node.settings.request_body_bytes_max, turn.body_is_there)
     here = time.perf_counter()
     node.stages.body.observe(here - began)
     now_ms = node.clock.now_ms()
@@ -99,7 +110,7 @@ async def _produce(
         batches = await node.off_loop(len(body), lambda: _batches(decode(body), to, records_max))
     node.stages.decode.observe(time.perf_counter() - here)
     parts = [Part(topic, batch, terms) for batch in batches]
-    return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms)
+    return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms, turn)
 
 
 def _batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
@@ -155,11 +166,11 @@ def _raw(body: bytes, kept_type: bytes) -> Incoming:
 
 
 async def _append(
-    node: Node, topic: Topic, parts: list[Part], acks: Acks, timeout_ms: int | None, now_ms: int
+    node: Node, topic: Topic, parts: list[Part], acks: Acks, timeout_ms: int | None, now_ms: int, turn: Turn
 ) -> web.Response:
     """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
     success = 202 if acks is Acks.NONE else 200
-    outcomes = await append(node, parts, acks, timeout_ms)
+    outcomes = await append(node, parts, acks, timeout_ms, turn)
     acknowledged = time.perf_counter()
     status = success if demand_one_success(outcomes) else 207
     told = success if status == 207 else None

@@ -28,6 +28,7 @@ from gateway.query import Number, Rules, Word, read_query
 from gateway.request_body import read_body
 from gateway.terms import refuse_terms
 from gateway.tokens_file import Right
+from gateway.turns import Turn
 from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 QUERY: Rules = {"acks": Word("all", tuple(ACKS_BY_WORD)), "timeout_ms": Number(None, 1, 600_000)}
@@ -54,6 +55,14 @@ class _Entry(NamedTuple):
 
 async def produce_many(request: web.Request) -> web.Response:
     """POST /v1/records"""
+    turn = request.app[NODE].produce_turns.begin(request)
+    try:
+        return await _produce_in_turn(request, turn)
+    finally:
+        turn.end()
+
+
+async def _produce_in_turn(request: web.Request, turn: Turn) -> web.Response:
     query = read_query(request, QUERY)
     node = request.app[NODE]
     node.check_accepting()
@@ -66,7 +75,7 @@ async def produce_many(request: web.Request) -> web.Response:
         raise Problem("invalid_header", "a CloudEvent in binary mode goes to one topic")
     decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
     began = time.perf_counter()
-    body = await read_body(request, node.settings.request_body_bytes_max)
+    body = await read_body(request, node.settings.request_body_bytes_max, turn.body_is_there)
     here = time.perf_counter()
     node.stages.body.observe(here - began)
     now_ms = node.clock.now_ms()
@@ -79,7 +88,7 @@ async def produce_many(request: web.Request) -> web.Response:
         raise _too_many_partitions(len(entries), node)
     node.stages.decode.observe(time.perf_counter() - here)
     acks = ACKS_BY_WORD[query["acks"]]
-    return _answer(await _appended(node, entries, acks, query["timeout_ms"]), acks, now_ms)
+    return _answer(await _appended(node, entries, acks, query["timeout_ms"], turn), acks, now_ms)
 
 
 def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> dict[str, _Rows]:
@@ -134,11 +143,11 @@ def _encoded(by_topic: dict[str, _Rows], destinations: dict[str, tuple[Topic, De
     return entries
 
 
-async def _appended(node: Node, entries: list[_Entry], acks: Acks, timeout_ms: int | None) -> list[_Entry]:
+async def _appended(node: Node, entries: list[_Entry], acks: Acks, timeout_ms: int | None, turn: Turn) -> list[_Entry]:
     """The entries with what became of them, in the order of topics and partitions."""
     entries.sort(key=lambda entry: (entry.name, entry.partition or 0))
     parts = [Part(entry.topic, entry.batch) for entry in entries if entry.topic is not None and entry.batch is not None]
-    outcomes = iter(await append(node, parts, acks, timeout_ms) if parts else ())
+    outcomes = iter(await append(node, parts, acks, timeout_ms, turn) if parts else ())
     return [entry if entry.batch is None else entry._replace(outcome=next(outcomes)) for entry in entries]
 
 

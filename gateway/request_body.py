@@ -6,6 +6,8 @@ loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiohttp import web
 
 from engine.unpacking import FIRST_ROOM_BYTES, Broken, DoesNotFit, unpack
@@ -16,8 +18,11 @@ from gateway.problems import Problem
 _PACKED_IN_LOOP_MAX = 64 * 1024  # 3,000 gzip members that are all empty take 14 ms
 
 
-async def read_body(request: web.Request, limit: int) -> bytes:
-    """The body, decoded. Raises Problem: body_too_large, unsupported_encoding, invalid_body."""
+async def read_body(request: web.Request, limit: int, when_there: Callable[[], None] | None = None) -> bytes:
+    """The body, decoded; `when_there` hears of it as it came, before it is decoded.
+
+    Raises Problem: body_too_large, unsupported_encoding, invalid_body.
+    """
     announced = request.content_length
     if announced is not None and announced > limit:
         raise _too_large(limit)
@@ -27,6 +32,8 @@ async def read_body(request: web.Request, limit: int) -> bytes:
         raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": "gzip, zstd"})
     in_flight = request.app[NODE].in_flight
     body = await _read_up_to(request, limit, in_flight)
+    if when_there is not None:
+        when_there()
     if encoding == "identity" or not body:
         return body
     try:

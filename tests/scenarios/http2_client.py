@@ -93,6 +93,35 @@ class Http2Client:
         self._connection.send_data(stream_id, data)
         self._flush()
 
+    async def pipelined(
+        self, method: str, paths: list[str], headers: dict[str, str], bodies: list[bytes]
+    ) -> list[tuple[int, bytes]]:
+        """Send requests one behind the other, each whole before the next begins; status and body of each answer.
+
+        All must fit into the windows and into the number of streams that the node allows.
+        """
+        await self._until_room(sum(map(len, bodies)))
+        begun = [self._send_whole(method, path, headers, body) for path, body in zip(paths, bodies, strict=True)]
+        await asyncio.gather(*(stream.answered for _, stream in begun))
+        for stream_id, _ in begun:
+            del self._streams[stream_id]
+        return [(int(dict(stream.headers)[":status"]), bytes(stream.body)) for _, stream in begun]
+
+    def _send_whole(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, _Stream]:
+        given = {**headers, "content-length": str(len(body))}
+        stream_id, stream = self.begin(method, path, given, is_whole=not body)
+        step = min(self._connection.max_outbound_frame_size, 256 * 1024)
+        for at in range(0, len(body), step):
+            self._connection.send_data(stream_id, body[at : at + step], end_stream=at + step >= len(body))
+        self._flush()
+        return stream_id, stream
+
+    async def _until_room(self, size_bytes: int) -> None:
+        """Until the node has said that the connection may carry so much."""
+        while self._connection.outbound_flow_control_window < size_bytes:
+            self._window_grew.clear()
+            await self._window_grew.wait()
+
     async def wait_for_window(self, size_bytes: int) -> None:
         """Until the node has said that a new stream may send so much."""
         while self._connection.remote_settings.initial_window_size < size_bytes:
