@@ -33,7 +33,7 @@ from engine.leader_epochs import EpochStart, recovered_epoch, with_epoch
 from engine.log import Log
 from engine.segment import Segment, can_follow, headers_after_index
 
-SCAN_BYTES = 8 * 1024 * 1024
+SCAN_BYTES = 256 * 1024  # stays in a core's cache: at 8 MiB a scan took 1.2 times the CPU, writing again 1.5 times
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """How long a node that was killed takes to be ready again, for so many bytes of log. Three starts are timed.
 
-An empty node; one after kill -9, which scans what lies behind its recovery points; and one whose recovery points are
-lost, which scans everything that is not sealed. What it says to have scanned is read from its metrics, and its log must
-end where it ended.
+An empty node; one after kill -9, which scans the segments that reach behind its recovery points; and one whose recovery
+points are lost, which scans everything that is not sealed and writes all of it again. That one cannot be faster than
+the disk, so what the disk can do is measured beside it. What a node says to have scanned is read from its metrics, and
+its log must end where it ended.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -24,15 +26,24 @@ from loadtests.load import Load
 TOPIC, PARTITIONS = "bench-recovery", 4
 RECORDS, RECORD_BYTES = 1000, 1000
 FILL_TIMEOUT_S = 120.0
-_SCANNED = re.compile(r"^penstock_recovered_bytes(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
+DISK_PIECE_BYTES, DISK_PIECES = 1 << 20, 512
+_NUMBER = r"^penstock_%s(?:\{[^}]*\})? ([0-9.e+-]+)$"
+_SCANNED = re.compile(_NUMBER % "recovered_bytes", re.MULTILINE)
+_RECOVERY_S = re.compile(_NUMBER % "recovery_seconds", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """From the start of the process to the line that says it is ready."""
+    """From the start of the process to the line that says it is ready; and what the node says of its recovery."""
 
     seconds: float
-    scanned_bytes: int
+    scanned_bytes: int = 0
+    recovery_s: float = 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of the recovery alone: loading a Python program is none."""
+        return self.scanned_bytes / max(1e-3, self.recovery_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,8 @@ class Recovery:
     empty: Start
     killed: Start
     without_points: Start
+    disk_bytes_per_s: float
     mismatch: str = ""
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Of the scan alone: what an empty node's start takes is not recovery."""
-        return self.without_points.scanned_bytes / max(1e-3, self.without_points.seconds - self.empty.seconds)
 
 
 def measure_recovery(directory: Path, size_bytes: int, generators: Generators, tell: Callable[[str], None]) -> Recovery:
@@ -60,13 +67,15 @@ def measure_recovery(directory: Path, size_bytes: int, generators: Generators, t
     tell("recovery: after kill -9")
     killed, first_end = _restart(place)
     (place / "penstock-data" / "recovery-points").unlink(missing_ok=True)  # a node that lived a second has them
+    tell("recovery: the disk alone")
+    disk_bytes_per_s = _write_rate(place / "disk")
     tell("recovery: without recovery points")
     without_points, second_end = _restart(place)
     expected = stored * RECORDS
     mismatch = ""
     if (first_end, second_end) != (expected, expected):
         mismatch = f"recovery: {expected} records were acknowledged, {first_end} and {second_end} were there"
-    return Recovery(stored * RECORDS * RECORD_BYTES, empty, killed, without_points, mismatch)
+    return Recovery(stored * RECORDS * RECORD_BYTES, empty, killed, without_points, disk_bytes_per_s, mismatch)
 
 
 def _fill(place: Path, size_bytes: int, generators: Generators) -> tuple[Start, int]:
@@ -75,7 +84,7 @@ def _fill(place: Path, size_bytes: int, generators: Generators) -> tuple[Start, 
     file.write_bytes(body.data)
     began = time.perf_counter()
     with servers.penstock(place) as node:
-        empty = Start(time.perf_counter() - began, 0)
+        empty = Start(time.perf_counter() - began)
         Control(node.url).create_topic(TOPIC, TOPIC_CONFIG, PARTITIONS)
         load = Load(
             url=node.url,
@@ -99,9 +108,24 @@ def _restart(place: Path) -> tuple[Start, int]:
         _, metrics = control.request("GET", "/metrics")
         _, described = control.request("GET", f"/v1/topics/{TOPIC}")
         _kill(node)
-    scanned = sum(float(found) for found in _SCANNED.findall(metrics.decode()))
+    scanned, recovery_s = (
+        sum(float(found) for found in pattern.findall(metrics.decode())) for pattern in (_SCANNED, _RECOVERY_S)
+    )
     end = sum(partition["log_end"] for partition in json.loads(described)["partitions"])
-    return Start(seconds, round(scanned)), end
+    return Start(seconds, round(scanned), recovery_s), end
+
+
+def _write_rate(file: Path) -> float:
+    """Bytes a second that the disk takes: a new file in one stream, with its fdatasync."""
+    piece = os.urandom(DISK_PIECE_BYTES)
+    with file.open("wb", buffering=0) as out:
+        began = time.perf_counter()
+        for _ in range(DISK_PIECES):
+            out.write(piece)
+        os.fdatasync(out.fileno())
+        seconds = time.perf_counter() - began
+    file.unlink()
+    return DISK_PIECE_BYTES * DISK_PIECES / seconds
 
 
 def _kill(node: servers.Server) -> None:
@@ -114,10 +138,13 @@ def recovery_lines(recovery: Recovery) -> list[str]:
     killed, lost = recovery.killed, recovery.without_points
     after_kill = (
         f"Recovery of {recovery.stored_bytes / 1e9:.1f} GB after kill -9: ready in {killed.seconds:.2f} s, "
-        f"{killed.scanned_bytes / 1e6:,.0f} MB scanned; an empty node takes {recovery.empty.seconds:.2f} s."
+        f"{killed.scanned_bytes / 1e6:,.0f} MB scanned at {killed.bytes_per_s / 1e9:.1f} GB/s; an empty node takes "
+        f"{recovery.empty.seconds:.2f} s."
     )
+    of_disk = lost.bytes_per_s / recovery.disk_bytes_per_s
     without_points = (
-        f"Without recovery points: ready in {lost.seconds:.2f} s, {lost.scanned_bytes / 1e6:,.0f} MB scanned at "
-        f"{recovery.bytes_per_s / 1e9:.1f} GB/s."
+        f"Without recovery points: ready in {lost.seconds:.2f} s, {lost.scanned_bytes / 1e6:,.0f} MB scanned and "
+        f"written again at {lost.bytes_per_s / 1e9:.1f} GB/s, {of_disk:.0%} of the "
+        f"{recovery.disk_bytes_per_s / 1e9:.1f} GB/s that the disk took from one writer."
     )
     return [after_kill, without_points]
