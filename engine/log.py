@@ -21,6 +21,7 @@ from engine.segment import Segment
 from engine.settings import TopicSettings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
+RECENT_MAX = 64  # who reads at the end asks for where one of the last writes began; the index knows every 4 KiB only
 
 
 class BytePosition(NamedTuple):
@@ -70,6 +71,7 @@ class Log:
         self.segments = segments
         self.log_start = log_start
         self.leader_epoch = leader_epoch
+        self._recent: dict[int, BytePosition] = {}  # where the last writes began, by offset
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {self.log_start}..{self.log_end}, {len(self.segments)} segments)"
@@ -159,6 +161,9 @@ class Log:
             assert step.position == self.active.size_bytes
             if self.active.created_ms is None:
                 self.active.created_ms = step.now_ms
+            self._recent[self.log_end] = self.end_position
+            if len(self._recent) > RECENT_MAX:
+                del self._recent[next(iter(self._recent))]
             for header in step.headers:
                 self.active.appended(header, step.now_ms)
 
@@ -183,7 +188,11 @@ class Log:
         if segment.damage:
             check_undamaged(segment.damage, offset, segment.path)
         index = segment.index
-        start = index.position_at_or_before(offset)
+        recent = self._recent.get(offset)
+        if recent is not None and recent.base_offset == segment.base_offset:
+            start = recent.position
+        else:
+            start = index.position_at_or_before(offset)
         end = index.boundary_at_or_before(start + max_bytes)
         if end <= start:
             end = index.boundary_after(start) or readable

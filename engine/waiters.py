@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class PositionWaiters:
@@ -71,3 +74,22 @@ class PositionWaiters:
         """Who left, or waited too long, must not stay in the list until its position comes, which may be never."""
         if future.cancelled() or isinstance(future.exception(), TimeoutError):
             self._waiting = [entry for entry in self._waiting if entry[2] is not future]
+
+
+async def done_by(deadline: float, future: asyncio.Future[T]) -> T:
+    """Wait for a future of our own until a moment of the loop's clock. Raises TimeoutError.
+
+    Instead of asyncio.timeout, which costs a fourteenth of a small produce: who sets a result finds the future done.
+    """
+    if future.done():
+        return future.result()
+    expiry = future.get_loop().call_at(deadline, _expire, future)
+    try:
+        return await future
+    finally:
+        expiry.cancel()
+
+
+def _expire(future: asyncio.Future[T]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())

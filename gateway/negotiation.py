@@ -14,6 +14,8 @@ _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 def choose_media_type(accept: str, offered: Sequence[str]) -> str:
     """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
+    if accept in offered:
+        return accept
     for media_type in by_preference(accept) if accept else ["*/*"]:
         if media_type in offered:
             return media_type

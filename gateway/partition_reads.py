@@ -20,6 +20,7 @@ from engine.control_batch import encode_fence, has_nothing_to_show
 from engine.fencing import Fence
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
+from engine.waiters import done_by
 from gateway import record_json
 from gateway.caching import NO_STORE, STATUS, is_known, kept_headers, tag_of
 from gateway.cloud_events_out import BINARY, EVENT_FORMS, events_out, render_events
@@ -215,10 +216,10 @@ async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, w
     """Until `min_bytes` are committed at the offset, the time is over, or the node drains."""
     if wait_ms == 0 or min_bytes == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
         return
+    deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     with node.long_poll(), suppress(TimeoutError):
-        async with asyncio.timeout(wait_ms / 1000):
-            while not node.is_draining and not _has_enough(partition, offset, min_bytes):
-                await partition.wait_for_high_watermark(max(partition.high_watermark, offset) + 1)
+        while not node.is_draining and not _has_enough(partition, offset, min_bytes):
+            await done_by(deadline, partition.wait_for_high_watermark(max(partition.high_watermark, offset) + 1))
 
 
 def _has_enough(partition: Partition, offset: int, min_bytes: int) -> bool:

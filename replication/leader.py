@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
 
 from engine.admission import Appended, Terms
 from engine.committer import Committer
 from engine.errors import AckTimeout
 from engine.partition import Partition
+from engine.waiters import done_by
 from replication.acks import Acks
-
-T = TypeVar("T")
 
 
 def high_watermark(in_sync_ends: list[int]) -> int:
@@ -61,9 +59,9 @@ class Leader:
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
-            appended = await _by(deadline, written)
+            appended = await done_by(deadline, written)
             if acks is Acks.ALL and self.partition.high_watermark < appended.end:
-                await _by(deadline, self.partition.wait_for_high_watermark(appended.end))
+                await done_by(deadline, self.partition.wait_for_high_watermark(appended.end))
             return appended
         except TimeoutError:
             text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
@@ -78,25 +76,6 @@ class Leader:
         """A long poll or ack waits for bytes that are written but not fsynced: do not leave them to the flush timer."""
         if self.partition.unsynced_since is not None:
             self._committer.look_at(self.partition)
-
-
-async def _by(deadline: float, future: asyncio.Future[T]) -> T:
-    """Wait for a future of our own until a moment of the loop's clock. Raises TimeoutError.
-
-    Instead of asyncio.timeout, which costs a fourteenth of a small produce: who sets a result finds the future done.
-    """
-    if future.done():
-        return future.result()
-    expiry = future.get_loop().call_at(deadline, _expire, future)
-    try:
-        return await future
-    finally:
-        expiry.cancel()
-
-
-def _expire(future: asyncio.Future[T]) -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())
 
 
 def _forget(future: asyncio.Future[Appended]) -> None:
