@@ -18,7 +18,10 @@ _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-
 async def packed(request: web.Request, response: web.Response) -> web.Response:
     """The answer of a fetch, compressed if the client takes that and it is large enough."""
     node, body = request.app[NODE], response.body
-    if not isinstance(body, (bytes, bytearray)) or len(body) < node.settings.compress_bytes_min:
+    if not isinstance(body, (bytes, bytearray)):
+        return response
+    node.unread_answers.count(request, len(body))  # before it waits for its turn, with others as large
+    if len(body) < node.settings.compress_bytes_min:
         return response
     if response.headers.get("Content-Type") not in _PACKED:
         return response

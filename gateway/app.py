@@ -94,6 +94,7 @@ class _Surroundings:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._unread = node.unread_answers
         self._ids = itertools.count(1)
         self._origins = Origins(node.settings)
         self._log = RequestLog(node.settings, node.clock)
@@ -114,6 +115,9 @@ class _Surroundings:
                 self._node.access.check(request, _operation(handler))
             _check_common_headers(request)
             response = await handler(request)
+            if isinstance(response, web.Response) and (body := response.body) is not None:
+                may_refuse = request.method == "GET" and _operation(handler) != "metrics"
+                self._unread.count(request, len(body), may_refuse=may_refuse)  # type: ignore[arg-type]
         except Problem as problem:
             response = problem.response(request_id)
         except EngineError as error:
@@ -125,8 +129,10 @@ class _Surroundings:
         except Exception:
             log.exception("a handler failed", extra={"request_id": request_id, "operation": _operation(handler)})
             text = "an error in the server; it has been logged under this request_id"
+            self._unread.take_back(request)
             response = Problem("internal", text).response(request_id)
         except asyncio.CancelledError:
+            self._unread.take_back(request)
             self._log.left(request, _operation(handler), time.perf_counter() - started, request_id)
             raise
         finally:  # of a client that has left too

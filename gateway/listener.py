@@ -10,9 +10,10 @@ from functools import partial
 
 from engine.errors import StartRefused
 from gateway.app import make_app
+from gateway.connection_watch import ConnectionWatch
 from gateway.node import Node
 from gateway.own_sockets import own_listeners
-from gateway.rsgi import HttpServer, RsgiApp, make_server, stop_server
+from gateway.rsgi import HttpServer, RsgiApp, Sent, make_server, stop_server
 from gateway.rsgi_body import BodyLimits
 from gateway.settings import NodeSettings
 from gateway.unread import Unread
@@ -29,7 +30,9 @@ class Listener:
         self._settings = settings
         self._node = node
         self._unread = Unread(settings.stream_unread_bytes_max)
-        self._target = RsgiApp(make_app(node), _body_limits(settings), self._unread)
+        self._connections = ConnectionWatch(node, ports)
+        sent = Sent(self._unread, node.unread_answers, self._connections.connections)
+        self._target = RsgiApp(make_app(node), _body_limits(settings), sent)
         self._servers: dict[asyncio.Task[None], HttpServer] = {}
         self._retired: dict[asyncio.Task[None], HttpServer] = {}  # take nothing new, and end what they have
         self._renewing = asyncio.Lock()
@@ -38,7 +41,8 @@ class Listener:
 
     async def open(self) -> None:
         """Returns once every port answers. Raises StartRefused."""
-        self._watching = asyncio.create_task(self._node.loop_watch.run())
+        watches = (self._node.loop_watch.run(), self._connections.run())
+        self._watching = [asyncio.create_task(watch) for watch in watches]
         async with self._renewing:
             for port in self._ports:
                 serving, server = self._begin(port)
@@ -80,7 +84,8 @@ class Listener:
             async with asyncio.timeout(self._settings.shutdown_deadline_ms / 1000):
                 await self._target.until_idle()
                 await self._target.last_call()
-        self._watching.cancel()
+        for watching in self._watching:
+            watching.cancel()
         self._unread.cut_left_behind()
         self._retire(self._servers)
         self._servers = {}

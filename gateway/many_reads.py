@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -101,7 +100,8 @@ async def read(node: Node, wanted: Sequence[Wanted], limits: Limits) -> list[Par
         isinstance(source, Problem) or one.offset >= source.log.local_log_start
         for one, source in zip(wanted, sources, strict=True)
     )
-    async with node.local_reads if is_local else nullcontext():  # the store may be slow, and must hold up nobody else
+    room = node.local_reads if is_local else node.store_room.hold(limits.max_bytes)  # the store may be slow
+    async with room:
         return await _read(node, wanted, sources, order, limits)
 
 

@@ -24,21 +24,25 @@ from engine.topics import TopicRecord
 from gateway.access import Access
 from gateway.held_pieces import HeldPieces
 from gateway.in_flight import InFlight
+from gateway.kernel_sockets import KernelSockets
 from gateway.loop_watch import LoopWatch
 from gateway.metrics import Families, Metrics, Numbers
 from gateway.node_metrics import time_families, topic_families
 from gateway.partitioner import Partitioner
 from gateway.peers import Peers, RemoteLeader
 from gateway.problems import Problem
+from gateway.read_room import ReadRoom
 from gateway.settings import NodeSettings
 from gateway.stages import Stages
 from gateway.turns import Turns
+from gateway.unread_answers import AnswerLimits, UnreadAnswers
 from replication.leader import Leader
 from replication.producer_ids import ProducerIds
 
 T = TypeVar("T")
 
 LOCAL_READS_AT_ONCE = 8  # over many partitions: what more of them had read would wait in memory to be rendered
+READ_BYTES_MAX = 64 * 1024 * 1024  # read and rendered at once: two of the largest fetches, or many of the usual ones
 OFF_LOOP_BYTES = 512 * 1024  # coding this much takes about 2 ms; the bound for a loop callback is 20
 OFF_LOOP_RECORDS = 10_000  # so many take as long, however small they are
 
@@ -92,6 +96,8 @@ class Node:
         self.executor = executor
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
         self.held_pieces = HeldPieces(settings.stream_unread_bytes_max)
+        self.unread_answers = UnreadAnswers(KernelSockets(), _answer_limits(settings), clock.monotonic)
+        self.local_room, self.store_room = ReadRoom(READ_BYTES_MAX), ReadRoom(READ_BYTES_MAX)
         self.local_reads = asyncio.Semaphore(LOCAL_READS_AT_ONCE)
         self.access = Access()
         self.produce_turns = Turns()
@@ -100,6 +106,7 @@ class Node:
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.waiting_produces = 0
         self.requests_under_way = 0
+        self.idle_ended = 0  # connections
         self.is_ready = True
         self.draining = asyncio.Event()
         self.turns = itertools.count()  # a read over many partitions begins at another one each time
@@ -270,6 +277,11 @@ class Node:
         yield "penstock_log_bytes", "Bytes of the log on this disk", sum(p.log.size_bytes for p in partitions)
         yield "penstock_segments", "Segments on this disk", sum(len(p.log.segments) for p in partitions)
         yield "penstock_request_bytes_in_flight", "Bytes of bodies of open requests", self.in_flight.held_bytes
+        unread = self.unread_answers
+        yield "penstock_unread_answer_bytes", "Bytes of large answers that clients have yet to take", unread.size_bytes
+        yield "penstock_refused_answers_total", "Answers refused for want of room for them", unread.refused
+        yield "penstock_stalled_connections_total", "Connections ended: their answers were not taken", unread.given_up
+        yield "penstock_idle_connections_total", "Connections ended: they asked for nothing", self.idle_ended
         yield "penstock_requests_under_way", "Requests that have no answer yet", self.requests_under_way
         yield "penstock_waiting_produces", "Produces that wait for their acks", self.waiting_produces
         yield "penstock_waiting_partitions", "Partitions that long polls wait on, together", self._waiting_partitions
@@ -305,6 +317,15 @@ class Node:
         for last_stop in LastStop:
             name = f"penstock_last_stop_{last_stop.name.lower()}"
             yield name, f"1 if the run before ended so: {last_stop.value}", self.shard.directory.last_stop is last_stop
+
+
+def _answer_limits(settings: NodeSettings) -> AnswerLimits:
+    return AnswerLimits(
+        settings.unread_answer_bytes_max,
+        settings.connection_unread_bytes_max,
+        settings.stream_stall_ms / 1000,
+        settings.body_bytes_per_second_min,
+    )
 
 
 NODE = web.AppKey("node", Node)

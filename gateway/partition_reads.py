@@ -45,15 +45,21 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     deadline = asyncio.get_running_loop().time() + query["wait_ms"] / 1000
     if offset + 1 > partition.high_watermark or query["min_bytes"] > 1:
         await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), query["wait_ms"])
-    chunk = await read_chunk(node, partition, offset, max_bytes)
-    while chunk is not None and has_nothing_to_show(chunk.data):  # passed: whoever waits, waits for records
-        offset = chunk.next_offset
+    passed: Chunk | None = None
+    while True:
+        room = node.local_room if offset >= partition.log.local_log_start else node.store_room
+        async with room.hold(max_bytes):
+            chunk = await read_chunk(node, partition, offset, max_bytes) or passed
+            if chunk is None or chunk is passed or not has_nothing_to_show(chunk.data):
+                return await _answer_or_304(node, partition, offset, chunk, query)
+        passed, offset = chunk, chunk.next_offset  # whoever waits, waits for records
         left_ms = round((deadline - asyncio.get_running_loop().time()) * 1000)
         await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), max(0, left_ms))
-        further = await read_chunk(node, partition, offset, max_bytes)
-        if further is None:
-            break
-        chunk = further
+
+
+async def _answer_or_304(
+    node: Node, partition: Partition, offset: int, chunk: Chunk | None, query: dict[str, Any]
+) -> tuple[dict[str, str], bytes | bytearray]:
     kept = _cache_headers(node, partition, chunk, query)
     if is_known(query.get("if_none_match"), kept.get("ETag")):
         return {STATUS: "304", **kept, **_bounds_headers(partition)}, b""

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aiohttp import HttpVersion, web
 from aiohttp.abc import AbstractStreamWriter
@@ -25,9 +25,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway.known_routes import KnownRoutes
+from gateway.open_connections import OpenConnections
 from gateway.rsgi_body import Body, BodyLimits
 from gateway.settings import NodeSettings
 from gateway.unread import ClientStalled, Unread, UnreadOfConnection
+from gateway.unread_answers import ENDS, UnreadAnswers
 
 log = logging.getLogger("penstock.gateway")
 
@@ -39,13 +41,21 @@ UNREADABLE = "\ufffd"  # stands for a header value that Granian does not give ou
 PING_ANSWER_S = 20
 
 
+class Sent(NamedTuple):
+    """What is known of the clients' side of connections."""
+
+    streams: Unread
+    answers: UnreadAnswers
+    connections: OpenConnections
+
+
 class RsgiApp:
     """Granian's callback around one aiohttp application."""
 
-    def __init__(self, app: web.Application, limits: BodyLimits, unread: Unread) -> None:
+    def __init__(self, app: web.Application, limits: BodyLimits, sent: Sent) -> None:
         self._routes = KnownRoutes(app)
         self._limits = limits
-        self._unread = unread
+        self._sent = sent
         self._loop = asyncio.get_running_loop()
         self._protocol: Any = SimpleNamespace(ssl_context=None, peername=None, sockname=None)
         self.under_way = 0
@@ -74,8 +84,10 @@ class RsgiApp:
         task = asyncio.current_task()
         assert task is not None
         self.under_way += 1
+        client: str = scope.client
+        self._sent.connections.began(client)
         try:
-            await self._answer(scope, proto, task)
+            await self._answer(scope, client, proto, task)
         except asyncio.CancelledError:
             pass  # the client has left, or the server stops: nobody is there to be answered
         except Exception:  # a bug here, not in a handler: those have their problem document already
@@ -83,11 +95,12 @@ class RsgiApp:
             raise
         finally:
             self._answered_at = self._loop.time()
+            self._sent.connections.ended(client, self._answered_at)
             self.under_way -= 1
             if self.under_way == 0:
                 self.idle.set()
 
-    async def _answer(self, scope: Any, proto: Any, task: asyncio.Task[Any]) -> None:
+    async def _answer(self, scope: Any, client: str, proto: Any, task: asyncio.Task[Any]) -> None:
         headers = CIMultiDict(scope.headers.items())
         headers.popall("Expect", None)  # Granian says 100 Continue itself; aiohttp would try to write it as well
         for name in scope.headers.keys():  # noqa: SIM118 - no mapping; items() leaves out values that are not ASCII
@@ -99,15 +112,15 @@ class RsgiApp:
         body = Body(proto, scope.method, is_http1, headers, self._limits, self._loop.time())
         watch = self._loop.call_later(WATCH_AFTER_S, self._watch, proto, task, body)
         try:
-            await self._answer_with(scope, headers, body, proto, task)
+            await self._answer_with(scope, client, headers, body, proto, task)
         finally:
             watch.cancel()
             body.close()
 
     async def _answer_with(
-        self, scope: Any, headers: CIMultiDict[str], body: Body, proto: Any, task: asyncio.Task[Any]
+        self, scope: Any, client: str, headers: CIMultiDict[str], body: Body, proto: Any, task: asyncio.Task[Any]
     ) -> None:
-        writer = _StreamWriter(proto, self._unread, scope)
+        writer = _StreamWriter(proto, self._sent, scope)
         message = RawRequestMessage(
             method=scope.method,
             path=scope.path,
@@ -122,7 +135,8 @@ class RsgiApp:
             url=URL.build(path=scope.path.replace("%", "%25"), query_string=scope.query_string, encoded=True),
         )
         request = web.Request(message, body, self._protocol, writer, task, self._loop)  # type: ignore[arg-type]
-        request._transport_peername = scope.client  # so that `remote` tells one connection from another
+        request[ENDS] = scope
+        request._transport_peername = client  # so that `remote` tells one connection from another
         try:
             response = await self._routes.handle(request, scope.method, scope.path)
         except ConnectionResetError as error:
@@ -171,10 +185,10 @@ class _StreamWriter(AbstractStreamWriter):
     output_size = 0
     length: int | None = None
 
-    def __init__(self, proto: Any, unread: Unread, scope: Any) -> None:
+    def __init__(self, proto: Any, sent: Sent, scope: Any) -> None:
         self._proto = proto
         self._scope = scope
-        self._unread = unread
+        self._sent = sent
         self._connection: UnreadOfConnection | None = None
         self._transport: Any = None
         self.has_begun = False
@@ -185,7 +199,7 @@ class _StreamWriter(AbstractStreamWriter):
         kept.append(_SERVER)
         self._transport = self._proto.response_stream(status, kept)
         self.has_begun = True
-        self._connection = self._unread.begin(self._scope.server, self._scope.client)
+        self._connection = self._sent.streams.begin(self._scope.server, self._scope.client)
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
         """Granian's send never waits, so this does. Raises ConnectionResetError when the client has left."""
@@ -193,6 +207,7 @@ class _StreamWriter(AbstractStreamWriter):
             return
         assert self._connection is not None
         await self._connection.room(len(chunk))
+        self._sent.answers.streamed(self._connection.client, len(chunk))
         try:
             await self._transport.send_bytes(bytes(chunk))
         except RuntimeError as error:
@@ -205,7 +220,7 @@ class _StreamWriter(AbstractStreamWriter):
 
     def close(self) -> None:
         if self._connection is not None:
-            self._unread.end(self._connection)
+            self._sent.streams.end(self._connection)
             self._connection = None
             self._transport = None  # Granian ends the answer once nobody holds this
 

@@ -101,13 +101,21 @@ class NodeSettings:
         16 * KIB,
         minimum=1,
         maximum=GIB,
-        why="Slower senders hold memory for nothing; whoever is faster may take as long as the body needs.",
+        why="Slower senders, and slower readers of large answers, hold memory for nothing; whoever is faster may take "
+        "as long as the body needs.",
     )
     header_read_timeout_ms: int = setting(
         30 * SECOND_MS,
         minimum=100,
         maximum=10 * MINUTE_MS,
-        why="An HTTP/1.1 connection that sends no whole request head for so long is closed, an idle one too.",
+        why="A connection that sends no whole request head for so long is closed; over HTTP/1.1 an idle one too.",
+    )
+    idle_connection_ms: int = setting(
+        5 * MINUTE_MS,
+        minimum=100,
+        maximum=DAY_MS,
+        why="So is one that has had no request under way for so long, over HTTP/2 as well: it has a place of "
+        "connections_max. Long polls, event streams and slow bodies are under way.",
     )
     records_per_request_max: int = setting(
         200_000, minimum=1, maximum=10_000_000, why="Bounds the time and memory that decoding one request may take."
@@ -184,7 +192,8 @@ class NodeSettings:
         30 * SECOND_MS,
         minimum=100,
         maximum=10 * MINUTE_MS,
-        why="An event stream whose client takes nothing for so long is cut; the client goes on where it was.",
+        why="An event stream or a large answer whose client takes nothing for so long is cut; the client goes on or "
+        "asks again where it was.",
     )
     stream_unread_bytes_max: int = setting(
         64 * MIB,
@@ -192,6 +201,19 @@ class NodeSettings:
         maximum=16 * GIB,
         why="Sent to event streams and not yet read by their clients, together; beyond it each may have 64 KiB. "
         "As much again may be read for them and not yet sent.",
+    )
+    unread_answer_bytes_max: int = setting(
+        256 * MIB,
+        minimum=MIB,
+        maximum=64 * GIB,
+        why="Answers of 64 KiB and more that are given out and not yet taken by their clients, in each process. "
+        "Beyond, but for one answer: 503, for those.",
+    )
+    connection_unread_bytes_max: int = setting(
+        128 * MIB,
+        minimum=MIB,
+        maximum=64 * GIB,
+        why="The same of one connection; one answer always fits. Beyond: 429.",
     )
     produce_timeout_ms: int = setting(
         30 * SECOND_MS,

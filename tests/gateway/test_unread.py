@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import os
 import socket
+import struct
 
 import pytest
 
 from gateway import unread
+from gateway.kernel_sockets import KernelSockets
 from gateway.unread import BLIND_BYTES_MAX, ROOM_BYTES, Unread
 
 PIECE = b"x" * 65536
@@ -94,6 +97,27 @@ async def test_a_client_that_has_left_is_noticed(pair):
     connection = everyone.begin("127.0.0.1:1", "127.0.0.1:2")
     with pytest.raises(ConnectionResetError):
         await fill(connection, pair[0], 10**9)
+
+
+async def test_a_connection_that_has_ended_is_not_taken_for_its_listener(pair):
+    """The kernel answers with the listener then, and to end that would end the service."""
+    ours, client = pair
+    server, name = names(pair)
+    kernel = KernelSockets()
+    assert kernel.find(server, name).inode == os.fstat(ours.fileno()).st_ino
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()  # by a reset: nothing is left of it
+    async with asyncio.timeout(5):
+        while kernel.find(server, name) is not None:
+            await asyncio.sleep(0.01)
+    kernel.shut_down([(server, name)])
+    with socket.create_connection(parse(server)):
+        pass
+
+
+def parse(address):
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 async def test_cutting_ends_the_connection_for_both(pair):

@@ -1,0 +1,73 @@
+"""Clients that ask and do not read, over both protocols, and what a process takes meanwhile."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ResponseReceived
+from h2.settings import SettingCodes
+
+MIB = 2**20
+
+
+def resident_mib(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def http1_request(port: int, head: bytes, receive_bytes: int = 4096) -> socket.socket:
+    """Asks, with a small window."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    client.connect(("127.0.0.1", port))
+    client.sendall(head)
+    return client
+
+
+def http2_requests(
+    port: int, path: str, accept: str, streams: int, window_bytes: int = 0
+) -> tuple[socket.socket, H2Connection]:
+    """Asks on several streams, whose windows it never opens."""
+    connection = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+    connection.initiate_connection()
+    connection.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})
+    fields = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "x"), ("accept", accept)]
+    for _ in range(streams):
+        connection.send_headers(connection.get_next_available_stream_id(), fields, end_stream=True)
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(connection.data_to_send())
+    return client, connection
+
+
+def statuses(client: socket.socket, connection: H2Connection, count: int) -> list[str]:
+    """Of so many answers on a connection."""
+    found: list[str] = []
+    client.settimeout(20)
+    while len(found) < count:
+        for event in connection.receive_data(client.recv(65536)):
+            if isinstance(event, ResponseReceived):
+                found += [str(value) for name, value in event.headers if name == ":status"]
+        client.sendall(connection.data_to_send())
+    return found
+
+
+def is_hung_up_on(client: socket.socket, within_s: float = 30) -> bool:
+    """Reads what is there, until the node ends the connection."""
+    client.settimeout(within_s)
+    try:
+        while client.recv(2**20):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
