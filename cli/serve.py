@@ -15,8 +15,9 @@ import uvloop
 
 from engine.errors import EngineError
 from engine.settings import Rule
+from gateway.given_settings import load_settings
 from gateway.server import serve as serve_node
-from gateway.settings import NODE_RULES, load_settings
+from gateway.settings import NODE_RULES
 from gateway.supervisor import serve_shards
 
 EXIT_REFUSED = 1

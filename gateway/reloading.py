@@ -14,10 +14,11 @@ from concurrent.futures import Executor
 from typing import Any
 
 from engine.errors import EngineError, StartRefused
+from gateway.given_settings import check_certificate
 from gateway.link import Handler
 from gateway.listener import Listener
 from gateway.node import Node
-from gateway.settings import NodeSettings, check_certificate
+from gateway.settings import NodeSettings
 from gateway.tokens_file import InvalidTokens, parse_tokens, read_tokens_text
 from gateway.watched_files import WatchedFiles
 

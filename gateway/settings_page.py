@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from engine.settings import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, TOPIC_RULES, Rule
-from gateway.settings import ENVIRONMENT_PREFIX, NODE_RULES
+from gateway.given_settings import ENVIRONMENT_PREFIX
+from gateway.settings import NODE_RULES
 
 _SIZES = ((1024**5, "PiB"), (1024**4, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 _DURATIONS = ((365 * DAY_MS, "years"), (DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))

@@ -21,7 +21,7 @@ FILE_DOORS = {
     "engine.tiering.file_tree": "the directories of that store",
     "engine.tiering.cache": "copies of tiered segments; through aiofiles, off the loop",
     "engine.tiering.s3": "reads the segment file that it uploads",
-    "gateway.settings": "reads the file that --config names, and whether the TLS files can be read",
+    "gateway.given_settings": "reads the file that --config names, and whether the TLS files can be read",
     "gateway.server": "reads the machine's boot id",
     "gateway.kernel_sockets": "finds the socket of a client that does not read, among the open files",
     "gateway.supervisor": "the directory of the sockets between its processes",

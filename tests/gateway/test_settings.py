@@ -3,7 +3,8 @@
 import pytest
 
 from engine.errors import StartRefused
-from gateway.settings import ENVIRONMENT_PREFIX, NODE_RULES, NodeSettings, load_settings
+from gateway.given_settings import ENVIRONMENT_PREFIX, load_settings
+from gateway.settings import NODE_RULES, NodeSettings
 
 
 @pytest.fixture
