@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from client.delivery import Delivery, RecordPosition
     from client.errors import (
         BufferFull,
+        ChecksumMismatch,
         ClientClosed,
         ClientError,
         ConnectionFailed,
@@ -45,6 +46,7 @@ _HOMES = {
     "load_serializer": "client.serializers",
     "ClientError": "client.errors",
     "BufferFull": "client.errors",
+    "ChecksumMismatch": "client.errors",
     "ClientClosed": "client.errors",
     "ConnectionFailed": "client.errors",
     "DeliveryTimedOut": "client.errors",
@@ -55,6 +57,7 @@ _HOMES = {
 
 __all__ = [
     "BufferFull",
+    "ChecksumMismatch",
     "Client",
     "ClientClosed",
     "ClientError",

@@ -16,7 +16,7 @@ from client import api
 from client.address import DEFAULT_URL
 from client.admin import Admin
 from client.attempts import Attempts
-from client.consumer import Consumer
+from client.consumer import Consumer, decode_json, decode_verified
 from client.exchange import Json, Request, problem_from
 from client.fetcher import Fetcher, FetchView
 from client.options import ClientOptions
@@ -120,12 +120,15 @@ class Client(Admin[Awaitable[Json]]):
         `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
         """
         options = replace(self.options, **changed)
-        view = FetchView("application/json", {"value": "json"}, follow)
+        if options.verify_crc:
+            view, decode = FetchView(api.BATCH_TYPE, {}, follow), decode_verified
+        else:
+            view, decode = FetchView(api.JSON_TYPE, {"value": "json"}, follow), decode_json
 
         async def opener() -> tuple[Fetcher, list[StartPosition]]:
             return await self.fetcher(topic, partitions, start, view, options)
 
-        return Consumer(topic, opener)
+        return Consumer(topic, opener, decode)
 
     async def fetcher(
         self,

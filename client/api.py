@@ -15,6 +15,7 @@ from client.exchange import Request
 
 JSON_TYPE = "application/json"
 NDJSON_TYPE = "application/x-ndjson"
+BATCH_TYPE = "application/vnd.penstock.recordbatch"
 
 
 def create_topic(

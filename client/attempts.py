@@ -46,7 +46,9 @@ class Attempts:
                 last = error
                 is_ambiguous = is_ambiguous or not error.no_side_effects
                 if not may_retry(error, rules):
-                    raise error.told_as(no_side_effects=not is_ambiguous) from error
+                    if error.no_side_effects and is_ambiguous:
+                        raise error.told_as(no_side_effects=False) from error
+                    raise
                 delay_s = self.delay_s(error, failures)
             if asyncio.get_running_loop().time() + delay_s >= deadline:
                 raise _timed_out(failures, last, is_ambiguous=is_ambiguous) from last

@@ -12,19 +12,21 @@ from types import TracebackType
 from typing import Self
 
 from client.errors import ClientError
-from client.fetcher import Fetcher
+from client.fetcher import Fetched, Fetcher
 from client.record import Record, decode_records
 from client.start import StartPosition
 
+Decode = Callable[[str, Fetched], list[Record]]
 Opener = Callable[[], Awaitable[tuple[Fetcher, list[StartPosition]]]]
 
 
 class Consumer:
     """Made by Client.consume(). Iterate over it (`async for record`), or call poll() for lists, which is faster."""
 
-    def __init__(self, topic: str, opener: Opener) -> None:
+    def __init__(self, topic: str, opener: Opener, decode: Decode) -> None:
         self._topic = topic
         self._opener = opener
+        self._decode = decode
         self._fetcher: Fetcher | None = None
         self._positions: dict[int, int] = {}
         self._records: list[Record] = []  # the list that is being iterated over
@@ -111,9 +113,10 @@ class Consumer:
             self._is_at_end = True
             return
         try:
-            self._records = decode_records(fetched.body)
-        except ValueError as error:
-            raise ClientError(f"the answer to a fetch of {self._topic} is not what a node sends: {error}") from error
+            self._records = self._decode(self._topic, fetched)
+        except ClientError:
+            await self._fetcher.close()  # to go on would be to leave these records out in silence
+            raise
         self._after_list = (fetched.partition, fetched.next_offset)
 
     def _finish_list(self) -> None:
@@ -122,3 +125,16 @@ class Consumer:
             partition, next_offset = self._after_list
             self._positions[partition] = next_offset
             self._after_list = None
+
+
+def decode_json(topic: str, fetched: Fetched) -> list[Record]:
+    try:
+        return decode_records(fetched.body)
+    except ValueError as error:
+        raise ClientError(f"the answer to a fetch of {topic} is not what a node sends: {error}") from error
+
+
+def decode_verified(topic: str, fetched: Fetched) -> list[Record]:
+    from client.stored_batches import decode_stored  # loads the record codec, which few need
+
+    return decode_stored(fetched.body, topic, fetched.partition, fetched.offset)

@@ -104,6 +104,15 @@ class IdempotenceUnavailable(ClientError):
     code = "idempotence_unavailable"
 
 
+class ChecksumMismatch(ClientError):
+    """With verify_crc: what came is not what was stored. Consume again from positions(); if it stays, the node's disk
+    or the way to it changes bytes.
+    """
+
+    code = "checksum_mismatch"
+    retryable = True
+
+
 class UndecodableBatch(ClientError):
     """The node holds bytes at this place that cannot be decoded; its value was asked for. Skip the record."""
 

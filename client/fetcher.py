@@ -26,6 +26,7 @@ class Fetched(NamedTuple):
 
     partition: int
     body: bytes
+    offset: int  # what was asked for
     next_offset: int
 
 
@@ -114,7 +115,7 @@ class Fetcher:
         query = {"offset": offset, "max_bytes": self._options.fetch_bytes_max, "wait_ms": wait_ms, **self._view.query}
         request = api.fetch(self._topic, partition, self._view.accept, query)
         answer = await self._attempts.ask(request, self._options.unreachable_timeout_ms, wait_ms=wait_ms)
-        return Fetched(partition, answer.body, _next_offset(answer))
+        return Fetched(partition, answer.body, offset, _next_offset(answer))
 
     async def _stop_tasks(self) -> None:
         for task in self._tasks:

@@ -117,6 +117,11 @@ class ClientOptions:
         "Skipping or re-reading records is the caller's choice, so the default says so and stops.",
         choices=("fail", "earliest", "latest"),
     )
+    verify_crc: bool = option(
+        False,
+        "Consumers fetch stored batches instead of JSON, which has no checksum, and hold each against the one that was "
+        "made when it was stored. Values then come exactly as stored.",
+    )
     unreachable_timeout_ms: int = option(
         60_000, "A consumer gives up after this long without one good answer from a partition.", minimum=0
     )

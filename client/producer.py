@@ -107,7 +107,7 @@ class Producer:
         if partition is None:
             delivery = self._append_sticky(topic, count, line, size_bytes)
         else:
-            delivery = self._append(self._lane(topic, partition), line, size_bytes)
+            delivery = self._append(self._lane(topic, partition).queue, line, size_bytes)
         if record is not None:
             delivery.batch.keep(record)
         return delivery
@@ -158,15 +158,15 @@ class Producer:
             queues = [self._lane(topic, number).queue for number in range(count)]
             sticky = self._sticky[topic] = StickyPartition(queues)
         queue = sticky.queue_for(size_bytes)
-        delivery = self._append(self._lane(topic, queue.partition), line, size_bytes)
+        delivery = self._append(queue, line, size_bytes)
         sticky.batch = delivery.batch
         return delivery
 
-    def _append(self, lane: Lane, line: Line, size_bytes: int) -> Delivery:
+    def _append(self, queue: PartitionQueue, line: Line, size_bytes: int) -> Delivery:
         """Put a record, for which the buffer has given room, into its batch."""
-        batch = lane.queue.open_batch
-        if batch is None or batch.size_bytes + size_bytes > lane.queue.batch_bytes:
-            batch = self._new_batch(lane)
+        batch = queue.open_batch
+        if batch is None or batch.size_bytes + size_bytes > queue.batch_bytes:
+            batch = self._new_batch(self._lane(queue.topic, queue.partition))
         grown_bytes = batch.add(line)
         if grown_bytes != size_bytes:  # the batch changed its form, or this line did
             self._buffer.grow(grown_bytes - size_bytes)
