@@ -69,8 +69,8 @@ load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
 
-state-machine-long: $(VENV)/.all ## A partition and its twin, by a hundred times as many steps
-	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py -k twin --timeout 7200 $(ARGS)
+state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, by a hundred times as many steps
+	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k twin_is --timeout 7200 $(ARGS)
 
 fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examples
 	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz --timeout 7200 $(ARGS)

@@ -1,0 +1,212 @@
+"""Sequenced producers and their dumb twin: a list of the batches that the log has, looked through for each answer.
+
+Everything that a life can end with, and all that time and retention do, comes from PartitionAndTwin; here producers
+send, repeat, skip, take over and cross 2^31. The twin says what must be and what may be: a producer that has not sent
+within `producer_expiry_ms`, or whose records were deleted, may be known or not; but whatever is said of what was stored
+must be so, and what is known for certain must be said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from engine import batch as record_batch
+from engine.admission import Appended
+from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFailed
+from engine.producers import SEQUENCE_MAX, WINDOW_BATCHES
+from replication.acks import Acks
+from tests.engine.crash.twin import ACKS, MINUTE_MS, OPERATIONS, PartitionAndTwin
+
+EXPIRY_MS = 100 * MINUTE_MS
+RING = SEQUENCE_MAX + 1
+WINDOW = 16  # the promise, not what the engine makes of it
+PRODUCERS = st.integers(0, 1)
+COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=8)
+
+assert WINDOW_BATCHES == WINDOW
+
+
+class Sent(NamedTuple):
+    """A batch that a producer sends, or that the log has."""
+
+    producer: int
+    epoch: int
+    sequence: int
+    count: int
+    base: int = -1
+    stored_ms: int = 0
+
+    @property
+    def following(self) -> int:
+        return (self.sequence + self.count) % RING
+
+    def is_same(self, other: Sent) -> bool:
+        return self[:4] == other[:4]
+
+    def follows(self, other: Sent) -> bool:
+        return self.epoch == other.epoch and self.sequence == other.following
+
+
+class ProducersAndTwin(PartitionAndTwin):
+    """Adds producers to the steps of a partition."""
+
+    @initialize(durability=st.sampled_from(("group", "os")), near_the_end=st.booleans())
+    def begin(self, durability: str, near_the_end: bool) -> None:
+        super().begin(durability)
+        self.stored: list[Sent] = []
+        self.first_sequence = SEQUENCE_MAX - 20 if near_the_end else 0
+        self._do(self.node.shard.alter_topic("t", {"producer_expiry_ms": EXPIRY_MS}))
+
+    @rule(producer=PRODUCERS, counts=COUNTS, acks=ACKS)
+    def send(self, producer: int, counts: list[int], acks: Acks) -> None:
+        """The next batches, all at once."""
+        self._send_all(self._next(producer, counts), acks)
+
+    @rule(producer=PRODUCERS, count=st.integers(12, 20))
+    def send_many(self, producer: int, count: int) -> None:
+        self._send_all(self._next(producer, [1] * count), Acks.ALL)
+
+    @rule(producer=PRODUCERS, counts=COUNTS, acks=ACKS)
+    def send_each_twice_at_once(self, producer: int, counts: list[int], acks: Acks) -> None:
+        self._send_all([sent for sent in self._next(producer, counts) for _ in range(2)], acks)
+
+    @rule(producer=PRODUCERS, back=st.integers(1, 24))
+    def repeat(self, producer: int, back: int) -> None:
+        mine = self._of(producer)
+        if mine:
+            self._send_all([mine[-min(back, len(mine))]], Acks.ALL)
+
+    @rule(producer=PRODUCERS)
+    def repeat_all_of_the_window(self, producer: int) -> None:
+        self._send_all(self._of(producer)[-WINDOW - 1 :], Acks.ALL)
+
+    @rule(producer=PRODUCERS, by=st.integers(-3, 3), count=st.integers(1, 4))
+    def send_elsewhere(self, producer: int, by: int, count: int) -> None:
+        """A gap, or records in other batches than before."""
+        (following,) = self._next(producer, [count])
+        self._send_all([following._replace(sequence=(following.sequence + by) % RING)], Acks.ALL)
+
+    @rule(producer=PRODUCERS, by=st.integers(-1, 1), sequence=st.integers(0, 1))
+    def send_in_another_epoch(self, producer: int, by: int, sequence: int) -> None:
+        (following,) = self._next(producer, [1])
+        self._send_all([following._replace(epoch=max(0, following.epoch + by), sequence=sequence)], Acks.ALL)
+
+    @rule(passed_ms=st.sampled_from((MINUTE_MS, EXPIRY_MS // 2, EXPIRY_MS + 1)))
+    def time_passes(self, passed_ms: int) -> None:
+        self.clock.pass_ms(passed_ms)
+        self.partition.admission.expire(self.clock.ms, self.partition.settings)
+
+    @rule(producer=PRODUCERS, counts=COUNTS, after=OPERATIONS, seed=st.integers(0, 99))
+    def lose_power_while_sending(self, producer: int, counts: list[int], after: int, seed: int) -> None:
+        self._until_power_is_lost(after, lambda: self._send_all(self._next(producer, counts), Acks.ALL))
+        self._lose_power(seed)
+
+    # The steps themselves.
+
+    def _of(self, producer: int) -> list[Sent]:
+        """What the log has of a producer in its latest epoch, as far back as it joins."""
+        mine = [sent for sent in self.stored if sent.producer == producer]
+        first = len(mine) - 1
+        while first > 0 and mine[first].follows(mine[first - 1]):
+            first -= 1
+        return mine[max(0, first) :]
+
+    def _next(self, producer: int, counts: list[int]) -> list[Sent]:
+        mine = self._of(producer)
+        epoch = mine[-1].epoch if mine else 0
+        sequence = mine[-1].following if mine else self.first_sequence
+        found = []
+        for count in counts:
+            found.append(Sent(producer, epoch, sequence, count))
+            sequence = (sequence + count) % RING
+        return found
+
+    def _send_all(self, sents: list[Sent], acks: Acks) -> None:
+        """All in one group; each answer is looked at in the order of sending, as the log has it."""
+
+        async def all_at_once() -> list[object]:
+            waits = []
+            for sent in sents:
+                values = [self.values.randbytes(20) for _ in range(sent.count)]
+                data = record_batch.encode_values(values, self.clock.ms)
+                record_batch.stamp_sequence(data, *sent[:3])
+                waits.append((values, self.node.append(self.partition, data, acks)))
+            answers = [self.node.acknowledged(self.partition, wait, acks) for _, wait in waits]
+            results = await asyncio.gather(*answers, return_exceptions=True)
+            return list(zip((values for values, _ in waits), results, strict=True))
+
+        failed = None
+        for sent, (values, answer) in zip(sents, self._do(all_at_once()), strict=True):
+            if self.disk.has_lost_power and isinstance(answer, (StorageFailed, OSError)):
+                failed = answer
+                self._store(sent, values)  # perhaps: the next life tells
+            else:
+                self._judge(sent, values, answer, acks)
+        if failed is not None:
+            raise failed
+        self._settle()
+
+    def _judge(self, sent: Sent, values: list[bytes], answer: object, acks: Acks) -> None:
+        mine = self._of(sent.producer)
+        certain = self._certain(mine)
+        is_new = isinstance(answer, Appended) and not answer.is_duplicate
+        assert mine or is_new, f"nothing is stored of the producer of {sent}, and the answer was {answer!r}"
+        match answer:
+            case Appended(is_duplicate=False):
+                assert not certain or self._may_be_new(sent, mine), f"{sent} was let in after {mine[-1]}"
+                assert (answer.base_offset, answer.record_count) == (len(self.records), sent.count)
+                self._store(sent, values)
+                self._note_acknowledged(acks)
+            case Appended():
+                first = next((one for one in reversed(mine) if one.is_same(sent)), None)
+                assert first is not None, f"{sent} was never stored"
+                assert (answer.base_offset, answer.record_count) == (first.base, first.count)
+            case ProducerFenced():
+                assert sent.epoch < mine[-1].epoch == answer.members["producer_epoch"]
+            case DuplicateOlderThanWindow():
+                stored = {(one.sequence + n) % RING for one in mine[:-WINDOW] for n in range(one.count)}
+                assert {(sent.sequence + n) % RING for n in range(sent.count)} <= stored
+                assert sent.epoch == mine[-1].epoch
+            case SequenceGap():
+                is_newer = sent.epoch > mine[-1].epoch
+                assert answer.members["expected_seq"] == (0 if is_newer else mine[-1].following)
+                assert not any(one.is_same(sent) for one in certain), f"{sent} is known and was called a gap"
+                assert not self._may_be_new(sent, mine), f"{sent} follows and was called a gap"
+            case EngineError():
+                raise answer
+            case _:
+                raise AssertionError(answer)
+        if is_new or not isinstance(answer, Appended):
+            assert not any(one.is_same(sent) for one in certain[-WINDOW:]), f"{sent} is known and was not a duplicate"
+
+    def _may_be_new(self, sent: Sent, mine: list[Sent]) -> bool:
+        return sent.follows(mine[-1]) or (sent.epoch > mine[-1].epoch and sent.sequence == 0)
+
+    def _certain(self, mine: list[Sent]) -> list[Sent]:
+        """Those of them that must be known."""
+        latest_ms = self.clock.ms
+        certain: list[Sent] = []
+        for sent in reversed(mine):
+            if latest_ms - sent.stored_ms > EXPIRY_MS or sent.base < self.log_start_tried:
+                break
+            latest_ms = sent.stored_ms
+            certain.insert(0, sent)
+        return certain
+
+    def _store(self, sent: Sent, values: list[bytes]) -> None:
+        self.stored.append(sent._replace(base=len(self.records), stored_ms=self.clock.ms))
+        self.records += values
+        self.appended_ms += [self.clock.ms] * sent.count
+
+    def _note_acknowledged(self, acks: Acks) -> None:
+        self.written = len(self.records)
+        if acks is Acks.ALL and self.durability == "group":
+            self.durable = len(self.records)
+
+    def _reopen(self, disk, at_least: int) -> None:
+        super()._reopen(disk, at_least)
+        self.stored = [sent for sent in self.stored if sent.base < len(self.records)]

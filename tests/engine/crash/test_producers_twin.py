@@ -1,0 +1,82 @@
+"""Sequenced producers against their twin, by steps that hypothesis chooses; and the check is checked.
+
+`make state-machine-long` looks longer. A failure prints its steps as a program.
+"""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from engine import admission, producers, rebuilding, snapshots
+from engine.errors import EngineError
+from tests.engine.crash.producers_twin import ProducersAndTwin
+from tests.engine.crash.test_state_machine import EXAMPLES, SLOW_IS_FINE, STEPS
+
+
+def test_producers_are_what_their_twin_is():
+    run_state_machine_as_test(
+        ProducersAndTwin,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, suppress_health_check=SLOW_IS_FINE
+        ),
+    )
+
+
+def last_batch_only(items, encode=producers.encode_producers):
+    """As Kafka's snapshots are."""
+    kept = [
+        (producer_id, producers.Producer(one.epoch, one.record_count, one.used_ms, one.batches[-4:]))
+        for producer_id, one in items
+    ]
+    return encode(kept)
+
+
+class JudgesAfterTheWrite(producers.Producers):
+    """Dedup after write: what the plan under way brings is not looked at."""
+
+    def judge(self, header):
+        noted, self._noted = self._noted, {}
+        try:
+            return super().judge(header)
+        finally:
+            self._noted = noted
+
+
+def in_another_order(self, appends, log_end, now_ms, admit=admission.Admission.admit):
+    """Order not kept: of a group the last one is judged and written first."""
+    appends.reverse()
+    return admit(self, appends, log_end, now_ms)
+
+
+def nothing_is_walked(admitting, segment, begin, settings, now_ms):
+    """The snapshot is taken for the whole state."""
+
+
+MUTANTS = {
+    "window off by one": (producers, "WINDOW_BATCHES", 15),
+    "snapshot of the last batch only": (snapshots, "encode_producers", last_batch_only),
+    "dedup after write": (admission, "Producers", JudgesAfterTheWrite),
+    "order not kept": (admission.Admission, "admit", in_another_order),
+    "batches behind the snapshot are not walked": (rebuilding, "_replay", nothing_is_walked),
+    "an older epoch is let in": (producers, "_judge_epoch", lambda header, present: None),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_broken_producers_are_caught(name):
+    owner, attribute, mutant = MUTANTS[name]
+    quick = settings(
+        max_examples=400,
+        stateful_step_count=STEPS,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=SLOW_IS_FINE,
+    )
+    with mock.patch.object(owner, attribute, mutant), pytest.raises((AssertionError, EngineError)):
+        run_state_machine_as_test(ProducersAndTwin, settings=quick)
