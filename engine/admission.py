@@ -21,13 +21,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Header
 from engine.batch_header import PRODUCER_ID_AT
-from engine.errors import DuplicateOlderThanWindow, EngineError, LogEndMismatch, ProducerFenced, SequenceGap
+from engine.errors import DuplicateOlderThanWindow, EngineError, KeyReused, LogEndMismatch, ProducerFenced, SequenceGap
 from engine.fencing import Fencing
+from engine.keyed_batch import KeyEntry
+from engine.partition_keys import PartitionKeys
 from engine.producers import First, Producer, Producers
 from engine.settings import TopicSettings
 from engine.snapshots import State
@@ -38,18 +40,29 @@ class Terms(NamedTuple):
 
     expected_end: int | None = None
     fencing_token: str | None = None
+    key: KeyEntry | None = None  # the same as in the batch
+
+
+def terms_of(fields: Sequence[Any] | None) -> Terms | None:
+    """As they came over a link."""
+    if fields is None:
+        return None
+    terms = Terms(*fields)
+    return terms if terms.key is None else terms._replace(key=KeyEntry(*terms.key))
 
 
 class Appended(NamedTuple):
     """Where the records of an append are: now, or since it came for the first time.
 
-    `timestamp_ms` is told of a duplicate only: the latest time of the records that were stored then.
+    `timestamp_ms` is told of a duplicate only: the latest time of the records that were stored then, or, by key,
+    the time of the first request. `key_kept_ms`: for how long its key is remembered, if it has one.
     """
 
     base_offset: int
     record_count: int
     timestamp_ms: int | None = None
     is_duplicate: bool = False
+    key_kept_ms: int | None = None
 
     @property
     def end(self) -> int:
@@ -65,6 +78,7 @@ class Append:
     wants_sync: bool
     terms: Terms | None = None
     verdict: Appended | EngineError | None = None
+    key_kept_ms: int | None = None
 
 
 class _Noted(NamedTuple):
@@ -84,6 +98,8 @@ class AdmissionCounts:
     fenced: int = 0
     gaps: int = 0
     token_mismatches: int = 0
+    key_duplicates: int = 0
+    keys_reused: int = 0
 
 
 class Admission:
@@ -92,13 +108,14 @@ class Admission:
     def __init__(self, name: str) -> None:
         self.producers = Producers()
         self.fencing = Fencing()
+        self.keys = PartitionKeys()
         self.counts = AdmissionCounts()
         self._name = name
         self._noted: list[_Noted] = []
         self._states: list[State] = []
 
     def __repr__(self) -> str:
-        return f"Admission({self._name}, {self.producers}, {self.fencing}, {self.counts})"
+        return f"Admission({self._name}, {self.producers}, {self.fencing}, {self.keys}, {self.counts})"
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins."""
@@ -107,12 +124,15 @@ class Admission:
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
-            append.verdict = self._judge(header, append.terms or NO_TERMS, end)
+            append.verdict = self._judge(header, append.terms or NO_TERMS, end, now_ms)
             if append.verdict is None:
                 admitted.append(append)
                 self._note(header, end, now_ms)
                 if header.is_control:
                     self.fencing.note(append.batch, end)
+                if append.terms is not None and append.terms.key is not None:
+                    count = header.last_offset_delta + 1
+                    append.key_kept_ms = self.keys.note(append.terms.key, end, count, now_ms)
                 end += header.last_offset_delta + 1
         return admitted
 
@@ -124,17 +144,20 @@ class Admission:
         for offset in rolled_at:
             self._commit(settings, offset)
             self.fencing.commit(offset)
+            self.keys.commit(settings, offset)
             self._states.append(self.state(offset))
         if self._noted:
             self._commit(settings, None)
             self.producers.forget()
         self.fencing.commit()
+        self.keys.commit(settings, None)
 
     def failed(self) -> None:
         """The plan that was judged last is not in the log, and nothing of it will be."""
         self._noted.clear()
         self.producers.forget()
         self.fencing.forget()
+        self.keys.forget()
 
     def state(self, log_end: int) -> State:
         """What is in force; costs a reference for each thing that it holds."""
@@ -152,13 +175,18 @@ class Admission:
         self.fencing.restore(state.fence)
 
     def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
-        """Take note of a batch that is in the log. It counts as used now, since when it was is not known."""
+        """Take note of a batch that is in the log. It counts as used now, since when it was is not known.
+
+        Keyed ones are `keys.replay`'s: their entry is not in the header.
+        """
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms, settings.producers_max)
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
         """Forget what has not been used for as long as the settings say."""
         self.producers.expire(now_ms - settings.producer_expiry_ms)
+        self.keys.use(settings)
+        self.keys.expire(now_ms)
 
     def _has_demands(self, appends: list[Append]) -> bool:
         """The latter: whether its producer id is not negative."""
@@ -166,7 +194,7 @@ class Admission:
             return True
         return any(append.terms is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
 
-    def _judge(self, header: Header, terms: Terms, end: int) -> Appended | EngineError | None:
+    def _judge(self, header: Header, terms: Terms, end: int, now_ms: int) -> Appended | EngineError | None:
         """The cases are those of the file's head. `end` is where this append would begin."""
         by_sequence = self.producers.judge(header) if header.producer_id >= 0 else None
         self._count(by_sequence)
@@ -174,6 +202,8 @@ class Admission:
             return Appended(*by_sequence, is_duplicate=True)
         if isinstance(by_sequence, DuplicateOlderThanWindow):
             return by_sequence
+        if terms.key is not None and (by_key := self._judge_key(terms.key, now_ms)) is not None:
+            return by_key
         refused = self.fencing.judge(self._name, header, terms.fencing_token)
         if refused is not None:
             self.counts.token_mismatches += 1
@@ -182,6 +212,17 @@ class Admission:
             text = f"{self._name}: the log ends at {end}, not at {terms.expected_end}"
             return LogEndMismatch(text, log_end=end)
         return by_sequence
+
+    def _judge_key(self, key: KeyEntry, now_ms: int) -> Appended | EngineError | None:
+        judged = self.keys.judge(key, now_ms)
+        if isinstance(judged, KeyReused):
+            self.counts.keys_reused += 1
+            return judged
+        if judged is None:
+            return None
+        self.counts.key_duplicates += 1
+        first, kept_ms = judged
+        return Appended(first.base_offset, first.record_count, first.time_ms, is_duplicate=True, key_kept_ms=kept_ms)
 
     def _note(self, header: Header, end: int, now_ms: int) -> None:
         """This batch is part of the plan, from offset `end` on."""

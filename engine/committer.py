@@ -69,6 +69,8 @@ class Committer:
         """Queue one batch. The future is done with its positions once it is written to the page cache."""
         if partition.offline is not None:
             raise partition.offline
+        if terms is not None and terms.key is not None:
+            partition.admission.keys.expect(terms.key)
         future: asyncio.Future[Appended] = self._loop.create_future()
         partition.queue.append(Append(batch, future, wants_sync, terms))
         self.queued_bytes += len(batch)

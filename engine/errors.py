@@ -136,6 +136,12 @@ class SequenceGap(EngineError):
     retryable = True
 
 
+class KeyReused(EngineError):
+    """The idempotency key belongs to another request. Give this one a key of its own."""
+
+    code = "idempotency_key_reused"
+
+
 class DuplicateOlderThanWindow(EngineError):
     """The batch was stored before the last ones that are remembered. Take it as stored; its positions are forgotten."""
 

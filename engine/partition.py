@@ -282,7 +282,10 @@ def _tell_appended(headers: list[Header], taken: list[Append]) -> None:
     written = [append for append in taken if append.verdict is None]
     for append, header in zip(written, headers, strict=True):
         if not append.written.done():
-            append.written.set_result(Appended(header.base_offset, header.last_offset_delta + 1))
+            appended = Appended(header.base_offset, header.last_offset_delta + 1)
+            if append.key_kept_ms is not None:
+                appended = appended._replace(key_kept_ms=append.key_kept_ms)
+            append.written.set_result(appended)
     if len(written) < len(taken):
         _tell_verdicts(taken)
 

@@ -1,8 +1,9 @@
 """What a partition knew of its log, made anew when it is opened: from the latest snapshot and the batches behind it.
 
-Looks at batch headers, and into control batches. Without a snapshot the walk begins where what was written is still of
-use: nothing that expires is older than that. A fencing token does not expire, so a log that has ever had one (`fenced`)
-is then walked as a whole. Refuses nothing: what is in the log is in the log.
+Looks at batch headers, into control batches, and at the end of the first record of a keyed batch. Without a snapshot
+the walk begins where what was written is still of use: nothing that expires is older than that. A fencing token does
+not expire, so a log that has ever had one (`fenced`) is then walked as a whole. Refuses nothing: what is in the log is
+in the log.
 Invariant: the state claims nothing that the log does not have, since only the log's own batches are replayed and no
 snapshot beyond its end is believed.
 """
@@ -11,15 +12,20 @@ from __future__ import annotations
 
 import logging
 
+from engine import keyed_batch
 from engine.admission import Admission
-from engine.batch import has_valid_crc
+from engine.batch import HEADER_BYTES, KEYED_PRODUCER, Codec, Header, has_valid_crc
 from engine.disk import Disk
 from engine.errors import Corrupt
 from engine.fence_keeping import was_fenced
+from engine.keyed_batch import KeyEntry
 from engine.log import Log
+from engine.partition_keys import PartitionKeys
 from engine.segment import Segment, headers
 from engine.settings import TopicSettings
 from engine.snapshots import load_latest
+
+_START_BYTES = HEADER_BYTES + 10  # the length of the first record is a varint
 
 log = logging.getLogger("penstock.engine")
 
@@ -37,8 +43,42 @@ def rebuilt_admission(disk: Disk, name: str, of: Log, settings: TopicSettings, n
     for segment in of.segments:
         if segment.next_offset > begin:
             _replay(admission, segment, begin, settings, now_ms)
+    _remember_keys(admission.keys, of, settings, now_ms)
     admission.expire(now_ms, settings)
     return admission
+
+
+def _remember_keys(keys: PartitionKeys, of: Log, settings: TopicSettings, now_ms: int) -> None:
+    """The keyed batches of those segments that were written to within the window."""
+    keys.use(settings)
+    begin = _first_of_use(of, now_ms - settings.idempotency_window_ms)
+    for segment in of.segments:
+        if segment.base_offset < begin:
+            continue
+        try:
+            for position, header in headers(segment, 0, segment.base_offset):
+                if header.producer_id == KEYED_PRODUCER:
+                    entry = _entry_of(segment, position, header)
+                    if entry is not None:
+                        keys.replay(entry, header.base_offset, header.last_offset_delta + 1)
+        except Corrupt as error:
+            log.warning("keys are rebuilt without what is damaged", extra={"reason": str(error)})
+
+
+def _entry_of(segment: Segment, position: int, header: Header) -> KeyEntry | None:
+    """Of a batch that is not packed, two small reads are enough, however large it is."""
+    disk, handle = segment.disk, segment.handle
+    if header.codec != Codec.NONE:
+        return keyed_batch.read_entry(disk.pread(handle, header.size_bytes, position))
+    start = disk.pread(handle, min(header.size_bytes, _START_BYTES), position)
+    try:
+        end = keyed_batch.first_record_end(start)
+    except IndexError:
+        return None
+    if end > header.size_bytes:
+        return None
+    tail_at = max(HEADER_BYTES, end - keyed_batch.TAIL_BYTES)
+    return keyed_batch.entry_in(disk.pread(handle, end - tail_at, position + tail_at))
 
 
 def _first_of_use(of: Log, since_ms: int) -> int:

@@ -186,6 +186,20 @@ class TopicSettings:
         maximum=HOUR_MS,
         why="Bytes that nobody waits for are fsynced after this long at most: the loss window of acks=0 and acks=1.",
     )
+    idempotency_window_ms: int = setting(
+        15 * MINUTE_MS,
+        minimum=SECOND_MS,
+        maximum=DAY_MS,
+        why="A request with an `Idempotency-Key` is recognised again for so long. Longer than any client goes on "
+        "trying; what is remembered takes memory.",
+    )
+    idempotency_keys_max: int = setting(
+        1_000_000,
+        minimum=1,
+        maximum=10_000_000,
+        why="Keys that a partition remembers, at about 200 bytes each; beyond that the oldest go before their time, "
+        "and `Penstock-Idempotency-Window` tells of it.",
+    )
     producers_max: int = setting(
         10_000,
         minimum=1,

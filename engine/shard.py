@@ -26,6 +26,7 @@ from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.fence_keeping import keep_fence, note_fenced
+from engine.key_window import TOTAL_KEYS_MAX, KeyBudget
 from engine.opening import Opener, Wanted
 from engine.partition import Partition
 from engine.quarantine import Quarantine
@@ -70,6 +71,7 @@ class Shard:
         new_id: Callable[[], str],
         owns: Callable[[str, int], bool] = lambda topic_id, partition: True,  # noqa: ARG005 - all of them
         further: Sequence[DataDirectory] = (),
+        keys_max: int = TOTAL_KEYS_MAX,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -91,6 +93,7 @@ class Shard:
         self.when_closed: Callable[[Topic], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
+        self.key_budget = KeyBudget(keys_max)
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -203,6 +206,7 @@ class Shard:
             for segment in partition.log.segments:
                 segment.deleted()
             self.trimmer.forget(partition)
+            partition.admission.keys.window.clear()
         self.when_closed(topic)
 
     async def roll_topic(self, name: str) -> list[int]:
@@ -267,6 +271,7 @@ class Shard:
             topic = self.topics[one.record.name]
             topic.partitions[one.number] = partition
             self.keeper.add(partition)
+            partition.admission.keys.window.join(self.key_budget, self.clock.now_ms())
             self.when_opened(topic, partition)
 
     def _sealed(self, partition: Partition, segments: list[Segment]) -> None:

@@ -96,10 +96,14 @@ def result_of(partition: int | None, count: int, outcome: Outcome, now_ms: int, 
     return result if status is None else result | {"status": status}
 
 
-def answer(document: dict[str, Any], status: int, outcomes: Iterable[Outcome]) -> web.Response:
+def answer(
+    document: dict[str, Any], status: int, outcomes: Iterable[Outcome], more_headers: dict[str, str]
+) -> web.Response:
     """The answer to a produce, with a header of its own if nothing of it was stored anew."""
     is_duplicate = all(isinstance(outcome, Appended) and outcome.is_duplicate for outcome in outcomes)
     headers = _DUPLICATE_HEADERS if is_duplicate else _HEADERS
+    if more_headers:
+        headers = headers | more_headers
     return web.Response(status=status, body=orjson.dumps(document), headers=headers)
 
 

@@ -25,6 +25,7 @@ from gateway.access import Access
 from gateway.held_pieces import HeldPieces
 from gateway.in_flight import InFlight
 from gateway.kernel_sockets import KernelSockets
+from gateway.key_holds import KeyHolds
 from gateway.loop_watch import LoopWatch
 from gateway.metrics import Families, Metrics, Numbers
 from gateway.node_metrics import time_families, topic_families
@@ -95,6 +96,7 @@ class Node:
         self.clock = clock
         self.executor = executor
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
+        self.key_holds = KeyHolds()
         self.held_pieces = HeldPieces(settings.stream_unread_bytes_max)
         self.unread_answers = UnreadAnswers(KernelSockets(), _answer_limits(settings), clock.monotonic)
         self.local_room, self.store_room = ReadRoom(READ_BYTES_MAX), ReadRoom(READ_BYTES_MAX)
@@ -140,6 +142,12 @@ class Node:
             except KeyError:
                 raise UnknownTopic(f"topic {topic.record.name!r} has been deleted") from None
         return RemoteLeader(self.peers, topic.record.name, topic.record.topic_id, number)
+
+    def partitioner_among(self, topic: Topic, partitions: int) -> Partitioner:
+        """For records that are placed as they were when the topic had so many."""
+        if partitions == topic.record.partitions:
+            return self.partitioner(topic)
+        return Partitioner(topic.record.name, partitions, self._random)
 
     def partitioner(self, topic: Topic) -> Partitioner:
         """Kept by id, so that a topic made again starts afresh, and until the topic has more partitions."""
@@ -262,6 +270,21 @@ class Node:
         yield from time_families(self.shard, self.stages, self.loop_watch)
         yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.now_ms())
 
+    def _key_gauges(self, partitions: list[Partition]) -> Iterator[tuple[str, str, float]]:
+        admissions = [partition.admission for partition in partitions]
+        yield "penstock_idempotency_keys", "Idempotency keys that are remembered", self.shard.key_budget.keys
+        dropped = sum(one.keys.window.dropped for one in admissions)
+        text = "Idempotency keys let go before their time, because there were too many"
+        yield "penstock_idempotency_keys_dropped_total", text, dropped
+        duplicates = sum(one.counts.key_duplicates for one in admissions)
+        text = "Batches not stored again because their Idempotency-Key was known"
+        yield "penstock_idempotency_duplicates_total", text, duplicates
+        yield (
+            "penstock_idempotency_keys_reused_total",
+            "Requests refused with the key of another",
+            self.key_holds.reused,
+        )
+
     def _gauges(self) -> Iterator[tuple[str, str, float]]:
         partitions = list(self.shard.partitions())
         if self.peers.index == 0:  # every shard knows all of them; one tells
@@ -302,6 +325,7 @@ class Node:
             "Cuts at the last start with whole batches behind them: what a power loss took out of the middle",
             self.shard.recovered.holes,
         )
+        yield from self._key_gauges(partitions)
         quarantine = self.shard.quarantine
         yield "penstock_scrubbed_bytes_total", "Bytes of sealed segments examined", quarantine.scrubbed_bytes
         yield "penstock_damaged_segments_total", "Sealed segments found damaged", quarantine.damaged_found

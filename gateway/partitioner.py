@@ -1,7 +1,8 @@
 """Which partition a record goes to.
 
 In this order: the one it names; the one that Kafka's producers choose for its key (murmur2 over the bytes, so that keys
-land where a Kafka producer would have put them); else the topic's sticky one, which changes every 64 KiB or 10 ms so
+land where a Kafka producer would have put them); else the one of its request's Idempotency-Key, which may come again;
+else the topic's sticky one, which changes every 64 KiB or 10 ms so
 that records without a key make large batches.
 """
 
@@ -43,6 +44,10 @@ class Partitioner:
 
     def for_key(self, key: bytes) -> int:
         return kafka_hash(key) % self.partitions
+
+    def for_request(self, key_hash: bytes) -> int:
+        """For records without a key of a request that may come again."""
+        return int.from_bytes(key_hash[:8], "big") % self.partitions
 
     def check(self, partition: int) -> int:
         if partition >= self.partitions:

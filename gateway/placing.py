@@ -10,7 +10,8 @@ from collections.abc import Sequence, Sized
 from typing import NamedTuple
 
 from engine import batch as record_batch
-from engine.batch import Codec, RowFields
+from engine.batch import Codec, RowFields, StoredHeader
+from engine.keyed_batch import KeyEntry, stored_entry
 from engine.settings import TopicSettings
 from gateway.incoming import Incoming, IncomingRow, IncomingValues
 from gateway.partitioner import Partitioner
@@ -47,6 +48,7 @@ class Destination(NamedTuple):
     is_only: bool = False  # no record may name another partition
     key: bytes | None = None  # of records that have none
     sequenced: Sequenced | None = None  # then all go to `partition`
+    key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
 
 
 Placed = dict[int, list[RowFields] | IncomingValues]
@@ -104,10 +106,11 @@ def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destin
     if isinstance(records, IncomingValues):
         if records.size_bytes > settings.record_bytes_max:  # else none of them can be
             _check_size(max(len(bytes(value)) for value in records.values), settings)
-        data, count = record_batch.encode_values(records.values, to.now_ms, codec, unpacked), len(records.values)
+        count = len(records.values)
+        data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, _entry_of(to))
     else:
         _check_size(max(map(_row_bytes, records)), settings)
-        data, count = record_batch.encode(records, codec, unpacked), len(records)
+        data, count = record_batch.encode(records, codec, unpacked, _entry_of(to)), len(records)
     if len(data) > limit:
         text = f"partition {partition} would get a batch of {len(data)} bytes, the topic allows {limit}"
         raise Problem("batch_too_large", text, limit=limit)
@@ -116,6 +119,10 @@ def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destin
     if to.sequenced is not None:
         record_batch.stamp_sequence(data, *to.sequenced)
     return Batch(partition, data, count)
+
+
+def _entry_of(to: Destination) -> StoredHeader | None:
+    return None if to.key_entry is None else stored_entry(to.key_entry)
 
 
 def check_timestamp(timestamp: int, settings: TopicSettings, now_ms: int, position: int) -> None:

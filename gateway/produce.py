@@ -9,20 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from engine import batch as record_batch
+from engine.admission import NO_TERMS, Terms
+from engine.keyed_batch import KeyEntry
 from engine.shard import Topic
 from gateway.appending import Part, answer, append, demand_one_success, result_of
 from gateway.client_batch import client_batch
 from gateway.cloud_events import EVENT, EVENT_BATCH, binary_attributes, binary_event, decode_event, decode_event_batch
+from gateway.idempotency import in_hand, keyed_request, read_key, window_headers
 from gateway.incoming import Incoming, IncomingRow
 from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from gateway.node import NODE, Node
-from gateway.placing import Batch, Destination, check_count, count_of, to_batches
+from gateway.placing import Batch, Destination, Sequenced, check_count, count_of, to_batches
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.request_body import read_body
@@ -33,7 +36,6 @@ from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 EVENT_DECODERS: dict[str, Callable[[bytes], Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
-PLANNED_HEADERS = ("Idempotency-Key",)
 
 QUERY: Rules = {
     "acks": Word("all", tuple(ACKS_BY_WORD)),
@@ -43,6 +45,17 @@ QUERY: Rules = {
     "ndjson": Word("values", ("values", "records")),
 }
 QUERY_WITH_PARTITION: Rules = {**QUERY, "partition": Number(None, 0, 2**31 - 1)}
+
+
+class _Wish(NamedTuple):
+    """What a request says beside its body. `is_only`: no record may name another partition."""
+
+    query: dict[str, Any]
+    partition: int | None
+    is_only: bool
+    terms: Terms | None
+    sequenced: Sequenced | None
+    turn: Turn
 
 
 async def produce(request: web.Request) -> web.Response:
@@ -72,57 +85,71 @@ async def _produce_in_turn(
 ) -> web.Response:
     node = request.app[NODE]
     node.check_accepting()
-    refuse_planned(request)
     terms, sequenced = read_terms(request, partition), read_sequence(request, partition)
+    key = read_key(request)
     if sequenced is not None:
         await demand_given(node, sequenced.producer_id)
+    wish = _Wish(query, partition, is_only or terms is not None or sequenced is not None, terms, sequenced, turn)
     topic = await node.topic_to_produce_to(request.match_info["topic"])
-    partitioner = node.partitioner(topic)
     if partition is not None:
-        partitioner.check(partition)
+        node.partitioner(topic).check(partition)
     began = time.perf_counter()
     body = await read_body(request, node.settings.request_body_bytes_max, turn.body_is_there)
-    here = time.perf_counter()
-    node.stages.body.observe(here - began)
+    node.stages.body.observe(time.perf_counter() - began)
     now_ms = node.clock.now_ms()
-    content_type = request.content_type if "Content-Type" in request.headers else ""
     node.metrics.produce_bytes.inc(len(body))
+    if key is None:
+        return await _store(request, node, topic, wish, body, now_ms, None)
+    keyed = await node.off_loop(len(body), lambda: keyed_request(key, request, body))
+    async with in_hand(node, topic, keyed, now_ms) as entry:
+        return await _store(request, node, topic, wish, body, now_ms, entry)
+
+
+async def _store(
+    request: web.Request, node: Node, topic: Topic, wish: _Wish, body: bytes, now_ms: int, entry: KeyEntry | None
+) -> web.Response:
+    """Everything after the body has come. With an `entry` its records are placed as the first request of its key."""
+    began = time.perf_counter()
+    query = wish.query
+    content_type = request.content_type if "Content-Type" in request.headers else ""
     key = query["key"] if query["key"] is not None else request.headers.get("Penstock-Key")
-    sticky = 0 if partition is not None else partitioner.sticky(len(body), node.clock.monotonic())
+    if entry is None:
+        partitioner = node.partitioner(topic)
+        sticky = 0 if wish.partition is not None else partitioner.sticky(len(body), node.clock.monotonic())
+    else:
+        partitioner = node.partitioner_among(topic, entry.partitions)
+        sticky = partitioner.for_request(entry.key_hash)
     to = Destination(
         partitioner,
         topic.settings,
         now_ms,
         sticky,
-        partition,
-        is_only or terms is not None or sequenced is not None,
+        wish.partition,
+        wish.is_only,
         None if key is None else key.encode(),
-        sequenced,
+        wish.sequenced,
+        entry,
     )
     attributes = None if content_type in EVENT_DECODERS else binary_attributes(request.headers)
     if content_type == record_batch.MEDIA_TYPE and attributes is None:
         if key is not None or query["key_pointer"] is not None:
             raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
+        if entry is not None:
+            raise Problem("invalid_header", "a stored batch takes Producer-Id, -Epoch and -Seq in place of a key")
         batches = [await client_batch(body, to, node)]
     else:
         decode = _decoder(request, query, content_type, attributes)
         records_max = node.settings.records_per_request_max
         batches = await node.off_loop(len(body), lambda: _batches(decode(body), to, records_max))
-    node.stages.decode.observe(time.perf_counter() - here)
+    node.stages.decode.observe(time.perf_counter() - began)
+    terms = wish.terms if entry is None else (wish.terms or NO_TERMS)._replace(key=entry)
     parts = [Part(topic, batch, terms) for batch in batches]
-    return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], query["timeout_ms"], now_ms, turn)
+    return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], wish, now_ms, entry)
 
 
 def _batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
     check_count(count_of(incoming), records_max)
     return to_batches(incoming, to)
-
-
-def refuse_planned(request: web.Request) -> None:
-    """In the contract, not built yet: honest words instead of silence, since ignoring these could store twice."""
-    for header in PLANNED_HEADERS:
-        if header in request.headers:
-            raise Problem("not_implemented", f"the header {header} is not built yet")
 
 
 def _decoder(
@@ -166,11 +193,17 @@ def _raw(body: bytes, kept_type: bytes) -> Incoming:
 
 
 async def _append(
-    node: Node, topic: Topic, parts: list[Part], acks: Acks, timeout_ms: int | None, now_ms: int, turn: Turn
+    node: Node,
+    topic: Topic,
+    parts: list[Part],
+    acks: Acks,
+    wish: _Wish,
+    now_ms: int,
+    entry: KeyEntry | None,
 ) -> web.Response:
     """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
     success = 202 if acks is Acks.NONE else 200
-    outcomes = await append(node, parts, acks, timeout_ms, turn)
+    outcomes = await append(node, parts, acks, wish.query["timeout_ms"], wish.turn)
     acknowledged = time.perf_counter()
     status = success if demand_one_success(outcomes) else 207
     told = success if status == 207 else None
@@ -184,6 +217,7 @@ async def _append(
         "durability": durability_waited_for(acks, topic.settings.durability),
         "results": results,
     }
-    response = answer(document, status, outcomes)
+    headers = window_headers([topic], outcomes, now_ms, node.clock.now_ms()) if entry is not None else {}
+    response = answer(document, status, outcomes, headers)
     node.stages.answer.observe(time.perf_counter() - acknowledged)
     return response

@@ -7,23 +7,27 @@ partition: these are stored all or none, and an entry of the answer says which, 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from engine.admission import Terms
 from engine.errors import EngineError
+from engine.keyed_batch import KeyEntry
 from engine.shard import Topic
 from gateway import problems
 from gateway.access import Caller, caller_of, forbidden
 from gateway.appending import Outcome, Part, answer, append, demand_one_success, result_of
 from gateway.cloud_events import binary_attributes
+from gateway.idempotency import KeyedRequest, in_hand, keyed_request, read_key, window_headers
 from gateway.incoming import IncomingRow
 from gateway.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.node import NODE, Node
 from gateway.placing import Batch, Destination, check_count, count_of, encode, place
 from gateway.problems import Problem
-from gateway.produce import JSON, NDJSON, demand_utf8, refuse_planned
+from gateway.produce import JSON, NDJSON, demand_utf8
 from gateway.query import Number, Rules, Word, read_query
 from gateway.request_body import read_body
 from gateway.terms import refuse_terms
@@ -33,6 +37,9 @@ from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 QUERY: Rules = {"acks": Word("all", tuple(ACKS_BY_WORD)), "timeout_ms": Number(None, 1, 600_000)}
 DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
+
+
+_Decode = Callable[[bytes], tuple[list[str], list[IncomingRow]]]
 
 
 class _Rows(NamedTuple):
@@ -51,6 +58,7 @@ class _Entry(NamedTuple):
     topic: Topic | None
     batch: Batch | None
     outcome: Outcome
+    terms: Terms | None = None
 
 
 async def produce_many(request: web.Request) -> web.Response:
@@ -66,8 +74,8 @@ async def _produce_in_turn(request: web.Request, turn: Turn) -> web.Response:
     query = read_query(request, QUERY)
     node = request.app[NODE]
     node.check_accepting()
-    refuse_planned(request)
     refuse_terms(request)
+    key = read_key(request)
     if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
         raise Problem("unsupported_media_type", f"records for many topics come as {JSON} or {NDJSON}")
     demand_utf8(request)
@@ -76,19 +84,38 @@ async def _produce_in_turn(request: web.Request, turn: Turn) -> web.Response:
     decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
     began = time.perf_counter()
     body = await read_body(request, node.settings.request_body_bytes_max, turn.body_is_there)
-    here = time.perf_counter()
-    node.stages.body.observe(here - began)
+    node.stages.body.observe(time.perf_counter() - began)
     now_ms = node.clock.now_ms()
     node.metrics.produce_bytes.inc(len(body))
+    if key is None:
+        return await _store(request, query, decode, body, now_ms, None, turn)
+    keyed = await node.off_loop(len(body), lambda: keyed_request(key, request, body))
+    return await _store(request, query, decode, body, now_ms, keyed, turn)
+
+
+async def _store(
+    request: web.Request,
+    query: dict[str, Any],
+    decode: _Decode,
+    body: bytes,
+    now_ms: int,
+    keyed: KeyedRequest | None,
+    turn: Turn,
+) -> web.Response:
+    node, here = request.app[NODE], time.perf_counter()
     by_topic = await node.off_loop(len(body), lambda: _by_topic(*decode(body)))
     check_count(sum(len(rows.rows) for rows in by_topic.values()), node.settings.records_per_request_max)
-    entries, destinations = await _destinations(node, caller_of(request), by_topic, now_ms)
-    entries += await node.off_loop(len(body), lambda: _encoded(by_topic, destinations))
-    if len(entries) > node.settings.produce_partitions_max:
-        raise _too_many_partitions(len(entries), node)
-    node.stages.decode.observe(time.perf_counter() - here)
-    acks = ACKS_BY_WORD[query["acks"]]
-    return _answer(await _appended(node, entries, acks, query["timeout_ms"], turn), acks, now_ms)
+    async with AsyncExitStack() as keys_in_hand:
+        caller = caller_of(request)
+        entries, destinations = await _destinations(node, caller, by_topic, now_ms, keyed, keys_in_hand)
+        entries += await node.off_loop(len(body), lambda: _encoded(by_topic, destinations))
+        if len(entries) > node.settings.produce_partitions_max:
+            raise _too_many_partitions(len(entries), node)
+        node.stages.decode.observe(time.perf_counter() - here)
+        acks = ACKS_BY_WORD[query["acks"]]
+        entries = await _appended(node, entries, acks, query["timeout_ms"], turn)
+        headers = {} if keyed is None else _window_headers(entries, now_ms, node.clock.now_ms())
+        return _answer(entries, acks, now_ms, headers)
 
 
 def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> dict[str, _Rows]:
@@ -103,7 +130,12 @@ def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> dict[str, _R
 
 
 async def _destinations(
-    node: Node, caller: Caller, by_topic: dict[str, _Rows], now_ms: int
+    node: Node,
+    caller: Caller,
+    by_topic: dict[str, _Rows],
+    now_ms: int,
+    keyed: KeyedRequest | None,
+    keys_in_hand: AsyncExitStack,
 ) -> tuple[list[_Entry], dict[str, tuple[Topic, Destination]]]:
     """Where the records of each topic go; an entry for each topic that there is not, or not for this caller."""
     if len(by_topic) > node.settings.produce_partitions_max:
@@ -115,13 +147,31 @@ async def _destinations(
             continue
         try:
             topic = await node.topic_to_produce_to(name)
+            if keyed is None:
+                to = _destination(node, topic, rows, now_ms)
+            else:
+                key_entry = await keys_in_hand.enter_async_context(in_hand(node, topic, keyed, now_ms))
+                to = _destination_of_key(node, topic, key_entry, now_ms)
         except EngineError as error:
             entries.append(_Entry(name, None, len(rows), None, None, problems.from_engine(error)))
-            continue
-        partitioner = node.partitioner(topic)
-        sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows), node.clock.monotonic())
-        destinations[name] = (topic, Destination(partitioner, topic.settings, now_ms, sticky))
+        except Problem as problem:
+            entries.append(_Entry(name, None, len(rows), None, None, problem))
+        else:
+            destinations[name] = (topic, to)
     return entries, destinations
+
+
+def _destination(node: Node, topic: Topic, rows: list[IncomingRow], now_ms: int) -> Destination:
+    partitioner = node.partitioner(topic)
+    sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows), node.clock.monotonic())
+    return Destination(partitioner, topic.settings, now_ms, sticky)
+
+
+def _destination_of_key(node: Node, topic: Topic, entry: KeyEntry, now_ms: int) -> Destination:
+    """The same again when the request comes again."""
+    partitioner = node.partitioner_among(topic, entry.partitions)
+    sticky = partitioner.for_request(entry.key_hash)
+    return Destination(partitioner, topic.settings, now_ms, sticky, key_entry=entry)
 
 
 def _encoded(by_topic: dict[str, _Rows], destinations: dict[str, tuple[Topic, Destination]]) -> list[_Entry]:
@@ -139,19 +189,29 @@ def _encoded(by_topic: dict[str, _Rows], destinations: dict[str, tuple[Topic, De
                     outcome = problem
                 except EngineError as error:
                     outcome = problems.from_engine(error)
-            entries.append(_Entry(name, partition, count_of(records), topic, batch, outcome))
+            terms = None if to.key_entry is None else Terms(key=to.key_entry)
+            entries.append(_Entry(name, partition, count_of(records), topic, batch, outcome, terms))
     return entries
 
 
 async def _appended(node: Node, entries: list[_Entry], acks: Acks, timeout_ms: int | None, turn: Turn) -> list[_Entry]:
     """The entries with what became of them, in the order of topics and partitions."""
     entries.sort(key=lambda entry: (entry.name, entry.partition or 0))
-    parts = [Part(entry.topic, entry.batch) for entry in entries if entry.topic is not None and entry.batch is not None]
+    parts = [
+        Part(entry.topic, entry.batch, entry.terms)
+        for entry in entries
+        if entry.topic is not None and entry.batch is not None
+    ]
     outcomes = iter(await append(node, parts, acks, timeout_ms, turn) if parts else ())
     return [entry if entry.batch is None else entry._replace(outcome=next(outcomes)) for entry in entries]
 
 
-def _answer(entries: list[_Entry], acks: Acks, now_ms: int) -> web.Response:
+def _window_headers(entries: list[_Entry], began_ms: int, now_ms: int) -> dict[str, str]:
+    topics = [entry.topic for entry in entries if entry.topic is not None]
+    return window_headers(topics, [entry.outcome for entry in entries], began_ms, now_ms)
+
+
+def _answer(entries: list[_Entry], acks: Acks, now_ms: int, headers: dict[str, str]) -> web.Response:
     """As for one topic; when nothing went well, the problem of one entry tells of all of them."""
     success = 202 if acks is Acks.NONE else 200
     is_partial = any(isinstance(entry.outcome, Problem) for entry in entries)
@@ -160,10 +220,11 @@ def _answer(entries: list[_Entry], acks: Acks, now_ms: int) -> web.Response:
         demand_one_success([entry.outcome for entry in entries])
     except Problem as problem:
         problem.members["results"] = results
+        problem.headers |= headers
         raise
     durability = min((one["durability"] for one in results if "problem" not in one), key=DURABILITIES.index)
     document = {"acks": acks.value, "durability": durability, "results": results}
-    return answer(document, 207 if is_partial else success, [entry.outcome for entry in entries])
+    return answer(document, 207 if is_partial else success, [entry.outcome for entry in entries], headers)
 
 
 def _result(entry: _Entry, acks: Acks, now_ms: int, status: int | None) -> dict[str, Any]:

@@ -9,9 +9,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from engine.admission import Appended, Terms
+from engine.admission import Appended, terms_of
 from engine.errors import UnknownPartition, UnknownTopic
+from engine.partition_keys import FoundKey
 from engine.shard import Topic
+from gateway.idempotency import find_here
 from gateway.link import Busy, Handler, LinkLost
 from gateway.many import handlers_of_many
 from gateway.metrics import text_of
@@ -82,11 +84,18 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
         node.check_capacity(len(payload))
         leader = node.local_leader(node.shard.partition(topic, number))
         acks = ACKS_BY_WORD[acks_word]
-        terms = None if fields is None else Terms(*fields)
+        terms = terms_of(fields)
         if acks is Acks.NONE:
             leader.append_nowait(payload, terms)
             return None, b""
         return await leader.produce(payload, acks, timeout_ms, terms), b""
+
+    async def find_key(arguments: Any, _: bytes) -> tuple[FoundKey | None, bytes]:
+        topic_name, topic_id, key_hash, request_hash, now_ms = arguments
+        topic = node.shard.topics.get(topic_name)
+        if topic is None or topic.record.topic_id != topic_id:
+            return None, b""
+        return find_here(topic, key_hash, request_hash, now_ms), b""
 
     async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
         return (node.peers.index, await _metrics_text(node)), b""
@@ -101,4 +110,5 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
 
         return call
 
-    return {"append": append, "metrics": metrics, **{name: read(name) for name in READS}, **handlers_of_many(node)}
+    own = {"append": append, "find_key": find_key, "metrics": metrics}
+    return {**own, **{name: read(name) for name in READS}, **handlers_of_many(node)}

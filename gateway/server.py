@@ -86,7 +86,8 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         except BaseException:
             directories.release()
             raise
-        shard = Shard(disk, directory, clock, executor, new_id, further=directories.further)
+        keys_max = settings.idempotency_keys_total_max
+        shard = Shard(disk, directory, clock, executor, new_id, further=directories.further, keys_max=keys_max)
         components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor)
         options = ShipperOptions(idle_seconds=settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())

@@ -253,6 +253,13 @@ class NodeSettings:
     log_level: str = setting(
         "warning", choices=("debug", "info", "warning", "error"), why="Quiet by default: only what needs a person."
     )
+    idempotency_keys_total_max: int = setting(
+        2_000_000,
+        minimum=1,
+        maximum=1_000_000_000,
+        why="Idempotency keys that all partitions remember together, shards in equal parts, at about 200 bytes each: "
+        "400 MB, or 2,200 keyed requests a second for 15 minutes. Beyond that the oldest go before their time.",
+    )
     metrics_topics_max: int = setting(
         100,
         minimum=0,

@@ -59,7 +59,8 @@ async def run(task: ShardTask) -> None:
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
         peers = Peers(task.index, task.count, _callers(task))
-        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further)
+        keys_max = max(1, settings.idempotency_keys_total_max // task.count)
+        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max)
         worker = Caller(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)

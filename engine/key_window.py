@@ -1,0 +1,172 @@
+"""The idempotency keys that one partition remembers: what was asked under each, and where it was stored.
+
+Pure: bytes and numbers in, answers out. It reads no batch (engine/keyed_batch.py) and refuses nothing
+(engine/admission.py). A window is a row of slices, oldest first, each a dict; a slice goes as a whole, so that letting
+go of keys costs nothing per key. A key goes when it is older than the window; earlier when the partition, or all
+partitions of the process together (KeyBudget), hold more than they may: then the oldest eighth goes first.
+Invariants: a key is found from `add` until it is older than the window, unless a bound by count has let it go; it is
+found for an eighth of the window longer at most. Of two entries of one key the later one is found. `kept_ms` never
+exceeds what the window and the pace at which keys went by count within the last window leave.
+Measured: 200 bytes a key, so a million of them is 200 MB; about 1 us to add one or to look for one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.keyed_batch import HASH_BYTES, KeyEntry
+
+SLICES = 8
+TOTAL_KEYS_MAX = 2_000_000  # of a process whose settings say nothing else
+
+_STORED = struct.Struct(f">{HASH_BYTES}sqiHq")  # packed: a tuple of objects would take three times as much
+
+
+class Remembered(NamedTuple):
+    """What is known of a key."""
+
+    request_hash: bytes
+    base_offset: int
+    record_count: int
+    partitions: int
+    time_ms: int
+
+
+class _Slice:
+    """Keys that came one after another. `last_ms` is the time of the youngest."""
+
+    __slots__ = ("first_ms", "is_dropped", "keys", "last_ms")
+
+    def __init__(self, time_ms: int) -> None:
+        self.keys: dict[bytes, bytes] = {}
+        self.first_ms = self.last_ms = time_ms
+        self.is_dropped = False
+
+
+class KeyBudget:
+    """How many keys all partitions of a process may remember together; beyond that the oldest slice of all goes."""
+
+    def __init__(self, keys_max: int = TOTAL_KEYS_MAX) -> None:
+        self.keys_max = keys_max
+        self.keys = 0
+        self._slices: deque[tuple[KeyWindow, _Slice]] = deque()
+
+    def __repr__(self) -> str:
+        return f"KeyBudget({self.keys} of {self.keys_max})"
+
+    def opened(self, window: KeyWindow, opened: _Slice) -> None:
+        while self._slices and self._slices[0][1].is_dropped:
+            self._slices.popleft()
+        self._slices.append((window, opened))
+
+    def keep(self, now_ms: int) -> None:
+        """Let go of what is too much."""
+        while self.keys > self.keys_max and self._slices:
+            window, oldest = self._slices.popleft()
+            if not oldest.is_dropped:
+                window.drop_oldest(now_ms)
+
+
+class KeyWindow:
+    """The keys of one partition."""
+
+    def __init__(self, budget: KeyBudget | None = None) -> None:
+        self.dropped = 0  # by a bound on their number, before their time
+        self._budget = KeyBudget() if budget is None else budget
+        self._slices: deque[_Slice] = deque()
+        self._keys = 0
+        self._reach_ms = 0  # how old the youngest was of those that went by count last
+        self._shortened_ms: int | None = None  # and when that was
+
+    def __repr__(self) -> str:
+        return f"KeyWindow({self._keys} in {len(self._slices)} slices, dropped={self.dropped})"
+
+    def __len__(self) -> int:
+        return self._keys
+
+    def find(self, key_hash: bytes) -> Remembered | None:
+        for one in reversed(self._slices):
+            stored = one.keys.get(key_hash)
+            if stored is not None:
+                return Remembered._make(_STORED.unpack(stored))
+        return None
+
+    def add(self, entry: KeyEntry, base_offset: int, record_count: int, *, window_ms: int, keys_max: int) -> None:
+        """Remember a key whose records are in the log."""
+        key_hash, request_hash, partitions, time_ms = entry
+        into = self._slice_for(time_ms, window_ms, keys_max)
+        before = len(into.keys)
+        into.keys[key_hash] = _STORED.pack(request_hash, base_offset, record_count, partitions, time_ms)
+        if time_ms > into.last_ms:
+            into.last_ms = time_ms
+        if len(into.keys) > before:
+            self._keys += 1
+            self._budget.keys += 1
+            if self._keys > keys_max:
+                self.drop_oldest(time_ms)
+            if self._budget.keys > self._budget.keys_max:
+                self._budget.keep(time_ms)
+
+    def expire(self, now_ms: int, window_ms: int) -> None:
+        """Let go of slices in which every key is older than the window."""
+        while self._slices and self._slices[0].last_ms + window_ms <= now_ms:
+            self._drop()
+
+    def kept_ms(self, time_ms: int, now_ms: int, window_ms: int) -> int:
+        """How long a key of this time will be found, from now on.
+
+        That is the window, less the key's age. If keys went by count within the last window, the age at which they did
+        stands for the window: the best guess, for more keys may come yet.
+        """
+        reach_ms = window_ms
+        if self._shortened_ms is not None and now_ms - self._shortened_ms < window_ms:
+            reach_ms = min(reach_ms, self._reach_ms)
+        return max(0, reach_ms - max(0, now_ms - time_ms))
+
+    def items(self) -> Iterator[tuple[bytes, Remembered]]:
+        """Every key, oldest slice first."""
+        for one in self._slices:
+            for key_hash, stored in one.keys.items():
+                yield key_hash, Remembered._make(_STORED.unpack(stored))
+
+    def join(self, budget: KeyBudget, now_ms: int) -> None:
+        """Share a budget from now on. Not before, because partitions are opened in several threads."""
+        self._budget = budget
+        budget.keys += self._keys
+        for one in self._slices:
+            budget.opened(self, one)
+        budget.keep(now_ms)
+
+    def clear(self) -> None:
+        """The partition is gone."""
+        while self._slices:
+            self._drop()
+
+    def drop_oldest(self, now_ms: int) -> None:
+        """There are too many keys."""
+        oldest = self._slices[0]
+        self.dropped += len(oldest.keys)
+        self._reach_ms, self._shortened_ms = max(0, now_ms - oldest.last_ms), now_ms
+        self._drop()
+
+    def _drop(self) -> None:
+        oldest = self._slices.popleft()
+        oldest.is_dropped = True
+        self._keys -= len(oldest.keys)
+        self._budget.keys -= len(oldest.keys)
+        oldest.keys = {}
+
+    def _slice_for(self, time_ms: int, window_ms: int, keys_max: int) -> _Slice:
+        if self._slices:
+            latest = self._slices[-1]
+            is_full = len(latest.keys) >= max(1, keys_max // SLICES)
+            if not is_full and abs(time_ms - latest.first_ms) < max(1, window_ms // SLICES):
+                return latest
+            self.expire(time_ms, window_ms)
+        opened = _Slice(time_ms)
+        self._slices.append(opened)
+        self._budget.opened(self, opened)
+        return opened

@@ -1,0 +1,124 @@
+"""One partition's memory of idempotency keys on its way through a plan: what is in force, what the plan will add, what
+waits in the queue.
+
+Pure, and part of engine/admission.py's judgement; the memory itself is engine/key_window.py's.
+Invariants: a key is found from the moment its append is queued, so that another request with it is told at once; what
+was noted for a plan is in force with `commit`, gone with `forget`; `expect` is answered by one of these two.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.errors import KeyReused
+from engine.key_window import KeyWindow, Remembered
+from engine.keyed_batch import KeyEntry
+from engine.settings import TopicSettings
+
+
+class FoundKey(NamedTuple):
+    """What another request with this key has to know: what was asked under it, how it was placed, for how long."""
+
+    request_hash: bytes
+    partitions: int
+    kept_ms: int
+
+
+class _Noted(NamedTuple):
+    entry: KeyEntry
+    base_offset: int
+    record_count: int
+
+
+class PartitionKeys:
+    """The keys of one partition."""
+
+    def __init__(self, window: KeyWindow | None = None) -> None:
+        self.window = KeyWindow() if window is None else window
+        self._window_ms = TopicSettings().idempotency_window_ms
+        self._keys_max = TopicSettings().idempotency_keys_max
+        self._noted: dict[bytes, _Noted] = {}  # by the plan under way
+        self._judged: list[KeyEntry] = []  # for the plan under way
+        self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or under way, and how often
+
+    def __repr__(self) -> str:
+        return f"PartitionKeys({self.window}, noted={len(self._noted)}, expected={len(self._expected)})"
+
+    def __len__(self) -> int:
+        return len(self.window)
+
+    def use(self, settings: TopicSettings) -> None:
+        """These settings hold from now on."""
+        self._window_ms, self._keys_max = settings.idempotency_window_ms, settings.idempotency_keys_max
+
+    def expect(self, entry: KeyEntry) -> None:
+        """An append with this key is queued."""
+        first, times = self._expected.get(entry.key_hash, (entry, 0))
+        self._expected[entry.key_hash] = (first, times + 1)
+
+    def find(self, key_hash: bytes, now_ms: int) -> FoundKey | None:
+        """Whether the key is in use here: stored, or about to be."""
+        remembered = self.window.find(key_hash)
+        if remembered is not None:
+            kept_ms = self._kept_ms(remembered.time_ms, now_ms)
+            return FoundKey(remembered.request_hash, remembered.partitions, kept_ms)
+        if key_hash in self._expected:
+            entry = self._expected[key_hash][0]
+            return FoundKey(entry.request_hash, entry.partitions, self._kept_ms(entry.time_ms, now_ms))
+        return None
+
+    def judge(self, entry: KeyEntry, now_ms: int) -> tuple[Remembered, int] | KeyReused | None:
+        """None: the key is new here. Else where the same was stored, and for how long that is kept; or a refusal."""
+        self._judged.append(entry)
+        remembered = self._remembered(entry.key_hash)
+        if remembered is None:
+            return None
+        if remembered.request_hash != entry.request_hash:
+            return KeyReused("the Idempotency-Key belongs to another request; give each request a key of its own")
+        return remembered, self._kept_ms(remembered.time_ms, now_ms)
+
+    def note(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> int:
+        """The append is part of the plan; returns for how long its key will be kept."""
+        self._noted[entry.key_hash] = _Noted(entry, base_offset, record_count)
+        return self._kept_ms(entry.time_ms, now_ms)
+
+    def commit(self, settings: TopicSettings, below: int | None) -> None:
+        """The plan is in the log; only what it has below an offset, if one is given: then more of it follows."""
+        if not self._judged:
+            return
+        self.use(settings)
+        for key_hash, (entry, base_offset, record_count) in list(self._noted.items()):
+            if below is not None and base_offset >= below:
+                return
+            self.replay(entry, base_offset, record_count)
+            del self._noted[key_hash]
+        if below is None:
+            self.forget()
+
+    def replay(self, entry: KeyEntry, base_offset: int, record_count: int) -> None:
+        """Take note of a keyed batch that is in the log."""
+        self.window.add(entry, base_offset, record_count, window_ms=self._window_ms, keys_max=self._keys_max)
+
+    def forget(self) -> None:
+        """The plan has ended."""
+        for entry in self._judged:
+            first, times = self._expected.get(entry.key_hash, (entry, 1))
+            if times > 1:
+                self._expected[entry.key_hash] = (first, times - 1)
+            else:
+                self._expected.pop(entry.key_hash, None)
+        self._judged.clear()
+        self._noted.clear()
+
+    def expire(self, now_ms: int) -> None:
+        self.window.expire(now_ms, self._window_ms)
+
+    def _remembered(self, key_hash: bytes) -> Remembered | None:
+        noted = self._noted.get(key_hash)
+        if noted is None:
+            return self.window.find(key_hash)
+        entry = noted.entry
+        return Remembered(entry.request_hash, noted.base_offset, noted.record_count, entry.partitions, entry.time_ms)
+
+    def _kept_ms(self, time_ms: int, now_ms: int) -> int:
+        return self.window.kept_ms(time_ms, now_ms, self._window_ms)
