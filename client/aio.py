@@ -56,7 +56,9 @@ class Client(Admin[Awaitable[Json]]):
         self.options = options or ClientOptions()
         self._transport = Transport(urls, token, self.options)
         self._attempts = Attempts(self._transport, self.options, jitter or random.Random())
-        self._topics = TopicPartitions(self._attempts, self.options.delivery_timeout_ms)
+        self._topics = TopicPartitions(
+            self._attempts, self.options.delivery_timeout_ms, self.options.partitions_age_ms_max
+        )
 
     def __repr__(self) -> str:
         return f"<Client {self._transport!r} {self._attempts!r}>"
@@ -141,10 +143,12 @@ class Client(Admin[Awaitable[Json]]):
         """What a consumer stands on: undecoded answers in the form of the view, and where they begin."""
         give_up_ms = options.unreachable_timeout_ms
         attempts = Attempts(self._transport, options, self._attempts.jitter)
+        topics = TopicPartitions(attempts, give_up_ms, options.partitions_age_ms_max)
+        growth = topics.learn if partitions is None and view.is_following else None
         if partitions is None:
-            partitions = range(await TopicPartitions(attempts, give_up_ms).learn(topic))
+            partitions = range(await topics.learn(topic))
         starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
-        return Fetcher(attempts, topic, starts, view, options), starts
+        return Fetcher(attempts, topic, starts, view, options, growth), starts
 
     async def post_records(
         self,

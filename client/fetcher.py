@@ -8,17 +8,22 @@ the out-of-range policy allows to go on; at most `prefetch_batches` answers per 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from client import api
 from client.attempts import Attempts
-from client.errors import ClientClosed, ProblemError
+from client.errors import ClientClosed, ClientError, ProblemError
 from client.exchange import Answer, not_a_node
 from client.options import ClientOptions
-from client.start import StartPosition
+from client.start import StartPosition, start_positions
 
 _OUT_OF_RANGE = frozenset({"offset_below_log_start", "offset_above_high_watermark"})
+
+
+Growth = Callable[[str], Awaitable[int]]
+"""From a topic to how many partitions it has by now."""
 
 
 class Fetched(NamedTuple):
@@ -46,6 +51,7 @@ class Fetcher:
         starts: Sequence[StartPosition],
         view: FetchView,
         options: ClientOptions,
+        growth: Growth | None = None,
     ) -> None:
         self._attempts = attempts
         self._topic = topic
@@ -58,6 +64,8 @@ class Fetcher:
         self.repositions = 0
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._run(start)) for start in starts]
+        if growth is not None:
+            self._tasks.append(loop.create_task(self._watch(growth)))
 
     def __repr__(self) -> str:
         return f"<Fetcher {self._topic} following={self._unfinished} ready={self._ready.qsize()}>"
@@ -90,6 +98,18 @@ class Fetcher:
             self._ready.put_nowait(error)
         else:
             self._ready.put_nowait(None)
+
+    async def _watch(self, growth: Growth) -> None:
+        """Follow the partitions that the topic grows by, from their beginning."""
+        while True:
+            await asyncio.sleep(self._options.partitions_age_ms_max / 1000)
+            with contextlib.suppress(ClientError):  # what is wrong for long, the others will tell
+                new = [number for number in range(await growth(self._topic)) if number not in self._credits]
+                give_up_ms = self._options.unreachable_timeout_ms
+                for start in await start_positions(self._attempts, self._topic, new, "earliest", give_up_ms):
+                    self._credits[start.partition] = asyncio.Semaphore(self._options.prefetch_batches)
+                    self._unfinished += 1
+                    self._tasks.append(asyncio.get_running_loop().create_task(self._run(start)))
 
     async def _follow(self, partition: int, offset: int, end: int | None) -> None:
         credit = self._credits[partition]

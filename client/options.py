@@ -46,6 +46,13 @@ class ClientOptions:
         maximum=60_000,
     )
 
+    partitions_age_ms_max: int = option(
+        300_000,
+        "How long the number of a topic's partitions is taken for granted. Partitions that a topic has grown by are "
+        "used, and followed, after this time.",
+        minimum=1,
+    )
+
     acks: str = option(
         "all",
         "The safe choice: the answer means that the records survive a crash.",

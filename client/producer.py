@@ -154,7 +154,7 @@ class Producer:
 
     def _append_sticky(self, topic: str, count: int, line: Line, size_bytes: int) -> Delivery:
         sticky = self._sticky.get(topic)
-        if sticky is None:
+        if sticky is None or sticky.count != count:
             queues = [self._lane(topic, number).queue for number in range(count)]
             sticky = self._sticky[topic] = StickyPartition(queues)
         queue = sticky.queue_for(size_bytes)
@@ -174,6 +174,7 @@ class Producer:
 
     def _new_batch(self, lane: Lane) -> Batch:
         loop = asyncio.get_running_loop()
+        self._topics.refresh_when_old(lane.queue.topic, loop.time())
         batch = lane.queue.new_batch(loop.time())
         self._dispatch.on_opened(batch)
         loop.call_later(self._options.linger_ms / 1000, self._on_linger_over, lane, batch)

@@ -15,6 +15,7 @@ class StickyPartition:
 
     def __init__(self, queues: Sequence[PartitionQueue]) -> None:
         self._queues = queues
+        self.count = len(queues)
         self._current = 0
         self.batch: Batch | None = None  # the one that the last record went into; stay while it is open
 
