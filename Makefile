@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 
 state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, by a hundred times as many steps
 	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k twin_is --timeout 7200 $(ARGS)
+
+connections-long: $(VENV)/.all ## 10,000 idle connections on a node; tells what they cost
+	PENSTOCK_TEST_CONNECTIONS=10000 $(BIN)/pytest tests/e2e/test_many_connections.py -s --timeout 1800 $(ARGS)
 
 fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examples
 	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz --timeout 7200 $(ARGS)

@@ -30,6 +30,7 @@ from engine.tiering.manifest_json import decode_manifest, decode_sub_manifest, e
 from engine.topics import TopicRecord, _decoded, _encoded
 from engine.unpacking import Broken, DoesNotFit, unpack
 from gateway.cloud_events import binary_attributes, binary_event, decode_event, decode_event_batch
+from gateway.event_stream import parse_id, position
 from gateway.fetch import OFFERED, parse_timestamp
 from gateway.json_records import (
     decode_envelope,
@@ -196,6 +197,25 @@ def test_an_accept_header(text: str) -> None:
     with suppress(Problem):
         assert choose_media_type(text, OFFERED) in OFFERED
     assert choose_encoding(text) in (None, "gzip", "zstd")
+
+
+@fuzzed
+@given(
+    st.one_of(
+        st.text(max_size=60),
+        st.lists(st.integers(0, 2**64), min_size=1, max_size=6).map(lambda parts: "-".join(map(str, parts))),
+        strangers([b"0", b"5-7", b"9223372036854775807-0", b"1-2-3-4-5"]).map(lambda b: b.decode("latin-1")),
+    ),
+    st.integers(1, 5),
+)
+def test_the_id_of_an_event_that_a_client_sends_back(text: str, partitions: int) -> None:
+    """As `Last-Event-ID`, or as `?positions=`: positions that a partition can have, or a problem."""
+    with suppress(Problem):
+        positions = parse_id(text, partitions)
+        assert 1 <= len(positions) <= partitions
+        assert all(0 <= offset < 2**63 for offset in positions)
+        written = position(positions).decode().removeprefix("id: ").strip()
+        assert parse_id(written, partitions) == positions
 
 
 MANIFEST = encode_manifest(manifest_of(3))

@@ -1,0 +1,99 @@
+"""Connections in great number that ask for nothing: half over HTTP/1.1, half over HTTP/2, each after one request.
+
+500 of them by default; `make connections-long` has 10,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import sys
+import time
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+
+from tests.e2e.deaf_clients import open_files, resident_mib
+from tests.e2e.node_process import running_process
+from tests.scenarios.gateways import over_http2
+from tests.scenarios.raw_http1 import request_head
+
+pytestmark = pytest.mark.e2e
+
+CONNECTIONS = int(os.environ.get("PENSTOCK_TEST_CONNECTIONS", "500"))
+EACH_KIB_MAX = 64
+ROOM_MIB = 30  # that a node grows by in passing
+AT_ONCE = 100
+STAY_MS = 3_600_000  # longer than the test
+
+
+def allow_files(count: int) -> None:
+    """Of this process and those that it starts."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"only {hard} files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def asked(number: int) -> bytes:
+    if number % 2:
+        return request_head("GET", "/healthz").replace(b"Connection: close\r\n", b"")
+    connection = H2Connection(H2Configuration(client_side=True))
+    connection.initiate_connection()
+    fields = [(":method", "GET"), (":path", "/healthz"), (":scheme", "http"), (":authority", "x")]
+    connection.send_headers(1, fields, end_stream=True)
+    return connection.data_to_send()
+
+
+async def ask_once(port: int, number: int) -> socket.socket:
+    loop, client = asyncio.get_running_loop(), socket.socket()
+    client.setblocking(False)
+    await loop.sock_connect(client, ("127.0.0.1", port))
+    await loop.sock_sendall(client, asked(number))
+    received = b""
+    while b'"status":' not in received:
+        piece = await loop.sock_recv(client, 4096)
+        assert piece, "hung up on"
+        received += piece
+    return client
+
+
+async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allow_files(CONNECTIONS + 1000)
+    settings = {"idle_connection_ms": STAY_MS, "header_read_timeout_ms": 600_000, "http2_ping_ms": STAY_MS}
+    idle: list[socket.socket] = []
+    try:
+        with running_process(tmp_path, **settings) as process:
+            async with over_http2(process.port) as gateway:
+                topic = await gateway.create("t")
+                assert (await topic.post(b"x", "text/plain")).status == 200
+                files, before = open_files(process.pid), resident_mib(process.pid)
+                for start in range(0, CONNECTIONS, AT_ONCE):
+                    numbers = range(start, min(start + AT_ONCE, CONNECTIONS))
+                    idle += await asyncio.gather(*(ask_once(process.port, number) for number in numbers))
+                grown = resident_mib(process.pid) - before
+                assert open_files(process.pid) >= files + CONNECTIONS
+                began = time.monotonic()
+                for _ in range(20):
+                    assert (await topic.post(b"x", "text/plain")).status == 200
+                seconds = (time.monotonic() - began) / 20
+                each_kib = grown * 1024 / CONNECTIONS
+                told = f"{CONNECTIONS} idle connections: {grown:.0f} MiB more, {each_kib:.1f} KiB each; "
+                sys.stderr.write(f"\n{told}a produce takes {1000 * seconds:.1f} ms meanwhile\n")
+                assert grown < ROOM_MIB + CONNECTIONS * EACH_KIB_MAX / 1024
+                for client in idle:
+                    client.close()
+                async with asyncio.timeout(60):
+                    while open_files(process.pid) > files + 5:
+                        await asyncio.sleep(0.05)
+                assert (await topic.post(b"x", "text/plain")).status == 200
+            assert process.stop() == 0
+            assert "Traceback" not in process.errors
+    finally:
+        for client in idle:
+            client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
