@@ -161,7 +161,8 @@ class Admission:
 
     def state(self, log_end: int) -> State:
         """What is in force; costs a reference for each thing that it holds."""
-        return State(log_end, self.producers.items(), self.fencing.present)
+        rows, files = self.keys.to_save(log_end)
+        return State(log_end, self.producers.items(), self.fencing.present, rows, files)
 
     def taken_states(self) -> list[State]:
         """The states of the rolls since the last call, to be saved."""

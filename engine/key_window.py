@@ -22,6 +22,8 @@ from engine.keyed_batch import HASH_BYTES, KeyEntry
 SLICES = 8
 TOTAL_KEYS_MAX = 2_000_000  # of a process whose settings say nothing else
 
+ROW = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sqiHq")  # as files keep a key: its hash, and what is known of it
+
 _STORED = struct.Struct(f">{HASH_BYTES}sqiHq")  # packed: a tuple of objects would take three times as much
 
 

@@ -3,15 +3,17 @@ waits in the queue.
 
 Pure, and part of engine/admission.py's judgement; the memory itself is engine/key_window.py's.
 Invariants: a key is found from the moment its append is queued, so that another request with it is told at once; what
-was noted for a plan is in force with `commit`, gone with `forget`; `expect` is answered by one of these two.
+was noted for a plan is in force with `commit`, gone with `forget`; `expect` is answered by one of these two. The states
+that are saved (engine/snapshots.py) have together what the window had at the last of them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from engine.errors import KeyReused
-from engine.key_window import KeyWindow, Remembered
+from engine.key_window import ROW, KeyWindow, Remembered
 from engine.keyed_batch import KeyEntry
 from engine.settings import TopicSettings
 
@@ -40,6 +42,10 @@ class PartitionKeys:
         self._noted: dict[bytes, _Noted] = {}  # by the plan under way
         self._judged: list[KeyEntry] = []  # for the plan under way
         self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or under way, and how often
+        self._rows = bytearray()  # of the keys since the last state that was saved
+        self._rows_last_ms = 0
+        self._last_state: tuple[int, bytearray] = (-1, bytearray())  # its offset and rows
+        self._files: deque[tuple[int, int]] = deque()  # saved states with keys of the window, and the latest of each
 
     def __repr__(self) -> str:
         return f"PartitionKeys({self.window}, noted={len(self._noted)}, expected={len(self._expected)})"
@@ -97,7 +103,37 @@ class PartitionKeys:
 
     def replay(self, entry: KeyEntry, base_offset: int, record_count: int) -> None:
         """Take note of a keyed batch that is in the log."""
+        key_hash, request_hash, partitions, time_ms = entry
+        self._rows += ROW.pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
+        self._rows_last_ms = max(self._rows_last_ms, time_ms)
+        if len(self._rows) > 2 * self._keys_max * ROW.size:  # more than are remembered
+            del self._rows[: self._keys_max * ROW.size]
         self.window.add(entry, base_offset, record_count, window_ms=self._window_ms, keys_max=self._keys_max)
+
+    def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
+        """What a state at this offset keeps of the keys: the rows since the one before, and where the others are."""
+        if offset == self._last_state[0]:  # again, as at a stop behind a roll: nothing has come since
+            rows = self._last_state[1]
+            return rows, tuple(file for file, _ in self._files if file != offset)
+        files = tuple(file for file, _ in self._files)
+        rows, self._rows = self._rows, bytearray()
+        self._saved(offset, rows, self._rows_last_ms)
+        self._rows_last_ms = 0
+        return rows, files
+
+    def restore(self, offset: int, rows: bytes | bytearray) -> None:
+        """Remember what a state kept; the oldest state first."""
+        last_ms = 0
+        for key_hash, request_hash, base_offset, record_count, partitions, time_ms in ROW.iter_unpack(rows):
+            entry = KeyEntry(key_hash, request_hash, partitions, time_ms)
+            self.window.add(entry, base_offset, record_count, window_ms=self._window_ms, keys_max=self._keys_max)
+            last_ms = max(last_ms, time_ms)
+        self._saved(offset, bytearray(rows), last_ms)
+
+    def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
+        self._last_state = (offset, rows)
+        if rows:
+            self._files.append((offset, last_ms))
 
     def forget(self) -> None:
         """The plan has ended."""
@@ -112,6 +148,8 @@ class PartitionKeys:
 
     def expire(self, now_ms: int) -> None:
         self.window.expire(now_ms, self._window_ms)
+        while self._files and self._files[0][1] + self._window_ms <= now_ms:
+            self._files.popleft()
 
     def _remembered(self, key_hash: bytes) -> Remembered | None:
         noted = self._noted.get(key_hash)

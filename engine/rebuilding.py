@@ -11,6 +11,7 @@ snapshot beyond its end is believed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from engine import keyed_batch
 from engine.admission import Admission
@@ -20,10 +21,9 @@ from engine.errors import Corrupt
 from engine.fence_keeping import was_fenced
 from engine.keyed_batch import KeyEntry
 from engine.log import Log
-from engine.partition_keys import PartitionKeys
 from engine.segment import Segment, headers
 from engine.settings import TopicSettings
-from engine.snapshots import load_latest
+from engine.snapshots import load_keys, load_latest
 
 _START_BYTES = HEADER_BYTES + 10  # the length of the first record is a varint
 
@@ -40,29 +40,23 @@ def rebuilt_admission(disk: Disk, name: str, of: Log, settings: TopicSettings, n
     else:
         begin = state.offset
         admission.restore(state, settings)
+    admission.keys.use(settings)
+    key_states = None if state is None else load_keys(disk, of.directory, state)
+    for one in key_states or ():
+        admission.keys.restore(one.offset, one.keys)
+    keys_begin = _first_of_use(of, now_ms - settings.idempotency_window_ms) if key_states is None else begin
     for segment in of.segments:
-        if segment.next_offset > begin:
-            _replay(admission, segment, begin, settings, now_ms)
-    _remember_keys(admission.keys, of, settings, now_ms)
+        if segment.next_offset > min(begin, keys_begin):
+            _replay(admission, segment, begin, keys_begin, settings, now_ms)
     admission.expire(now_ms, settings)
     return admission
 
 
-def _remember_keys(keys: PartitionKeys, of: Log, settings: TopicSettings, now_ms: int) -> None:
-    """The keyed batches of those segments that were written to within the window."""
-    keys.use(settings)
-    begin = _first_of_use(of, now_ms - settings.idempotency_window_ms)
-    for segment in of.segments:
-        if segment.base_offset < begin:
-            continue
-        try:
-            for position, header in headers(segment, 0, segment.base_offset):
-                if header.producer_id == KEYED_PRODUCER:
-                    entry = _entry_of(segment, position, header)
-                    if entry is not None:
-                        keys.replay(entry, header.base_offset, header.last_offset_delta + 1)
-        except Corrupt as error:
-            log.warning("keys are rebuilt without what is damaged", extra={"reason": str(error)})
+def _headers_from(segment: Segment, begin: int) -> Iterator[tuple[int, Header]]:
+    """From a little before an offset on."""
+    position = segment.index.position_at_or_before(begin) if begin > segment.base_offset else 0
+    expected = segment.index.offset_at(position) if position else segment.base_offset
+    return headers(segment, position, expected)
 
 
 def _entry_of(segment: Segment, position: int, header: Header) -> KeyEntry | None:
@@ -91,16 +85,20 @@ def _first_of_use(of: Log, since_ms: int) -> int:
     return first
 
 
-def _replay(admission: Admission, segment: Segment, begin: int, settings: TopicSettings, now_ms: int) -> None:
-    position = segment.index.position_at_or_before(begin) if begin > segment.base_offset else 0
-    expected = segment.index.offset_at(position) if position else segment.base_offset
+def _replay(
+    admission: Admission, segment: Segment, begin: int, keys_begin: int, settings: TopicSettings, now_ms: int
+) -> None:
     try:
-        for at, header in headers(segment, position, expected):
+        for position, header in _headers_from(segment, min(begin, keys_begin)):
             if header.base_offset >= begin:
                 admission.replay(header, settings, now_ms)
                 if header.is_control:
-                    batch = segment.disk.pread(segment.handle, header.size_bytes, at)
+                    batch = segment.disk.pread(segment.handle, header.size_bytes, position)
                     if has_valid_crc(batch, 0, header):
                         admission.fencing.replay(batch, header.base_offset)
+            if header.producer_id == KEYED_PRODUCER and header.base_offset >= keys_begin:
+                entry = _entry_of(segment, position, header)
+                if entry is not None:
+                    admission.keys.replay(entry, header.base_offset, header.last_offset_delta + 1)
     except Corrupt as error:  # a damaged sealed segment: what it had is not claimed
         log.warning("state is rebuilt without what is damaged", extra={"reason": str(error)})

@@ -5,6 +5,9 @@ base of the new segment, and one at a clean stop, for the log's end, so that a s
 Derived, never evidence: not fsynced, and one that is absent, damaged or of another format is as if it had never been
 (engine/rebuilding.py walks further back). Layout: engine/FORMAT.md.
 
+The keys of a window may be a million, so each file has those only that came since the one before, and names the earlier
+files that have others (`key_files`); these stay until their keys have left the window.
+
 To keep more: a Section, its field in State, its lines in `encode_state` and `decode_state`. A kind that is not known
 makes the whole file one of another format: a state that is understood in part would be a wrong one.
 Invariant: a file never claims more than the log has; one beyond the log's end is removed before anything is appended.
@@ -32,6 +35,7 @@ KEPT = 2  # the one before serves if the latest is damaged
 _HEAD = struct.Struct(">Ihq")  # CRC-32C of all that follows it, version, offset
 _SECTION = struct.Struct(">bI")  # kind, length
 _OFFSET = struct.Struct(">q")
+_U32 = struct.Struct(">I")
 _CRC_BYTES = 4
 
 
@@ -40,6 +44,7 @@ class Section(IntEnum):
 
     PRODUCERS = 1
     FENCE = 2
+    KEYS = 3
 
 
 class State(NamedTuple):
@@ -48,10 +53,15 @@ class State(NamedTuple):
     offset: int
     producers: Sequence[tuple[int, Producer]] = ()
     fence: Fence = NO_FENCE
+    keys: bytes | bytearray = b""  # since the state before: rows of engine/key_window.py
+    key_files: Sequence[int] = ()  # the states that have earlier ones, oldest first
 
 
 def encode_state(state: State) -> bytes:
     sections = {Section.PRODUCERS: encode_producers(state.producers), Section.FENCE: _encode_fence(state.fence)}
+    if state.keys or state.key_files:
+        sections[Section.KEYS] = struct.pack(f">I{len(state.key_files)}q", len(state.key_files), *state.key_files)
+        sections[Section.KEYS] += state.keys
     encoded = [_SECTION.pack(kind, len(data)) + data for kind, data in sections.items() if data]
     body = b"".join((_HEAD.pack(0, VERSION, state.offset), *encoded))[_CRC_BYTES:]
     return struct.pack(">I", crc32c(body)) + body
@@ -73,6 +83,9 @@ def decode_state(data: bytes | None, offset: int) -> State | None:
             state = state._replace(producers=list(decode_producers(body)))
         elif kind == Section.FENCE:
             state = state._replace(fence=Fence(body[_OFFSET.size :].decode("latin-1"), *_OFFSET.unpack_from(body)))
+        elif kind == Section.KEYS:
+            files = struct.unpack_from(f">{_U32.unpack_from(body)[0]}q", body, _U32.size)
+            state = state._replace(keys=body[_U32.size + len(files) * _OFFSET.size :], key_files=files)
         else:
             return None
     return state
@@ -93,6 +106,8 @@ def save_state(disk: Disk, directory: str, state: State) -> None:
         disk.close(handle)
     disk.rename(target + ".tmp", target)
     for offset in snapshot_offsets(disk, directory)[:-KEPT]:
+        if offset in state.key_files:
+            continue
         with suppress(FileNotFoundError):  # two rolls may let the same one go
             disk.unlink(os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT)))
 
@@ -112,8 +127,19 @@ def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
     if beyond:
         disk.fsync_dir(directory)
     for offset in reversed(offsets[: len(offsets) - len(beyond)]):
-        file = os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT))
-        state = decode_state(read_file(disk, file), offset)
+        state = _load(disk, directory, offset)
         if state is not None:
             return state
     return None
+
+
+def load_keys(disk: Disk, directory: str, state: State) -> list[State] | None:
+    """The states whose keys make up what is remembered at this one, oldest first; None if one cannot be read."""
+    states = [_load(disk, directory, offset) for offset in state.key_files]
+    found = [one for one in states if one is not None]
+    return [*found, state] if len(found) == len(states) else None
+
+
+def _load(disk: Disk, directory: str, offset: int) -> State | None:
+    file = os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT))
+    return decode_state(read_file(disk, file), offset)

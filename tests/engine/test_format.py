@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from crc32c import crc32c
 
-from engine import batch, keyed_batch, paths
+from engine import batch, key_window, keyed_batch, paths
 from engine.checksum import Checksum, decode_checksum, encode_checksum
 from engine.control_batch import encode_fence, read_fence
 from engine.damage import Damage, decode_quarantine, encode_quarantine
@@ -74,7 +74,7 @@ def values_of(rows: list[Row], field: str) -> Iterator[int]:
     return (int(row.value) for row in rows if row.field == field)
 
 
-@pytest.mark.parametrize("name", ["batch", "entry", "control", "index", "timeindex", "snapshot"])
+@pytest.mark.parametrize("name", ["batch", "entry", "keys", "control", "index", "timeindex", "snapshot"])
 def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
     position = 0
     for row in rows_of(name):
@@ -154,6 +154,19 @@ def test_the_engine_makes_the_index_files_of_the_example() -> None:
     assert loaded is not None
     assert loaded.positions == index.positions
     assert load_index(1000, offsets, times, 14_999) is None, "made for a segment of another size"
+
+
+def test_the_engine_reads_and_writes_keys_of_snapshots_as_shown() -> None:
+    rows = rows_of("keys")
+    assert len(bytes_of(rows[2:])) == key_window.ROW.size
+    data = encode_state(State(118, keys=bytes_of(rows[2:]), key_files=(96,)))
+    assert data.endswith(bytes_of(rows))
+    state = decode_state(data, 118)
+    assert state is not None
+    assert (state.keys, state.key_files) == (bytes_of(rows[2:]), (96,))
+    key_hash, request_hash, *numbers = key_window.ROW.unpack(state.keys)
+    assert (key_hash, request_hash) == (rows[2].data, rows[3].data)
+    assert numbers == [int(row.value) for row in rows[4:]]
 
 
 def test_the_engine_reads_and_writes_snapshots_as_shown() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from shutil import copytree
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from engine import batch
+from engine import batch, rebuilding
 from engine.admission import Appended, Terms
 from engine.errors import KeyReused, StorageFull
 from engine.keyed_batch import KeyEntry, stored_entry
+from engine.snapshots import snapshot_offsets
 from replication.acks import Acks
-from tests.engine.conftest import running_node
+from tests.engine.conftest import HandClock, running_node
 
 WINDOW_MS = 15 * 60_000
 
@@ -88,7 +93,7 @@ async def test_keys_survive_restarts_and_rolls(tmp_path, clock, codec, is_clean)
         await append(node, "after", "d", "x" * 5000, codec=codec)
         await plain(node, "f")
         if not is_clean:
-            copytree(paths[0], paths[1])  # as a kill leaves it
+            await killed(node, paths[0], paths[1])
     async with running_node(paths[0 if is_clean else 1], clock) as node:
         for key, base_offset, count in (("before", 1, 2), ("after", 3, 2)):
             again = await append(node, key, *"x" * count)
@@ -96,9 +101,131 @@ async def test_keys_survive_restarts_and_rolls(tmp_path, clock, codec, is_clean)
         with pytest.raises(KeyReused):
             await append(node, "before", "b", request="other")
         if not is_clean:
-            copytree(paths[1], paths[2])
+            await killed(node, paths[1], paths[2])
     async with running_node(paths[0 if is_clean else 2], clock) as node:
         assert (await append(node, "before", "b", "c")).is_duplicate
+
+
+async def idle(node) -> None:
+    while node.shard._background:
+        await next(iter(node.shard._background))
+
+
+async def killed(node, path: Path, copy: Path) -> None:
+    """What a kill would leave of a node's directory now."""
+    await idle(node)
+    copytree(path, copy, ignore=ignore_patterns("*.tmp"))
+
+
+async def rolled(node, *keys: str) -> None:
+    """Appends these, each in a segment of its own."""
+    for key in keys:
+        await append(node, key, key)
+        await node.shard.roll_topic("t")
+        await idle(node)
+
+
+def snapshots_of(node) -> list[int]:
+    return snapshot_offsets(node.shard.disk, node.shard.partition("t", 0).log.directory)
+
+
+async def assert_all_known(node, *keys: str) -> None:
+    for key in keys:
+        assert (await append(node, key, key)).is_duplicate, key
+
+
+async def test_snapshots_have_the_keys_of_a_window_together_and_nothing_is_walked(tmp_path, clock, monkeypatch):
+    keys = [f"k{n}" for n in range(6)]
+    async with running_node(tmp_path, clock) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        await rolled(node, *keys[:5])
+        await append(node, keys[5], "x")
+    looked_into = []
+    monkeypatch.setattr(rebuilding, "_entry_of", lambda *_: looked_into.append(_))
+    for _ in range(2):
+        async with running_node(tmp_path, clock) as node:
+            assert snapshots_of(node) == [1, 2, 3, 4, 5, 6]
+            await assert_all_known(node, *keys)
+    assert looked_into == []
+    clock.pass_ms(2 * WINDOW_MS)
+    async with running_node(tmp_path, clock) as node:
+        await rolled(node, "later", "latest")
+        assert snapshots_of(node) == [7, 8]
+        await assert_all_known(node, "later", "latest")
+
+
+@pytest.mark.parametrize("lost", [2, 5])
+async def test_a_snapshot_that_cannot_be_read_is_made_up_for_by_the_log(tmp_path, clock, lost):
+    keys = [f"k{n}" for n in range(5)]
+    async with running_node(tmp_path, clock) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        await rolled(node, *keys)
+        file = Path(node.shard.partition("t", 0).log.directory) / f"{lost:020}.snapshot"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    for _ in range(2):
+        async with running_node(tmp_path, clock) as node:
+            await assert_all_known(node, *keys)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 7), st.integers(0, 1)),
+        st.tuples(st.sampled_from(["plain", "roll", "stop", "kill", "pause"]), st.just(0), st.just(0)),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(STEPS)
+def test_what_is_known_of_keys_is_what_a_dumb_twin_knows(steps):
+    """The twin has a list of what was stored. Whatever is stopped or killed, no key is forgotten within the window."""
+    with TemporaryDirectory() as directory:
+        asyncio.run(_against_a_twin(Path(directory), steps))
+
+
+async def _against_a_twin(directory: Path, steps) -> None:
+    clock, twin, lives, at = HandClock(), {}, 0, 0
+    while at < len(steps):
+        async with running_node(directory / str(lives), clock) as node:
+            if lives == 0 and at == 0:
+                await node.shard.create_topic("t", 1, 1, {})
+            while at < len(steps):
+                step, key, request = steps[at]
+                at += 1
+                if step == "append":
+                    await _append_as_the_twin_says(node, twin, f"k{key}", f"r{request}")
+                elif step == "plain":
+                    await plain(node, "p")
+                elif step == "roll":
+                    await node.shard.roll_topic("t")
+                elif step == "pause":
+                    clock.pass_ms(WINDOW_MS // 4)
+                elif step == "stop":
+                    break
+                else:
+                    await killed(node, directory / str(lives), directory / str(lives + 1))
+                    lives += 1
+                    break
+
+
+async def _append_as_the_twin_says(node, twin, key: str, request: str) -> None:
+    now, log_end = node.shard.clock.now_ms(), node.shard.partition("t", 0).log_end
+    known = twin.get(key)
+    age = WINDOW_MS * 2 if known is None else now - known[2]
+    try:
+        appended = await append(node, key, "a", "b", request=request)
+    except KeyReused:
+        assert age <= WINDOW_MS * 9 // 8
+        assert known[0] != request
+        return
+    if age < WINDOW_MS:
+        assert (known[0], known[1], True) == (request, appended.base_offset, appended.is_duplicate)
+        assert appended.timestamp_ms == known[2]
+    elif not appended.is_duplicate:
+        assert appended.base_offset == log_end
+        twin[key] = (request, log_end, now)
 
 
 async def test_keys_older_than_the_window_are_not_known_after_a_restart(new_node):
