@@ -28,7 +28,7 @@ from gateway.kernel_sockets import KernelSockets
 from gateway.key_holds import KeyHolds
 from gateway.loop_watch import LoopWatch
 from gateway.metrics import Families, Metrics, Numbers
-from gateway.node_metrics import time_families, topic_families
+from gateway.node_metrics import admission_families, time_families, topic_families
 from gateway.partitioner import Partitioner
 from gateway.peers import Peers, RemoteLeader
 from gateway.problems import Problem
@@ -269,6 +269,7 @@ class Node:
             yield Numbers(name, text, None, {"": value})
         yield from time_families(self.shard, self.stages, self.loop_watch)
         yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.now_ms())
+        yield from admission_families(self.shard)
 
     def _key_gauges(self, partitions: list[Partition]) -> Iterator[tuple[str, str, float]]:
         admissions = [partition.admission for partition in partitions]

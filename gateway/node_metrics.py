@@ -51,6 +51,25 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
     yield Numbers("penstock_tier_lag_seconds", text, None, {"": (now_ms - oldest_pending_ms) / 1000})
 
 
+def admission_families(shard: Shard) -> Iterator[Numbers]:
+    """How appends were judged, of all partitions together."""
+    admissions = [partition.admission for partition in shard.partitions()]
+    text = "Sequenced producers that partitions remember, each counted once for each partition"
+    yield Numbers("penstock_producers", text, None, {"": sum(len(one.producers) for one in admissions)})
+    for name, text, count in _JUDGEMENTS:
+        yield Numbers(name, text, None, {"": sum(getattr(one.counts, count) for one in admissions)})
+
+
+_JUDGEMENTS = (
+    ("penstock_duplicate_appends_total", "Appends that had been stored before, answered as then", "duplicates"),
+    (
+        "penstock_older_duplicates_total",
+        "Appends that had been stored before their producer's last 16 batches",
+        "duplicates_older",
+    ),
+    ("penstock_fenced_appends_total", "Appends of an older epoch than their producer's", "fenced"),
+    ("penstock_sequence_gaps_total", "Appends that were not the next of their sequence", "gaps"),
+)
 _BY_TOPIC = (
     ("penstock_topic_records_in_total", "Records written"),
     ("penstock_topic_batches_in_total", "Record batches written"),

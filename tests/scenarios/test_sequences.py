@@ -135,6 +135,19 @@ async def test_a_repeat_of_a_conditional_append_is_a_duplicate_and_no_mismatch(t
     assert_problem(await topic.post(b"1", NDJSON, following, to=0), "log_end_mismatch", log_end=1)
 
 
+async def test_how_appends_were_judged_is_counted(both):
+    names = ["duplicate_appends_total", "older_duplicates_total", "fenced_appends_total", "sequence_gaps_total"]
+    names = ["penstock_producers", *(f"penstock_{name}" for name in names)]
+    before = [await both.gateway.metric(name) for name in names]
+    producer = await new_producer(both, 1)
+    for seq in range(17):
+        await producer.send(seq, epoch=1, acks="1")
+    for seq, epoch in ((16, 1), (15, 1), (0, 1), (17, 0), (18, 1)):
+        await producer.send(seq, epoch=epoch)
+    after = [await both.gateway.metric(name) for name in names]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 2, 1, 1, 1]
+
+
 async def test_all_three_headers_or_none(topic):
     whole = headers(1, 0, 0)
     for missing in whole:
