@@ -52,8 +52,8 @@ def produce(
 ) -> None:  # fmt: skip
     """Send files or standard input to a topic.
 
-    Requests that fail for the moment are repeated for 30 seconds. A repeat may store records twice if the answer to
-    the first attempt was lost.
+    Requests that fail for the moment are repeated for 30 seconds. A repeat stores nothing twice: each request has an
+    Idempotency-Key.
     """
     pointer = _pointer_of(form, key_pointer, key_field, key)
     import asyncio

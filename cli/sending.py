@@ -1,5 +1,6 @@
 """Sends inputs to a topic, one body at a time; the driver of `penstock produce`.
 
+Every body has an Idempotency-Key of its own, so that one that is sent again because its answer was lost is stored once.
 Reading goes on while a body is under way (cli/reading.py); where bodies end is cli/line_cutter.py.
 """
 
@@ -7,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from typing import NamedTuple
 
 import orjson
@@ -59,12 +62,13 @@ async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
     """Send every input; how much it was. Raises Failure at the first body that does not get through."""
     options = ClientOptions(client_id="penstock-cli", acks=target.acks, delivery_timeout_ms=_RETRY_MS)
     records = size_bytes = 0
+    keys = _keys(uuid.uuid4().hex)
     began = time.monotonic()
     async with Client(node.url, token=node.token, options=options) as client:
         await _expect_node(client, target.topic)
         with progress_of(inputs) as progress:
             for name in inputs:
-                sent = await _send_input(client, target, name, records, progress)
+                sent = await _send_input(client, target, name, keys, records, progress)
                 records, size_bytes = records + sent.records, size_bytes + sent.size_bytes
     return Sent(records, size_bytes, max(time.monotonic() - began, 0.001))
 
@@ -78,13 +82,20 @@ async def _expect_node(client: Client, topic: str) -> None:
             raise
 
 
-async def _send_input(client: Client, target: Target, name: str, records_before: int, progress: Progress) -> Sent:
+def _keys(run: str) -> Iterator[str]:
+    """For the bodies of one run, in order; no other run has them."""
+    return (f"penstock-cli-{run}-{number}" for number in count())
+
+
+async def _send_input(
+    client: Client, target: Target, name: str, keys: Iterator[str], records_before: int, progress: Progress
+) -> Sent:
     shown_name = "standard input" if name == STDIN else name
     records = size_bytes = lines = 0
     async with InputReader(name, target.body_bytes) as reader:
         try:
             async for body in _bodies(reader, target):
-                records += await _post(client, target, body)
+                records += await _post(client, target, body, next(keys))
                 size_bytes += body.size_bytes
                 lines += body.lines
                 progress.advance(body.size_bytes, records_before + records)
@@ -152,7 +163,7 @@ def _halved(data: bytes) -> list[Body]:
     return _halved(data[:middle]) + _halved(data[middle:])
 
 
-async def _post(client: Client, target: Target, body: Body) -> int:
+async def _post(client: Client, target: Target, body: Body, idempotency_key: str) -> int:
     """How many records were stored."""
     is_raw = target.form == "raw"
     ndjson = {"ndjson": "values", "records": "records", "lines": "records", "raw": None}[target.form]
@@ -164,6 +175,7 @@ async def _post(client: Client, target: Target, body: Body) -> int:
         key=target.key if target.form != "lines" else None,
         key_pointer=target.key_pointer,
         ndjson=ndjson,
+        idempotency_key=idempotency_key,
     )
     return sum(result["count"] for result in produced["results"])
 

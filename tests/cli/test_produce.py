@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -14,6 +16,8 @@ import pytest
 from cli.main import PLACES
 from tests.cli.conftest import Run
 from tests.e2e.node_process import ROOT
+from tests.faults.proxy import FaultProxy
+from tests.faults.rules import Fault, Rules
 
 
 @pytest.fixture
@@ -146,3 +150,15 @@ def test_a_line_beyond_any_record_is_refused_before_it_fills_the_memory(
 def penstock(*arguments: str) -> list[str]:
     assert arguments[0] in PLACES
     return [sys.executable, "-m", "cli.main", *arguments]
+
+
+async def test_a_lost_answer_does_not_store_a_body_twice(ask: Run, node_url: str, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(b"%d\n" % number for number in range(300)))
+    async with FaultProxy(urlsplit(node_url).port or 0) as proxy:
+        link = await proxy.open_link(Rules(weights={Fault.NONE: 1.0, Fault.LOSE_REPLY: 1.0}), seed=1)
+        ran = await asyncio.to_thread(ask, "produce", topic, path, "--batch-bytes", 200, "--url", link.url)
+    assert (ran.code, ran.err) == (0, "")
+    assert link.happened[Fault.LOSE_REPLY]
+    consumed = await asyncio.to_thread(ask, "consume", topic)
+    assert [orjson.loads(line)["value"] for line in consumed.out.splitlines()] == list(range(300))

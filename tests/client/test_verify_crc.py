@@ -109,12 +109,13 @@ async def test_a_real_node_gives_the_same_records_either_way(node_url: str) -> N
         async with client.producer(batch_bytes=300) as producer:
             for number in range(500):
                 await producer.send("t", values[number % 5], key=f"k{number}", headers={"h": str(number)})
+        await client.post_records("t", b"keyed", "text/plain", partition=0, idempotency_key="once")
         for codec in Codec:
             await client.post_records("t", batch_of(b"packed" * 50, codec=codec), api.BATCH_TYPE, partition=0)
         plain = [record async for record in client.consume("t", follow=False)]
         verified = [record async for record in client.consume("t", follow=False, verify_crc=True, start=3)]
     assert [record.value for record in verified[:497]] == [values[number % 5] for number in range(3, 500)]
-    assert len(verified) == 500 + len(Codec) - 3
+    assert len(verified) == 500 + 1 + len(Codec) - 3
     for one, other in zip(plain[3:], verified, strict=True):
         assert (one.offset, one.timestamp, one.key, one.headers) == (
             other.offset,
