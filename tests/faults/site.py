@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import orjson
 
 from tests.e2e.node_process import NodeProcess, running_process
 from tests.faults.history import Log
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import NODE_BACK_S, FaultProxy
 from tests.scenarios.gateways import in_process
 
 
@@ -75,10 +75,19 @@ class Site:
                 values.append(record["value"])
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:
+        """Each of these may be repeated, and is, while the node is away: other stories kill it too."""
+        async with asyncio.timeout(NODE_BACK_S):
+            while True:
+                with suppress(aiohttp.ClientError, OSError):
+                    status, text = await self._ask_once(method, path, body)
+                    if status < 300 or (method == "DELETE" and status == 404):
+                        return orjson.loads(text or b"null")
+                    assert status in (503, 504), text
+                await asyncio.sleep(0.1)
+
+    async def _ask_once(self, method: str, path: str, body: object) -> tuple[int, bytes]:
         async with aiohttp.ClientSession() as session, session.request(method, self.url + path, json=body) as answer:
-            text = await answer.read()
-            assert answer.status < 300, text
-            return orjson.loads(text or b"null")
+            return answer.status, await answer.read()
 
 
 @asynccontextmanager

@@ -10,13 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from engine import producers
+import pytest
+
+from engine import opening, producers
 from engine.admission import Admission, Append, Appended
 from engine.errors import SequenceGap
+from engine.partition_keys import PartitionKeys
 from engine.producers import First, Producer, Producers
 from tests.faults.checkers import findings
 from tests.faults.history import History, Outcome
-from tests.faults.reference import Job, sequenced
+from tests.faults.reference import Job, keyed, sequenced
 from tests.faults.rules import NO_FAULTS, Fault, Rules
 from tests.faults.site import running_inside
 
@@ -58,13 +61,29 @@ async def found(tmp_path: Path, produce: Produce, *, is_restarted: bool = False)
     return {one.kind for one in findings(history, log)}
 
 
-async def test_without_a_mutant_nothing_is_found(tmp_path):
-    assert await found(tmp_path / "1", sequenced) == set()
+@pytest.mark.parametrize("produce", [sequenced, keyed])
+async def test_without_a_mutant_nothing_is_found(produce, tmp_path):
+    assert await found(tmp_path / "1", produce) == set()
+    assert await found(tmp_path / "2", produce, is_restarted=True) == set()
 
 
 async def test_no_dedup_is_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(Producers, "judge", lambda self, header: None)
     assert "duplicated" in await found(tmp_path, sequenced)
+
+
+async def test_keys_that_are_not_looked_at_are_caught(tmp_path, monkeypatch):
+    monkeypatch.setattr(PartitionKeys, "judge", lambda self, entry, now_ms: None)
+    assert "duplicated" in await found(tmp_path, keyed)
+
+
+@pytest.mark.parametrize("produce", [sequenced, keyed])
+async def test_a_restart_that_forgets_is_caught(produce, tmp_path, monkeypatch):
+    def admission_of_nothing(disk: object, name: str, *others: object) -> Admission:
+        return Admission(name)
+
+    monkeypatch.setattr(opening, "rebuilt_admission", admission_of_nothing)
+    assert await found(tmp_path, produce, is_restarted=True) == {"duplicated"}
 
 
 async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
