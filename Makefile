@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
+
+faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
+	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)
 
 state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, by a hundred times as many steps
 	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k twin_is --timeout 7200 $(ARGS)

@@ -1,0 +1,3 @@
+module produce
+
+go 1.19

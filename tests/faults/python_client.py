@@ -1,0 +1,43 @@
+"""Producers of client/, async and sync, as one more kind beside those of tests/faults/reference.py."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from client import Client, ClientOptions
+from client.sync import Client as SyncClient
+from tests.faults.history import History
+from tests.faults.reference import Job
+
+OPTIONS = ClientOptions(batch_bytes=200, linger_ms=2, in_flight_max=5, backoff_ms=10, backoff_ms_max=250)
+
+
+async def python_async(job: Job, history: History) -> None:
+    """Every record is an append of its own: what goes into a batch is the client's affair."""
+    async with Client(job.url, options=OPTIONS) as client, client.producer() as producer:
+        sent = []
+        for value in job.values:
+            append = history.begin(job.name, [value], job.partition)
+            sent.append((append, await producer.send(job.topic, value, partition=job.partition)))
+        for append, delivery in sent:
+            append.ok(job.partition, (await delivery).offset)
+
+
+async def python_sync(job: Job, history: History) -> None:
+    """A thread of its own: the loop's are few, and one of them starts the node that this one may be waiting for."""
+    executor = ThreadPoolExecutor(1)
+    try:
+        await asyncio.get_running_loop().run_in_executor(executor, _produce, job, history)
+    finally:
+        executor.shutdown(wait=False)
+
+
+def _produce(job: Job, history: History) -> None:
+    with SyncClient(job.url, options=OPTIONS) as client, client.producer() as producer:
+        sent = []
+        for value in job.values:
+            append = history.begin(job.name, [value], job.partition)
+            sent.append((append, producer.send(job.topic, value, partition=job.partition)))
+        for append, delivery in sent:
+            append.ok(job.partition, delivery.result().offset)
