@@ -103,7 +103,7 @@ class Session(Protocol):
     async def get(self, key: str) -> Versioned | None: ...
 
     async def children(self, key: str) -> list[str]:
-        """Sorted names of what lies directly below a key."""
+        """Sorted names of what lies directly below a key. One below which everything has gone may still be there."""
 
     async def commit(self, *operations: Operation) -> None:
         """All of it in this order, or nothing. Raises Conflict, Invalid, Unsure, and what the disk fails with.

@@ -58,6 +58,7 @@ PLANTED = {
     "One door to Granian; the load tests run it bare, to compare with": [("gateway.server", "granian")],
     "One door to the record codec": [("gateway.produce", "aiokafka.record")],
     "One door to the decompressors, and one to the compressors": [("gateway.request_body", "cramjam")],
+    "One door to ZooKeeper": [("gateway.supervisor", "kazoo.client")],
     "One door to the metrics": [("engine.writer", "prometheus_client")],
     "HTTP stays in the gateway and in the client's transport": [("engine.tiering.shipper", "aiohttp")],
 }
@@ -72,6 +73,7 @@ RIGHT = {  # imports without which the contracts would speak of nothing
     "engine.unpacking": ("cramjam",),
     "gateway.rsgi": ("granian", "aiohttp"),
     "gateway.metrics": ("prometheus_client",),
+    "replication.coordination.zookeeper": ("kazoo",),
 }
 
 

@@ -17,6 +17,7 @@ LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is 
 FOR_TESTS_ONLY = {
     "engine.recording_disk": "the second Disk, which shows what a power loss may leave behind",
     "engine.faulty_disk": "the third Disk, which refuses, shortens and delays calls by rule",
+    "replication.coordination.zookeeper": "the second coordination store; nodes use it when they form a cluster",
     "replication.coordination.latch": "who is the controller; until there is one, its contract is held by tests",
 }
 

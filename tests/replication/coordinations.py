@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+from kazoo.client import KazooClient
+
 from engine.disk import RealDisk
 from replication.coordination.embedded import EmbeddedStore
-from replication.coordination.interface import Session
+from replication.coordination.interface import Session, State
+from replication.coordination.zookeeper import Address, ZookeeperSession
+from tests.replication.zookeeper_process import START_S
+
+SESSION_TIMEOUT_MS = 20_000  # of a machine that may be busy
 
 
 class Coordination(ABC):
@@ -36,8 +45,50 @@ class Embedded(Coordination):
         await session.close()
 
 
+class Zookeeper(Coordination):
+    def __init__(self, port: int, root: str) -> None:
+        self._address = Address(f"127.0.0.1:{port}", root)
+        self._sessions: list[ZookeeperSession] = []
+
+    async def session(self) -> Session:
+        session = await ZookeeperSession.open(
+            self._address, session_timeout_ms=SESSION_TIMEOUT_MS, new_id=lambda: uuid.uuid4().hex, start_s=START_S
+        )
+        self._sessions.append(session)
+        return session
+
+    async def expire(self, session: Session) -> None:
+        """By ZooKeeper itself: who takes a session over and closes it ends it for the one that had it."""
+        assert isinstance(session, ZookeeperSession)
+        await asyncio.to_thread(self._take_over, session._client.client_id)
+        await asyncio.wait_for(lost(session), START_S)
+
+    def _take_over(self, client_id: tuple[int, bytes]) -> None:
+        usurper = KazooClient(self._address.hosts, client_id=client_id, timeout=SESSION_TIMEOUT_MS / 1000)
+        usurper.start(START_S)
+        usurper.stop()
+        usurper.close()
+
+    async def close(self) -> None:
+        for session in self._sessions:
+            await session.close()
+
+
+async def lost(session: Session) -> None:
+    state = session.state
+    while state is not State.LOST:
+        state = await session.wait_for_state(state)
+
+
 @asynccontextmanager
-async def embedded(path: Path) -> AsyncIterator[Coordination]:
+async def zookeeper(path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Coordination]:
+    made = Zookeeper(request.getfixturevalue("zookeeper_server").port, f"/{path.name}")
+    yield made
+    await made.close()
+
+
+@asynccontextmanager
+async def embedded(path: Path, _: pytest.FixtureRequest) -> AsyncIterator[Coordination]:
     with ThreadPoolExecutor(1) as executor:
         store = await EmbeddedStore.open(RealDisk(), str(path / "coordination"), executor)
         yield Embedded(store)

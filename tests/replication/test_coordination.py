@@ -22,15 +22,15 @@ from replication.coordination.interface import (
 )
 from replication.coordination.latch import Latch
 from replication.producer_ids import BLOCK_IDS, ProducerIds, StoredBlocks
-from tests.replication.coordinations import Coordination, embedded
+from tests.replication.coordinations import Coordination, embedded, lost, zookeeper
 
 WAIT_S = 20.0
-STORES = {"embedded": embedded}
+STORES = {"embedded": embedded, "zookeeper": zookeeper}
 
 
 @pytest.fixture(params=STORES)
 async def coordination(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Coordination]:
-    async with STORES[request.param](tmp_path) as made:
+    async with STORES[request.param](tmp_path, request) as made:
         yield made
 
 
@@ -224,12 +224,6 @@ async def test_a_session_that_was_ended_is_told_and_can_do_nothing_more(coordina
             await in_time(call)
     assert await in_time(other.wait_for_change("/r", await other.get("/r"))) is None if await other.get("/r") else True
     assert await other.get("/x") is None
-
-
-async def lost(session: Session) -> None:
-    state = session.state
-    while state is not State.LOST:
-        state = await session.wait_for_state(state)
 
 
 async def test_closing_twice_is_fine(session):

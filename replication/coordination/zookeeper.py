@@ -1,0 +1,333 @@
+"""The coordination store of several nodes: ZooKeeper, through kazoo. The only file that knows either.
+
+kazoo's callbacks come in its threads: each does nothing but wake the event loop. What goes on in between is decided
+here: (1) while nobody answers (SUSPENDED) calls wait until the session goes on or is lost; (2) a session that was lost
+is over for good: kazoo would open another one, so it is stopped; (3) a commit whose answer was lost is looked up: every
+value carries the commit's own id, so that it is known whether it happened, tried again if it has not, and told as
+Unsure where that cannot be seen any more.
+
+A key lies below the root that the address names. Its data is a version, the commit's id and the value; data of no bytes
+is a directory, made for the keys below it and never removed. `created` is ZooKeeper's czxid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+
+from engine.errors import Invalid, StartRefused
+from replication.coordination.interface import (
+    Check,
+    Conflict,
+    Create,
+    Delete,
+    Operation,
+    Put,
+    SessionLost,
+    State,
+    Unsure,
+    Versioned,
+    check_key,
+    check_operations,
+    parents_of,
+)
+
+START_S = 10.0  # until somebody answers; ZooKeeper's own election takes a few seconds
+_PAUSE_S = 0.05  # between tries while kazoo is between two connections
+_ID_BYTES = 16
+_FORMAT = b"\x01"
+_HEAD_BYTES = len(_FORMAT) + _ID_BYTES
+_ADDRESS = re.compile(r"zookeeper://(?P<hosts>[^/@\s]+)(?P<root>(?:/[A-Za-z0-9._-]+)*)/?")
+_LOST_CONNECTION = (ConnectionLoss, ConnectionClosedError)
+_NOT_AS_DEMANDED = (NodeExistsError, NoNodeError, BadVersionError)
+
+Call = Callable[[], Any]
+
+
+class Address(NamedTuple):
+    """Where ZooKeeper is, and below which key everything of ours lies."""
+
+    hosts: str
+    root: str
+
+
+def parse_address(text: str) -> Address:
+    """`zookeeper://host:2181,host:2181/penstock`. Raises StartRefused."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise StartRefused(f"{text!r} is no address of ZooKeeper", hint="give zookeeper://host:2181/penstock")
+    return Address(match["hosts"], match["root"])
+
+
+class ZookeeperSession:
+    """Implements Session."""
+
+    def __init__(self, client: KazooClient, root: str, new_id: Callable[[], str]) -> None:
+        self.state = State.CONNECTED
+        self._client = client
+        self._root = root
+        self._new_id = new_id
+        self._loop = asyncio.get_running_loop()
+        self._directories: set[str] = set()  # known to be there
+        self._wakers: set[asyncio.Event] = set()
+        self._stopping: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"ZookeeperSession({self._client.hosts}{self._root}, {self.state.value})"
+
+    @classmethod
+    async def open(
+        cls, address: Address, *, session_timeout_ms: int, new_id: Callable[[], str], start_s: float = START_S
+    ) -> ZookeeperSession:
+        """Raises StartRefused when nobody answers."""
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+        client = KazooClient(address.hosts, timeout=session_timeout_ms / 1000, connection_retry=retry)
+        try:
+            await asyncio.to_thread(client.start, start_s)
+        except KazooTimeoutError:
+            raise StartRefused(
+                f"ZooKeeper at {address.hosts} does not answer within {start_s:g} s", hint="check --coordination"
+            ) from None
+        session = cls(client, address.root, new_id)
+        client.add_listener(session._heard)
+        await session._make_directories(parents_of(f"{address.root}/any"))
+        return session
+
+    async def get(self, key: str) -> Versioned | None:
+        self._check(key)
+        found = await self._answer(lambda: self._client.get_async(self._root + key))
+        if found is None or not found[0]:
+            return None
+        data, stat = found
+        return Versioned(data[_HEAD_BYTES:], stat.version, stat.czxid)
+
+    async def children(self, key: str) -> list[str]:
+        self._check(key)
+        return sorted(await self._answer(lambda: self._client.get_children_async(self._root + key)) or ())
+
+    async def commit(self, *operations: Operation) -> None:
+        check_operations(operations)
+        self._check_open()
+        created = [operation.key for operation in operations if isinstance(operation, Create)]
+        await self._make_directories([self._root + one for key in created for one in parents_of(key)])
+        commit_id = bytes.fromhex(self._new_id())
+        while True:
+            try:
+                results = await self._done(self._transaction(operations, commit_id).commit_async())
+            except SessionExpiredError:
+                raise self._unsure() from None
+            except _LOST_CONNECTION:
+                happened = await self._has_happened(operations, commit_id)
+                if happened is None:
+                    raise self._unsure() from None
+                if happened:
+                    return None
+                continue
+            return self._judge(results)
+
+    async def wait_for_change(self, key: str, seen: Versioned | None) -> Versioned | None:
+        def watch(waker: Callable[[object], None]) -> list[Call]:
+            return [lambda: self._client.exists_async(self._root + key, watch=waker)]
+
+        while (found := await self.get(key)) == seen:
+            await self._until_woken(watch, lambda: self.get(key), seen)
+        return found
+
+    async def wait_for_children(self, key: str, seen: list[str]) -> list[str]:
+        def watch(waker: Callable[[object], None]) -> list[Call]:
+            return [
+                lambda: self._client.exists_async(self._root + key, watch=waker),  # while it is not there
+                lambda: self._client.get_children_async(self._root + key, watch=waker),
+            ]
+
+        while (names := await self.children(key)) == seen:
+            await self._until_woken(watch, lambda: self.children(key), seen)
+        return names
+
+    async def wait_for_state(self, seen: State) -> State:
+        while self.state is seen:
+            with self._waker() as woken:
+                await woken.wait()
+        return self.state
+
+    async def close(self) -> None:
+        self._lost()
+        if self._stopping is not None:
+            await self._stopping
+
+    # What was heard from kazoo's threads.
+
+    def _heard(self, state: str) -> None:
+        """In kazoo's thread, which must not be held up."""
+        self._in_loop(lambda: self._told(State[state]))
+
+    def _told(self, state: State) -> None:
+        if state is State.LOST:
+            self._lost()
+        elif self.state is not State.LOST:
+            self.state = state
+            self._wake()
+
+    def _lost(self) -> None:
+        """Over for good; kazoo is stopped, or it would open another session under our name."""
+        if self.state is not State.LOST:
+            self.state = State.LOST
+            self._wake()
+            self._stopping = asyncio.ensure_future(asyncio.to_thread(self._stop))
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _wake(self) -> None:
+        for woken in self._wakers:
+            woken.set()
+
+    def _in_loop(self, callback: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop has ended before kazoo has
+            self._loop.call_soon_threadsafe(callback)
+
+    # Calls, and what becomes of them.
+
+    async def _answer(self, call: Call) -> Any:
+        """Of a call that changes nothing: tried for as long as the session lasts. None where there is no such key."""
+        while True:
+            self._check_open()
+            try:
+                return await self._done(call())
+            except NoNodeError:
+                return None
+            except SessionExpiredError:
+                self._lost()
+            except _LOST_CONNECTION:
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _done(self, result: Any) -> Any:
+        """What kazoo's asynchronous result gives. Raises what it raises."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle() -> None:
+            if future.done():
+                return  # who waited has left
+            if result.successful():
+                future.set_result(result.get())
+            else:
+                future.set_exception(result.exception)
+
+        result.rawlink(lambda _: self._in_loop(settle))
+        return await future
+
+    def _transaction(self, operations: tuple[Operation, ...], commit_id: bytes) -> Any:
+        transaction = self._client.transaction()
+        for operation in operations:
+            path = self._root + operation.key
+            match operation:
+                case Create(_, value, is_ephemeral):
+                    transaction.create(path, _FORMAT + commit_id + value, ephemeral=is_ephemeral)
+                case Put(_, value, version):
+                    transaction.set_data(path, _FORMAT + commit_id + value, version)
+                case Delete(_, version):
+                    transaction.delete(path, version)
+                case Check(_, version):
+                    transaction.check(path, version)
+        return transaction
+
+    def _judge(self, results: list[Any]) -> None:
+        """Raises Conflict for what stood against the whole of it; Unsure when the session was lost meanwhile."""
+        failures = [one for one in results if isinstance(one, Exception)]
+        reasons = [one for one in failures if not isinstance(one, RolledBackError | RuntimeInconsistency)]
+        for reason in reasons:
+            if not isinstance(reason, _NOT_AS_DEMANDED):
+                raise reason
+            raise Conflict(f"a key is not as demanded: {type(reason).__name__} at operation {results.index(reason)}")
+        assert not failures, failures
+        if self.state is State.LOST:
+            raise self._unsure()
+
+    async def _has_happened(self, operations: tuple[Operation, ...], commit_id: bytes) -> bool | None:
+        """Whether a commit happened whose answer was lost, by what its keys are now; None: that cannot be seen."""
+        try:
+            await self._answer(lambda: self._client.sync_async(self._root + operations[0].key))
+            for operation in operations:
+                found = await self._answer(partial(self._client.get_async, self._root + operation.key))
+                if found is not None and found[0][len(_FORMAT) : _HEAD_BYTES] == commit_id:
+                    return True
+                before = None if isinstance(operation, Create) else operation.version
+                if (None if found is None else found[1].version) == before:
+                    return False
+        except SessionLost:
+            return None
+        return None
+
+    async def _make_directories(self, paths: list[str]) -> None:
+        """Raises Invalid where a value lies in the way."""
+        for path in paths:
+            if path in self._directories:
+                continue
+            try:
+                await self._answer(partial(self._client.create_async, path, b""))
+            except NodeExistsError:
+                found = await self._answer(partial(self._client.get_async, path))
+                if found is not None and found[0]:
+                    raise Invalid(f"{path} has a value: nothing can lie below it") from None
+            self._directories.add(path)
+
+    async def _until_woken(
+        self, watch: Callable[[Callable[[object], None]], list[Call]], look: Callable[[], Any], seen: object
+    ) -> None:
+        """Until something that is watched may have changed, which may have been before it was watched."""
+        with self._waker() as woken:
+
+            def waker(_: object) -> None:
+                self._in_loop(woken.set)
+
+            for call in watch(waker):
+                await self._answer(call)
+            if await look() == seen:
+                await woken.wait()
+
+    def _waker(self) -> _Waker:
+        return _Waker(self._wakers)
+
+    def _check(self, key: str) -> None:
+        check_key(key)
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self.state is State.LOST:
+            raise SessionLost("the session with ZooKeeper is over")
+
+    def _unsure(self) -> Unsure:
+        return Unsure("the connection to ZooKeeper was lost during a commit", hint="read, and see whether it happened")
+
+
+class _Waker:
+    """An event that a change of the session's state sets too."""
+
+    def __init__(self, wakers: set[asyncio.Event]) -> None:
+        self._wakers = wakers
+        self._woken = asyncio.Event()
+
+    def __enter__(self) -> asyncio.Event:
+        self._wakers.add(self._woken)
+        return self._woken
+
+    def __exit__(self, *_: object) -> None:
+        self._wakers.discard(self._woken)
