@@ -252,7 +252,5 @@ def _timed_out(flight: Flight, last: ClientError) -> DeliveryTimedOut:
 
 
 def _doubtful(flight: Flight) -> DeliveryTimedOut:
-    text = (
-        "the batch before it timed out and may yet be stored, and so may this one; sent again it could be there twice"
-    )
+    text = "the batch before it failed and may yet be stored, and so may this one; sent again it could be there twice"
     return DeliveryTimedOut(text, last=flight.last, no_side_effects=False)
