@@ -39,6 +39,8 @@ STARTS = ("offset", "from", "timestamp")
 JSON, RECORD_BATCH, NDJSON = "application/json", "application/vnd.penstock.recordbatch", "application/x-ndjson"
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 TOPIC, TOPIC_PARTITIONS = "fuzzed", 8  # made before the run, for requests that name topics in their body
+PRODUCER_ID = 0  # taken before the run
+SEQUENCE = ("Producer-Id", "Producer-Epoch", "Producer-Seq")
 
 
 @schemathesis.hook
@@ -79,8 +81,16 @@ def _mend_topic(case: Any) -> None:
         config["record_bytes_max"] = min(config.get("record_bytes_max", 2**20), 2**26)
 
 
+def _mend_alter(case: Any) -> None:
+    """A topic may only gain partitions, and how many it has is not known here."""
+    _mend_topic(case)
+    if isinstance(case.body, dict) and case.body.pop("partitions", None) is not None:
+        case.body.setdefault("config", {})
+
+
 def _mend_produce(case: Any) -> None:
     """Keys and forms of lines go with some media types only."""
+    _mend_terms(case)
     case.query.pop("key_pointer", None)
     case.query.pop("ndjson", None)
     if case.media_type == RECORD_BATCH:
@@ -93,6 +103,21 @@ def _mend_produce(case: Any) -> None:
     for record in _records(case):
         record.pop("timestamp", None)  # a date-time of JSON Schema has leap seconds and years before 1970
         record.pop("partition", None)  # another than that of the path or the query is refused
+
+
+def _mend_terms(case: Any) -> None:
+    """Some are about one partition, which the request must name; a sequence is whole or absent, and needs no key."""
+    names_partition = "partition" in case.query or "partition" in (case.path_parameters or {})
+    has_sequence = all(name in case.headers for name in SEQUENCE) and names_partition
+    for name in SEQUENCE if not has_sequence else ("Idempotency-Key",):
+        case.headers.pop(name, None)
+    if has_sequence:
+        case.headers["Producer-Id"] = str(PRODUCER_ID)
+    if not names_partition:
+        for name in ("Penstock-Expected-End", "Penstock-Fencing-Token"):
+            case.headers.pop(name, None)
+    if case.media_type == RECORD_BATCH:
+        case.headers.pop("Idempotency-Key", None)
 
 
 def _mend_produce_many(case: Any) -> None:
@@ -127,7 +152,7 @@ _MENDS = {
     "fetch": _mend_fetch,
     "fetch_many": _mend_fetch_many,
     "create_topic": _mend_topic,
-    "alter_topic": _mend_topic,
+    "alter_topic": _mend_alter,
     "produce": _mend_produce,
     "produce_to_partition": _mend_produce,
     "produce_many": _mend_produce_many,

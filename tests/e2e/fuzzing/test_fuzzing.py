@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.fuzzing.built_contract import built_contract
-from tests.e2e.fuzzing.hooks import TOPIC, TOPIC_PARTITIONS
+from tests.e2e.fuzzing.hooks import PRODUCER_ID, TOPIC, TOPIC_PARTITIONS
 from tests.e2e.node_process import ROOT, NodeProcess, running_process
 
 SECONDS = int(os.environ.get("PENSTOCK_FUZZING_S", "15"))
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 @pytest.mark.parametrize("shards", [0, 2])
 def test_a_node_keeps_its_contract(tmp_path: Path, shards: int) -> None:
     with running_process(tmp_path, shards=shards) as node:
-        _make_topic(node)
+        _prepare(node)
         ended = _fuzz(node, tmp_path, seed=1 + shards)
         assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr
         assert '"level":"error"' not in node.errors, node.errors[-5000:]
@@ -51,8 +51,10 @@ def _fuzz(node: NodeProcess, directory: Path, seed: int) -> subprocess.Completed
     )
 
 
-def _make_topic(node: NodeProcess) -> None:
+def _prepare(node: NodeProcess) -> None:
     body = json.dumps({"partitions": TOPIC_PARTITIONS}).encode()
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{node.url}/v1/topics/{TOPIC}", body, headers, method="PUT")
     assert urllib.request.urlopen(request).status == 201
+    taken = urllib.request.urlopen(urllib.request.Request(f"{node.url}/v1/producers", method="POST"))
+    assert json.load(taken)["producer_id"] == PRODUCER_ID
