@@ -146,7 +146,7 @@ class Admission:
             self.fencing.commit(offset)
             self.keys.commit(settings, offset)
             self._states.append(self.state(offset))
-        if self._noted:
+        if self._noted or rolled_at:  # what came before the last roll is committed already, but still noted below
             self._commit(settings, None)
             self.producers.forget()
         self.fencing.commit()

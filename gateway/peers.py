@@ -15,6 +15,7 @@ from engine.errors import AckTimeout
 from engine.placement import shard_of
 from gateway.link import Busy, Caller, Link
 from replication.acks import Acks
+from replication.leader import MAYBE_STORED
 
 REPLY_MARGIN_S = 1.0  # the owner answers a timeout itself; only a dead or stopped one makes us wait for longer
 
@@ -101,4 +102,4 @@ class RemoteLeader:
                 return Appended(*fields)
         except TimeoutError:
             text = f"{self._topic}/{self._partition}: its shard did not answer within {timeout_ms} ms"
-            raise AckTimeout(text, hint="the records may be committed; retrying may store them twice") from None
+            raise AckTimeout(text, hint=MAYBE_STORED) from None

@@ -17,6 +17,10 @@ from engine.partition import Partition
 from engine.waiters import done_by
 from replication.acks import Acks
 
+MAYBE_STORED = (
+    "the records may be committed; sent again without an Idempotency-Key or Producer-Seq they may be there twice"
+)
+
 
 def high_watermark(in_sync_ends: list[int]) -> int:
     """Everything below it is on every in-sync replica. Kafka's maybeIncrementLeaderHW."""
@@ -65,7 +69,7 @@ class Leader:
             return appended
         except TimeoutError:
             text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
-            raise AckTimeout(text, hint="the records may be committed; retrying may store them twice") from None
+            raise AckTimeout(text, hint=MAYBE_STORED) from None
 
     def _positions_moved(self) -> None:
         is_fsync_demanded = self.partition.settings.durability == "group"

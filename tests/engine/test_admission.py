@@ -82,3 +82,14 @@ async def test_a_sequence_goes_on_across_groups_and_a_gap_in_one_holds_back_what
     gap, behind, second = await asyncio.gather(*group, return_exceptions=True)
     assert [type(gap), type(behind), second] == [SequenceGap, SequenceGap, Appended(1, 1)]
     assert node.shard.partition("t", 0).admission.counts.gaps == 2
+
+
+async def test_a_producer_is_forgotten_though_a_plan_ended_behind_a_roll_without_it(new_node):
+    """What the plan noted is gone with it, also if all of that lay before the roll."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
+        admission = node.shard.partition("t", 0).admission
+        await asyncio.gather(append(node, "x" * 60_000, sequence=0), append(node, "x" * 60_000))
+        assert len(node.shard.partition("t", 0).log.segments) == 2
+        admission.producers.expire(before_ms=2**62)
+        assert await append(node, "y", sequence=9) == Appended(2, 1)

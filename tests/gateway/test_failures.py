@@ -100,6 +100,7 @@ async def test_an_acknowledgement_that_does_not_come_in_time_is_504_and_may_have
     monkeypatch.setattr(gateway.node.shard.disk, "fdatasync", wait)
     late = await topic.post_lines("1", to=0, timeout_ms=50)
     assert_problem(late, "ack_timeout", no_side_effects=False, retryable=True)
+    assert "without an Idempotency-Key or Producer-Seq" in late.json["detail"], "with one it is safe"
     assert (await topic.fetch(offset=0)).json["records"] == [], "what is not safe is not shown"
     slow.set()
     assert [r["value"] for r in await topic.records(offset=0, wait_ms=5000)] == [1]
