@@ -37,6 +37,11 @@ def test_a_problem_is_repeated_if_and_only_if_the_contract_calls_it_retryable(co
     assert (problem["status"] in TO_BE_REPEATED) == problem["retryable"], code
 
 
+def test_every_success_has_a_row() -> None:
+    successes = {status for one in PRODUCING for status in one.spec["responses"] if status.startswith("2")}
+    assert successes == set(re.findall(r"\b(2\d\d)\b", TABLE))
+
+
 def test_statuses_of_named_problems_are_theirs() -> None:
     told = re.findall(r"(\d{3}) `([a-z_]+)`", GUIDE)
     assert len(told) > 6
