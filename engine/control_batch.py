@@ -58,3 +58,13 @@ def has_nothing_to_show(batches: Buffer) -> bool:
     if not record_batch.read_header(batches).is_control:
         return False
     return all(header.is_control for _, header in record_batch.walk(batches))
+
+
+def without_control(batches: bytes | bytearray) -> bytes | bytearray:
+    """A run of whole batches as consumers are given it: a token is for those who may write."""
+    pieces, taken = [], 0
+    for position, header in record_batch.walk(batches):
+        if header.is_control:
+            pieces.append(batches[taken:position])
+            taken = position + header.size_bytes
+    return b"".join([*pieces, batches[taken:]]) if pieces else batches

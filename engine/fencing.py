@@ -46,6 +46,11 @@ class Fencing:
         """Whether an append that says nothing is to be refused."""
         return bool(self.present.token)
 
+    @property
+    def has_been_used(self) -> bool:
+        """Whether the log may hold tokens that are, or may come to be, in force."""
+        return self.present.offset >= 0
+
     def judge(self, name: str, header: Header, carried: str | None) -> FencingTokenMismatch | None:
         """Whether the append may pass as far as tokens go. `carried` is what it says: None is nothing."""
         if header.is_control and carried is None:

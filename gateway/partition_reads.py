@@ -16,7 +16,7 @@ from typing import Any
 from engine import batch as record_batch
 from engine import keyed_batch
 from engine.admission import Terms
-from engine.control_batch import encode_fence, has_nothing_to_show
+from engine.control_batch import encode_fence, has_nothing_to_show, without_control
 from engine.fencing import Fence
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
@@ -74,7 +74,9 @@ def _cache_headers(node: Node, partition: Partition, chunk: Chunk | None, query:
     topic_id = node.shard.topic(partition.topic).record.topic_id
     form = (query["media_type"], query["max_records"], query["value"], query["ndjson"])
     bounds = (partition.settings.batch_decoded_bytes_max, node.settings.fetch_bytes_max)
-    is_exact = query["media_type"] == record_batch.MEDIA_TYPE and not keyed_batch.has_keyed(chunk.data)
+    is_exact = query["media_type"] == record_batch.MEDIA_TYPE and not (
+        partition.admission.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
+    )
     place = (topic_id, partition.number, query["offset"], chunk.next_offset)
     return kept_headers(tag_of(place, form, bounds, is_exact=is_exact), node.settings.cache_max_age_ms)
 
@@ -245,6 +247,8 @@ async def _answer(
     partition.bytes_out += len(data)
     if media_type == record_batch.MEDIA_TYPE:
         headers = _position_headers(partition, next_offset, media_type)
+        if partition.admission.fencing.has_been_used:
+            data = await node.off_loop(len(data), partial(without_control, data))
         if data:
             headers["Penstock-Base-Offset"] = str(record_batch.read_header(data).base_offset)
             if keyed_batch.has_keyed(data):

@@ -185,6 +185,12 @@ async def test_no_form_of_reading_gives_the_token_and_all_go_on_behind_it(topic)
         answer = await topic.fetch(0, accept=accept)
         assert b"secret" not in answer.body
         assert (answer.headers["Penstock-Next-Offset"], answer.body.count(b"one")) == ("5", 1)
+    for offset, base_offset, values in ((0, "1", [b'"one"', b'"two"']), (2, "3", [b'"two"']), (4, None, [])):
+        answer = await topic.fetch(offset, accept=RECORD_BATCH)
+        assert [record.value for record in batch.decode(answer.body)] == values
+        assert b"secret" not in answer.body, "who may read need not be one who may write"
+        assert answer.headers.get("Penstock-Base-Offset") == base_offset
+        assert answer.headers["Penstock-Next-Offset"] == "5"
     one = await topic.fetch(0, accept="application/cloudevents+json", max_records=1)
     assert (one.status, one.json["data"], one.headers["Penstock-Next-Offset"]) == (200, "one", "2")
     wish = orjson.dumps({"partitions": [{"topic": topic.name, "partition": 0, "offset": 0}]})
