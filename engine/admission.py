@@ -198,11 +198,12 @@ class Admission:
     def _judge(self, header: Header, terms: Terms, end: int, now_ms: int) -> Appended | EngineError | None:
         """The cases are those of the file's head. `end` is where this append would begin."""
         by_sequence = self.producers.judge(header) if header.producer_id >= 0 else None
-        self._count(by_sequence)
-        if isinstance(by_sequence, First):
-            return Appended(*by_sequence, is_duplicate=True)
-        if isinstance(by_sequence, DuplicateOlderThanWindow):
-            return by_sequence
+        if by_sequence is not None:
+            self._count(by_sequence)
+            if isinstance(by_sequence, First):
+                return Appended(*by_sequence, is_duplicate=True)
+            if isinstance(by_sequence, DuplicateOlderThanWindow):
+                return by_sequence
         if terms.key is not None and (by_key := self._judge_key(terms.key, now_ms)) is not None:
             return by_key
         refused = self.fencing.judge(self._name, header, terms.fencing_token)
@@ -228,7 +229,7 @@ class Admission:
     def _note(self, header: Header, end: int, now_ms: int) -> None:
         """This batch is part of the plan, from offset `end` on."""
         if header.producer_id >= 0:
-            producer = self.producers.note(header._replace(base_offset=end), now_ms)
+            producer = self.producers.note(header, end, now_ms)
             self._noted.append(_Noted(end, header.producer_id, producer))
 
     def _commit(self, settings: TopicSettings, below: int | None) -> None:
@@ -241,7 +242,7 @@ class Admission:
             count += 1
         del self._noted[:count]
 
-    def _count(self, judged: First | EngineError | None) -> None:
+    def _count(self, judged: First | EngineError) -> None:
         match judged:
             case First():
                 self.counts.duplicates += 1

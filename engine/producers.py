@@ -66,10 +66,10 @@ class Producer:
                 return First(batches[at + 2], _distance(first, last) + 1, batches[at + 3])
         return None
 
-    def with_batch(self, header: Header, used_ms: int) -> Producer:
+    def with_batch(self, header: Header, base_offset: int, used_ms: int) -> Producer:
         """The same after one more batch of its epoch."""
         batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
-        batches.extend(_fields_of(header))
+        batches.extend(_fields_of(header, base_offset))
         return Producer(self.epoch, min(self.record_count + _count(header), 2**30), used_ms, batches)
 
 
@@ -102,10 +102,10 @@ class Producers:
             return None
         return _judge_repeat(header, producer, expected)
 
-    def note(self, header: Header, now_ms: int) -> Producer:
-        """A batch that was let in is part of the plan."""
+    def note(self, header: Header, base_offset: int, now_ms: int) -> Producer:
+        """A batch that was let in is part of the plan, from this offset on."""
         producer = self._noted.get(header.producer_id) or self._known.get(header.producer_id)
-        self._noted[header.producer_id] = after = _after(producer, header, now_ms)
+        self._noted[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
         return after
 
     def commit(self, producer_id: int, producer: Producer, producers_max: int) -> None:
@@ -121,7 +121,8 @@ class Producers:
 
     def replay(self, header: Header, now_ms: int, producers_max: int) -> None:
         """Take note of a batch that is in the log; nothing of a log is ever refused."""
-        self.commit(header.producer_id, _after(self._known.get(header.producer_id), header, now_ms), producers_max)
+        after = _after(self._known.get(header.producer_id), header, header.base_offset, now_ms)
+        self.commit(header.producer_id, after, producers_max)
 
     def expire(self, before_ms: int) -> None:
         """Forget producers that were used last before a time."""
@@ -199,12 +200,12 @@ def _gap(header: Header, expected: int, why: str) -> SequenceGap:
     return SequenceGap(f"{text}: {why}", expected_seq=expected, received_seq=header.base_sequence)
 
 
-def _after(producer: Producer | None, header: Header, now_ms: int) -> Producer:
+def _after(producer: Producer | None, header: Header, base_offset: int, now_ms: int) -> Producer:
     """A producer after one more batch; one that does not join what is known begins anew."""
     is_same_epoch = producer is not None and producer.epoch == header.producer_epoch
     if producer is not None and is_same_epoch and producer.next_sequence == header.base_sequence:
-        return producer.with_batch(header, now_ms)
-    return Producer(header.producer_epoch, _count(header), now_ms, array("q", _fields_of(header)))
+        return producer.with_batch(header, base_offset, now_ms)
+    return Producer(header.producer_epoch, _count(header), now_ms, array("q", _fields_of(header, base_offset)))
 
 
 def _count(header: Header) -> int:
@@ -212,8 +213,8 @@ def _count(header: Header) -> int:
     return header.last_offset_delta + 1
 
 
-def _fields_of(header: Header) -> tuple[int, int, int, int]:
-    return header.base_sequence, last_sequence_of(header), header.base_offset, header.max_timestamp
+def _fields_of(header: Header, base_offset: int) -> tuple[int, int, int, int]:
+    return header.base_sequence, last_sequence_of(header), base_offset, header.max_timestamp
 
 
 def _distance(first: int, second: int) -> int:

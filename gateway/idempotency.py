@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from aiohttp import web
+from xxhash import xxh3_128
 
 from engine.admission import Appended
 from engine.errors import EngineError, KeyReused
@@ -26,14 +26,16 @@ from engine.keyed_batch import HASH_BYTES, KeyEntry
 from engine.partition_keys import FoundKey
 from engine.shard import Topic
 from gateway.appending import Outcome
+from gateway.cloud_events import binary_attributes
 from gateway.link import Busy, LinkLost
 from gateway.node import Node
 from gateway.problems import Problem, from_engine
-from gateway.terms import SEQUENCE_HEADERS
+from gateway.terms import has_sequence
 
 HEADER = "Idempotency-Key"
 WINDOW_HEADER = "Penstock-Idempotency-Window"
 FIND_S = 30.0
+UNSTORED = ("acks", "timeout_ms")  # names of the query that change nothing of what is stored
 
 _KEY = re.compile(r"[!-~]{1,255}")
 
@@ -52,44 +54,75 @@ def read_key(request: web.Request) -> bytes | None:
     texts = request.headers.getall(HEADER)
     if len(texts) > 1 or not _KEY.fullmatch(texts[0]):
         raise Problem("invalid_header", f"{HEADER} is 1 to 255 visible ASCII characters, given once")
-    if any(header in request.headers for header in SEQUENCE_HEADERS):
+    if has_sequence(request):
         raise Problem("invalid_header", f"a request has an {HEADER} or a Producer-Id, not both")
     return texts[0].encode()
 
 
 def keyed_request(key: bytes, request: web.Request, body: bytes) -> KeyedRequest:
-    """All that decides what would be stored, and where: not how long to wait for it, nor how the body was packed."""
+    """All that decides what would be stored, and where: not how long to wait for it, nor how the body was packed.
+
+    The key's hash withstands those who look for two keys with the same one. The request's need not: whoever made two
+    requests alike to it would deceive nobody but himself. It is the faster one by twenty times.
+    """
     headers = request.headers
-    query = [one for one in sorted(request.query.items()) if one[0] not in ("acks", "timeout_ms")]
-    attributes = sorted((name.lower(), value) for name, value in headers.items() if name[:3].lower() == "ce-")
+    query = [one for one in request.query.items() if one[0] not in UNSTORED]
+    attributes = binary_attributes(headers)
     fixed = (headers.get("Content-Type"), headers.get("Penstock-Key"), request.match_info.get("partition"))
-    what = repr((fixed, query, attributes)).encode("utf-8", "backslashreplace")  # no two of them look alike
-    digest = blake2b(what, digest_size=HASH_BYTES)
+    what = (fixed, query and sorted(query), attributes and sorted(attributes.items()))
+    digest = xxh3_128(repr(what).encode("utf-8", "backslashreplace"))  # no two of them look alike
     digest.update(body)
     return KeyedRequest(blake2b(key, digest_size=HASH_BYTES).digest(), digest.digest())
 
 
-@asynccontextmanager
-async def in_hand(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> AsyncIterator[KeyEntry]:
-    """The entry for the batches of this request; until the end nobody else in this process begins with its key.
-
-    Raises KeyReused, Busy. Problems on the way are told with the window.
+class InHand:
+    """`async with` gives the entry for the batches of this request; until the end nobody else in this process begins
+    with its key. Raises KeyReused's and Busy's problems, and tells those on the way with the window.
     """
-    key_hash, request_hash = keyed
-    window_ms = topic.settings.idempotency_window_ms
-    try:
-        with node.key_holds.hold(topic.record.topic_id, key_hash, request_hash, topic.record.partitions) as partitions:
-            found = await _found(node, topic, keyed, now_ms)
-            if found is not None:
-                window_ms = found.kept_ms
-                partitions = found.partitions
-            yield KeyEntry(key_hash, request_hash, partitions, now_ms)
-    except EngineError as error:
-        if isinstance(error, KeyReused):
-            node.key_holds.reused += 1
-        raise with_window(from_engine(error), window_ms - (node.clock.now_ms() - now_ms)) from None
-    except Problem as problem:
-        raise with_window(problem, window_ms - (node.clock.now_ms() - now_ms)) from None
+
+    __slots__ = ("_is_held", "_keyed", "_node", "_now_ms", "_topic", "_window_ms")
+
+    def __init__(self, node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> None:
+        self._node = node
+        self._topic = topic
+        self._keyed = keyed
+        self._now_ms = now_ms
+        self._window_ms = topic.settings.idempotency_window_ms
+        self._is_held = False
+
+    async def __aenter__(self) -> KeyEntry:
+        key_hash, request_hash = self._keyed
+        record = self._topic.record
+        try:
+            partitions = self._node.key_holds.hold(record.topic_id, key_hash, request_hash, record.partitions)
+            self._is_held = True
+            found = await _found(self._node, self._topic, self._keyed, self._now_ms)
+        except (EngineError, Problem) as error:
+            if isinstance(error, KeyReused):
+                self._node.key_holds.reused += 1
+            self._let_go()
+            raise self._told(error) from None
+        except BaseException:
+            self._let_go()
+            raise
+        if found is not None:
+            self._window_ms = found.kept_ms
+            partitions = found.partitions
+        return KeyEntry(key_hash, request_hash, partitions, self._now_ms)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._let_go()
+        if isinstance(error, (EngineError, Problem)):
+            raise self._told(error) from None
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._node.key_holds.let_go(self._topic.record.topic_id, self._keyed.key_hash)
+
+    def _told(self, error: EngineError | Problem) -> Problem:
+        problem = from_engine(error) if isinstance(error, EngineError) else error
+        return with_window(problem, self._window_ms - (self._node.clock.now_ms() - self._now_ms))
 
 
 def with_window(problem: Problem, kept_ms: int) -> Problem:
@@ -100,9 +133,11 @@ def with_window(problem: Problem, kept_ms: int) -> Problem:
 def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], began_ms: int, now_ms: int) -> dict[str, str]:
     """For how many seconds from now a repeat is recognised, of whatever of this request is stored or will be."""
     spent_ms = max(0, now_ms - began_ms)
-    kept_ms = [max(0, topic.settings.idempotency_window_ms - spent_ms) for topic in topics]
-    kept_ms += [one.key_kept_ms for one in outcomes if isinstance(one, Appended) and one.key_kept_ms is not None]
-    return {WINDOW_HEADER: str(min(kept_ms, default=0) // 1000)}
+    kept_ms = min([topic.settings.idempotency_window_ms for topic in topics], default=0) - spent_ms
+    for one in outcomes:
+        if isinstance(one, Appended) and one.key_kept_ms is not None and one.key_kept_ms < kept_ms:
+            kept_ms = one.key_kept_ms
+    return {WINDOW_HEADER: str(max(0, kept_ms) // 1000)}
 
 
 def find_here(topic: Topic, key_hash: bytes, request_hash: bytes, now_ms: int) -> FoundKey | None:
@@ -119,7 +154,10 @@ def find_here(topic: Topic, key_hash: bytes, request_hash: bytes, now_ms: int) -
 
 async def _found(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> FoundKey | None:
     """What any partition knows of the key. Raises KeyReused if it is of another request, Busy."""
-    found = [find_here(topic, *keyed, now_ms)]
+    here = find_here(topic, *keyed, now_ms)
+    if here is None and node.peers.count == 1:
+        return None
+    found = [here]
     if node.peers.count > 1:
         found += await _found_elsewhere(node, topic, keyed, now_ms)
     known = [one for one in found if one is not None]

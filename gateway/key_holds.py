@@ -7,8 +7,6 @@ leaves open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.errors import KeyReused
@@ -31,17 +29,22 @@ class KeyHolds:
     def __repr__(self) -> str:
         return f"KeyHolds({len(self._held)})"
 
-    @contextmanager
-    def hold(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> Iterator[int]:
-        """Gives the number of partitions among which the first holder places its records. Raises KeyReused."""
+    def hold(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> int:
+        """Gives the number of partitions among which the first holder places its records; to be let go of again.
+
+        Raises KeyReused, and holds nothing then.
+        """
         which = (topic_id, key_hash)
-        held = self._held.setdefault(which, _Held(request_hash, partitions))
-        if held.request_hash != request_hash:
+        held = self._held.get(which)
+        if held is None:
+            held = self._held[which] = _Held(request_hash, partitions)
+        elif held.request_hash != request_hash:
             raise KeyReused("the Idempotency-Key belongs to another request, which is under way")
         held.holders += 1
-        try:
-            yield held.partitions
-        finally:
-            held.holders -= 1
-            if held.holders == 0:
-                del self._held[which]
+        return held.partitions
+
+    def let_go(self, topic_id: str, key_hash: bytes) -> None:
+        held = self._held[topic_id, key_hash]
+        held.holders -= 1
+        if held.holders == 0:
+            del self._held[topic_id, key_hash]

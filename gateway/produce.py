@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from engine import batch as record_batch
-from engine.admission import NO_TERMS, Terms
+from engine.admission import Terms
 from engine.keyed_batch import KeyEntry
 from engine.shard import Topic
 from gateway.appending import Part, answer, append, demand_one_success, result_of
 from gateway.client_batch import client_batch
 from gateway.cloud_events import EVENT, EVENT_BATCH, binary_attributes, binary_event, decode_event, decode_event_batch
-from gateway.idempotency import in_hand, keyed_request, read_key, window_headers
+from gateway.idempotency import InHand, keyed_request, read_key, window_headers
 from gateway.incoming import Incoming, IncomingRow
 from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
@@ -101,7 +101,7 @@ async def _produce_in_turn(
     if key is None:
         return await _store(request, node, topic, wish, body, now_ms, None)
     keyed = await node.off_loop(len(body), lambda: keyed_request(key, request, body))
-    async with in_hand(node, topic, keyed, now_ms) as entry:
+    async with InHand(node, topic, keyed, now_ms) as entry:
         return await _store(request, node, topic, wish, body, now_ms, entry)
 
 
@@ -142,9 +142,13 @@ async def _store(
         records_max = node.settings.records_per_request_max
         batches = await node.off_loop(len(body), lambda: _batches(decode(body), to, records_max))
     node.stages.decode.observe(time.perf_counter() - began)
-    terms = wish.terms if entry is None else (wish.terms or NO_TERMS)._replace(key=entry)
+    terms = wish.terms if entry is None else _with_key(wish.terms, entry)
     parts = [Part(topic, batch, terms) for batch in batches]
     return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], wish, now_ms, entry)
+
+
+def _with_key(terms: Terms | None, entry: KeyEntry) -> Terms:
+    return Terms(key=entry) if terms is None else terms._replace(key=entry)
 
 
 def _batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:

@@ -21,7 +21,7 @@ from gateway import problems
 from gateway.access import Caller, caller_of, forbidden
 from gateway.appending import Outcome, Part, answer, append, demand_one_success, result_of
 from gateway.cloud_events import binary_attributes
-from gateway.idempotency import KeyedRequest, in_hand, keyed_request, read_key, window_headers
+from gateway.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
 from gateway.incoming import IncomingRow
 from gateway.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.node import NODE, Node
@@ -150,7 +150,7 @@ async def _destinations(
             if keyed is None:
                 to = _destination(node, topic, rows, now_ms)
             else:
-                key_entry = await keys_in_hand.enter_async_context(in_hand(node, topic, keyed, now_ms))
+                key_entry = await keys_in_hand.enter_async_context(InHand(node, topic, keyed, now_ms))
                 to = _destination_of_key(node, topic, key_entry, now_ms)
         except EngineError as error:
             entries.append(_Entry(name, None, len(rows), None, None, problems.from_engine(error)))

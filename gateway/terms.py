@@ -23,7 +23,7 @@ ONE_PARTITION_HEADERS = (EXPECTED_END, FENCING_TOKEN, *SEQUENCE_HEADERS)
 OFFSET_MAX = 2**63 - 1
 PRODUCER_EPOCH_MAX = 2**15 - 1
 
-_DIGITS = re.compile(r"[0-9]{1,19}")
+_DIGITS_MAX = 19  # of 2^63 - 1
 _TOKEN = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -37,11 +37,17 @@ def read_terms(request: web.Request, partition: int | None) -> Terms | None:
     return Terms(expected_end, _token_in(request) if has_token else None)
 
 
+def has_sequence(request: web.Request) -> bool:
+    """Whether there is any of its headers; asked of every produce."""
+    headers = request.headers
+    return PRODUCER_ID in headers or PRODUCER_EPOCH in headers or PRODUCER_SEQ in headers
+
+
 def read_sequence(request: web.Request, partition: int | None) -> Sequenced | None:
     """None for a request without a sequence. Raises Problem invalid_header."""
-    given = [header for header in SEQUENCE_HEADERS if header in request.headers]
-    if not given:
+    if not has_sequence(request):
         return None
+    given = [header for header in SEQUENCE_HEADERS if header in request.headers]
     if len(given) < len(SEQUENCE_HEADERS):
         raise Problem("invalid_header", f"{' and '.join(given)} without the rest of {', '.join(SEQUENCE_HEADERS)}")
     demand_one_partition(PRODUCER_ID, partition)
@@ -82,7 +88,9 @@ def _token_in(request: web.Request) -> str:
 def number_in_header(request: web.Request, header: str, maximum: int) -> int:
     """A header's value, given once, as a whole number from 0 on. Raises Problem invalid_header."""
     texts = request.headers.getall(header)
-    if len(texts) > 1 or not _DIGITS.fullmatch(texts[0]) or int(texts[0]) > maximum:
-        text = f"{header} is {', '.join(texts)!r}; give a whole number from 0 to {maximum}"
-        raise Problem("invalid_header", text)
-    return int(texts[0])
+    text = texts[0]
+    is_number = len(texts) == 1 and len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()
+    if not is_number or (number := int(text)) > maximum:
+        told = f"{header} is {', '.join(texts)!r}; give a whole number from 0 to {maximum}"
+        raise Problem("invalid_header", told)
+    return number

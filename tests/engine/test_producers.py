@@ -43,7 +43,9 @@ class Log:
         judged = self.producers.judge(header)
         if judged is not None:
             return judged
-        self.producers.commit(producer, self.producers.note(header, self.now_ms), self.producers_max)
+        self.producers.commit(
+            producer, self.producers.note(header, header.base_offset, self.now_ms), self.producers_max
+        )
         self.producers.forget()
         self.end += count
         return self.end - count
@@ -184,7 +186,7 @@ def test_what_a_failed_plan_noted_never_happened():
     log = Log()
     log.append(0)
     header = HEADER._replace(base_offset=1, producer_id=7, producer_epoch=0, base_sequence=1)
-    log.producers.note(header, T)
+    log.producers.note(header, header.base_offset, T)
     assert isinstance(log.producers.judge(header), First), "within the plan it is a duplicate"
     log.producers.forget()
     assert log.producers.judge(header) is None
