@@ -1,8 +1,9 @@
-"""Keeps a fencing token findable for as long as it is in force: the log says so, and that says that the log does.
+"""Keeps a fencing token findable for as long as it is in force: the file `fenced` beside the log.
 
-Two duties beside appending control batches. A file `fenced` is made durable before a log has its first token, so that a
-start without a snapshot walks the whole of that log for it, and of no other. And before retention lets the control
-batch go that sets the token in force, another one says it again at the log's end. Rules: engine/fencing.py.
+Two duties. The file is made durable, empty, before a log has its first token, so that a start without a snapshot walks
+the whole of that log for it, and of no other. And before retention lets the control batch go that says which token is
+in force, or that none is any more, the file says it durably. Rules: engine/fencing.py.
+Invariant: the file tells of nothing that the log never had durably.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 from concurrent.futures import Executor
 
 from engine import paths
-from engine.admission import Terms
-from engine.committer import Committer
-from engine.control_batch import encode_fence
-from engine.disk import Disk, write_atomically
-from engine.errors import FencingTokenMismatch, storage_error
+from engine.disk import Disk, read_file, write_atomically
+from engine.errors import storage_error
+from engine.fencing import NO_FENCE, Fence
 from engine.partition import Partition
+from engine.small_file import read_rows, rows_as_text
+
+_HEADER = "penstock fenced 1"
 
 
 async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> None:
@@ -26,29 +28,36 @@ async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> N
     if fencing.is_noted:
         return
     try:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(executor, write_atomically, disk, _file(partition.log.directory), b"")
+        await _save(disk, executor, partition.log.directory, [])
     except OSError as error:
         raise storage_error(f"{partition.name}: setting a fencing token", error) from error
     fencing.is_noted = True
 
 
-def was_fenced(disk: Disk, directory: str) -> bool:
-    """Whether a partition's log may hold a token."""
-    return disk.stat(_file(directory)) is not None
+async def keep_fence(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
+    """Before the segments that end at or below an offset go; they are durable. Raises OSError."""
+    fencing = partition.admission.fencing
+    fence = fencing.present
+    if fencing.kept_offset < fence.offset < below:
+        await _save(disk, executor, partition.log.directory, [f"{fence.offset} {fence.token}"])
+        fencing.is_noted, fencing.kept_offset = True, fence.offset
 
 
-async def keep_fence(partition: Partition, committer: Committer, below: int, now_ms: int) -> None:
-    """Before the segments that end at or below an offset go. Raises what an append meets."""
-    fence = partition.admission.fencing.present
-    if not fence.token or fence.offset >= below:
-        return
-    try:
-        again = encode_fence(fence.token, now_ms)
-        await committer.append(partition, again, Terms(fencing_token=fence.token), wants_sync=True)
-    except FencingTokenMismatch:
-        return  # just replaced, further up
-    await committer.roll(partition)  # durable when done
+def kept_fence(disk: Disk, directory: str) -> Fence | None:
+    """What the log has let go of; NO_FENCE if that is nothing. None: the log has never had a token.
+
+    A file in doubt tells that there was one, and no more.
+    """
+    data = read_file(disk, _file(directory))
+    if data is None:
+        return None
+    rows = read_rows(_HEADER, data)
+    return Fence(rows[0][1], int(rows[0][0])) if rows else NO_FENCE
+
+
+async def _save(disk: Disk, executor: Executor, directory: str, rows: list[str]) -> None:
+    text = rows_as_text(_HEADER, rows)
+    await asyncio.get_running_loop().run_in_executor(executor, write_atomically, disk, _file(directory), text)
 
 
 def _file(directory: str) -> str:

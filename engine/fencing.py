@@ -36,6 +36,7 @@ class Fencing:
     def __init__(self) -> None:
         self.present = NO_FENCE
         self.is_noted = False  # that the log may have a token is known to the next start
+        self.kept_offset = NO_FENCE.offset  # of the latest one that is kept outside of the log
         self._noted: list[Fence] = []  # by the plan under way, in its order
 
     def __repr__(self) -> str:
@@ -89,3 +90,9 @@ class Fencing:
     def restore(self, fence: Fence) -> None:
         """Begin with what was saved."""
         self.present = fence
+
+    def restore_kept(self, kept: Fence) -> None:
+        """There is a note, and this is what the log has let go of, if it is not known already."""
+        self.is_noted, self.kept_offset = True, kept.offset
+        if kept.offset > self.present.offset:
+            self.present = kept

@@ -18,7 +18,7 @@ from engine.admission import Admission
 from engine.batch import HEADER_BYTES, KEYED_PRODUCER, Codec, Header, has_valid_crc
 from engine.disk import Disk
 from engine.errors import Corrupt
-from engine.fence_keeping import was_fenced
+from engine.fence_keeping import kept_fence
 from engine.keyed_batch import KeyEntry
 from engine.log import Log
 from engine.segment import Segment, headers
@@ -34,12 +34,15 @@ def rebuilt_admission(disk: Disk, name: str, of: Log, settings: TopicSettings, n
     """The state of a log that has just been opened. Raises OSError."""
     admission = Admission(name)
     state = load_latest(disk, of.directory, of.log_end)
+    kept = kept_fence(disk, of.directory)
     if state is None:
-        since_ms = 0 if was_fenced(disk, of.directory) else now_ms - settings.producer_expiry_ms
+        since_ms = 0 if kept is not None else now_ms - settings.producer_expiry_ms
         begin = _first_of_use(of, since_ms)
     else:
         begin = state.offset
         admission.restore(state, settings)
+    if kept is not None:
+        admission.fencing.restore_kept(kept)
     admission.keys.use(settings)
     key_states = None if state is None else load_keys(disk, of.directory, state)
     for one in key_states or ():

@@ -241,10 +241,10 @@ class Shard:
         await note_fenced(self.disk, self._executor, partition)
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
-        await keep_fence(partition, self.committer, offset, self.clock.now_ms())
         if offset > min(partition.log.sealed_end, partition.durable_end):
             await self.committer.roll(partition)  # makes all durable too: no log may end before it starts
         try:
+            await keep_fence(self.disk, self._executor, partition, offset)
             await self.trimmer.trim(partition, Bounds(offset, offset))
         except OSError as error:
             self.keeper.note(partition, error, "deleting records")
@@ -336,7 +336,7 @@ class Shard:
         bounds = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition))
         if self.trimmer.is_due(partition, bounds):
             try:
-                await keep_fence(partition, self.committer, bounds.local, self.clock.now_ms())
+                await keep_fence(self.disk, self._executor, partition, bounds.local)
                 await self.trimmer.trim(partition, bounds)
             except OSError as error:
                 if not self.keeper.note(partition, error, "expiring records"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 
 import pytest
 
@@ -108,6 +109,30 @@ async def test_a_roll_within_a_plan_keeps_the_state_of_its_own_place(new_node):
         )
         (state,) = await saved_states(node)
         assert (state.offset, state.fence) == (2, Fence("a", 0))
+
+
+@pytest.mark.parametrize("token", ["a", ""])
+async def test_what_retention_takes_of_a_token_is_kept_and_the_log_comes_to_rest(new_node, token):
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        await node.shard.note_fenced(node.shard.partition("t", 0))
+        writer = Writer(node)
+        await outcomes(writer.append(setting("before")), writer.append(setting(token)))
+        partition = node.shard.partition("t", 0)
+        await partition.wait_for_high_watermark(2)
+        for _ in range(3):
+            await node.shard.delete_before(partition, partition.log_end)
+        assert partition.log.log_start == partition.log_end == 2, "nothing was written to say it again"
+        await saved_states(node)  # none is being saved any more
+        directory = partition.log.directory
+    for name in os.listdir(directory):
+        if name.endswith(".snapshot"):
+            os.unlink(os.path.join(directory, name))
+    async with new_node() as node:
+        assert Writer(node).present == Fence(token, 1)
+        await node.shard.note_fenced(node.shard.partition("t", 0))
+    async with new_node() as node:
+        assert Writer(node).present == Fence(token, 1)
 
 
 async def saved_states(node) -> list[State]:

@@ -18,9 +18,12 @@ from engine.damage import Damage, decode_quarantine, encode_quarantine
 from engine.data_directories import DataDirectories, open_data_directories
 from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop, open_data_directory
 from engine.disk import RealDisk
+from engine.fence_keeping import kept_fence
+from engine.fencing import Fence
 from engine.index import SegmentIndex, load_index
 from engine.leader_epochs import load_epochs, save_epochs
 from engine.producers import Producer
+from engine.small_file import rows_as_text
 from engine.snapshots import State, decode_state, encode_state
 from engine.topics import load_topics, save_topic
 
@@ -203,6 +206,12 @@ def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> N
     assert epochs == [(1, 0), (4, 118)]
     save_epochs(RealDisk(), str(tmp_path), epochs)
     assert (tmp_path / paths.LEADER_EPOCHS).read_text() == EXAMPLES["leader-epochs"]
+
+
+def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.FENCED).write_text(EXAMPLES["fenced"])
+    assert kept_fence(RealDisk(), str(tmp_path)) == Fence("writer-7", 17)
+    assert rows_as_text("penstock fenced 1", ["17 writer-7"]).decode() == EXAMPLES["fenced"]
 
 
 def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> None:

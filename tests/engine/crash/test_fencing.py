@@ -111,7 +111,7 @@ async def test_a_token_that_was_answered_is_in_force_whatever_a_power_loss_leave
     await crashed(every=7, limit=3)
 
 
-async def keep_nothing(partition, committer, below, now_ms):
+async def keep_nothing(disk, executor, partition, below):
     """Lets the control batch go that sets the token."""
 
 
