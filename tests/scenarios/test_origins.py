@@ -6,9 +6,10 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from engine.errors import StartRefused
+from gateway.given_settings import load_settings
 from gateway.origins import EXPOSED, Origins
 from gateway.problems import Problem
-from gateway.settings import NodeSettings, load_settings
+from gateway.settings import NodeSettings
 from openapi import load_contract, operations
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source

@@ -44,8 +44,8 @@ async def test_what_is_planned_answers_501(gateway, operation):
 async def test_an_unknown_topic_is_told_everywhere(gateway, operation):
     if operation.operation_id == "create_topic":
         return
-    body = {"PATCH": b'{"config":{}}', "POST": b"1"}.get(operation.method, b"")
-    headers = {"Content-Type": "application/json"} if operation.method == "PATCH" else {}
+    body = {"PATCH": b'{"config":{}}', "PUT": b'{"token":"a"}', "POST": b"1"}.get(operation.method, b"")
+    headers = {"Content-Type": "application/json"} if operation.method in ("PATCH", "PUT") else {}
     query = {"fetch": {"offset": 0}, "delete_records": {"before": 1}}.get(operation.operation_id, {})
     answer = await gateway.send(operation.method, path_of(operation), body, headers, **query)
     assert_problem(answer, "unknown_topic")
