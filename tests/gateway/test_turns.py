@@ -149,7 +149,7 @@ async def overtaking(tmp_path, patience_s: float) -> list[object]:
             while gateway.node.in_flight.held_bytes < len(LARGE):
                 await asyncio.sleep(0)
             small = asyncio.ensure_future(topic.post(b"2", NDJSON, to=0))
-            while gateway.node.requests_under_way < 2:
+            while gateway.node.requests_under_way < 2 and not small.done():
                 await asyncio.sleep(0.001)
             await asyncio.wait([small], timeout=patience_s)
             may_decode.set()
