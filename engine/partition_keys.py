@@ -123,12 +123,21 @@ class PartitionKeys:
 
     def restore(self, offset: int, rows: bytes | bytearray) -> None:
         """Remember what a state kept; the oldest state first."""
+        self._saved(offset, bytearray(rows), self._remember(rows))
+
+    def restore_in_part(self, rows: bytes | bytearray) -> None:
+        """The same of one of several states that are not whole any more: the next one will have all that is known."""
+        self._rows_last_ms = max(self._rows_last_ms, self._remember(rows))
+        self._rows += rows
+
+    def _remember(self, rows: bytes | bytearray) -> int:
+        """Returns the time of the latest."""
         last_ms = 0
         for key_hash, request_hash, base_offset, record_count, partitions, time_ms in ROW.iter_unpack(rows):
             entry = KeyEntry(key_hash, request_hash, partitions, time_ms)
             self.window.add(entry, base_offset, record_count, window_ms=self._window_ms, keys_max=self._keys_max)
             last_ms = max(last_ms, time_ms)
-        self._saved(offset, bytearray(rows), last_ms)
+        return last_ms
 
     def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
         self._last_state = (offset, rows)

@@ -44,10 +44,13 @@ def rebuilt_admission(disk: Disk, name: str, of: Log, settings: TopicSettings, n
     if kept is not None:
         admission.fencing.restore_kept(kept)
     admission.keys.use(settings)
-    key_states = None if state is None else load_keys(disk, of.directory, state)
-    for one in key_states or ():
-        admission.keys.restore(one.offset, one.keys)
-    keys_begin = _first_of_use(of, now_ms - settings.idempotency_window_ms) if key_states is None else begin
+    key_states, has_all_keys = ([], False) if state is None else load_keys(disk, of.directory, state)
+    for one in key_states:
+        if has_all_keys:
+            admission.keys.restore(one.offset, one.keys)
+        else:  # keys whose records are deleted stand here only: the walk does not find them
+            admission.keys.restore_in_part(one.keys)
+    keys_begin = begin if has_all_keys else _first_of_use(of, now_ms - settings.idempotency_window_ms)
     for segment in of.segments:
         if segment.next_offset > min(begin, keys_begin):
             _replay(admission, segment, begin, keys_begin, settings, now_ms)

@@ -133,11 +133,11 @@ def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
     return None
 
 
-def load_keys(disk: Disk, directory: str, state: State) -> list[State] | None:
-    """The states whose keys make up what is remembered at this one, oldest first; None if one cannot be read."""
+def load_keys(disk: Disk, directory: str, state: State) -> tuple[list[State], bool]:
+    """The states whose keys make up what is remembered at this one, oldest first, and whether all could be read."""
     states = [_load(disk, directory, offset) for offset in state.key_files]
     found = [one for one in states if one is not None]
-    return [*found, state] if len(found) == len(states) else None
+    return [*found, state], len(found) == len(states)
 
 
 def _load(disk: Disk, directory: str, offset: int) -> State | None:

@@ -92,7 +92,7 @@ class RemoteLeader:
         self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, terms: Terms | None
     ) -> asyncio.Future[tuple[list[Any], bytes]]:
         link = self._peers.link_to_owner(self._topic_id, self._partition)
-        arguments = (self._topic, self._partition, acks.value, timeout_ms, terms)
+        arguments = (self._topic_id, self._topic, self._partition, acks.value, timeout_ms, terms)
         return link.begin("append", arguments, batch)
 
     async def _reply(self, begun: asyncio.Future[tuple[list[Any], bytes]], timeout_ms: int) -> Appended:

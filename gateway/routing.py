@@ -75,13 +75,20 @@ async def _metrics_text(node: Node) -> str:
     return (await node.in_thread(lambda: text_of(families))).decode()
 
 
+def demand_same(node: Node, topic_name: str, topic_id: str) -> None:
+    """What was on its way to a topic that is deleted meanwhile is not for another of its name. Raises UnknownTopic."""
+    if node.shard.topic(topic_name).record.topic_id != topic_id:
+        raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
+
+
 def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
     """What this shard does when another one calls."""
 
     async def append(arguments: Any, payload: bytes) -> tuple[Appended | None, bytes]:
-        topic, number, acks_word, timeout_ms, fields = arguments
+        topic_id, topic, number, acks_word, timeout_ms, fields = arguments
         node.check_accepting()
         node.check_capacity(len(payload))
+        demand_same(node, topic, topic_id)
         leader = node.local_leader(node.shard.partition(topic, number))
         acks = ACKS_BY_WORD[acks_word]
         terms = terms_of(fields)
@@ -103,9 +110,7 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
     def read(name: str) -> Handler:
         async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
             topic_id, topic_name, number, read_arguments = arguments
-            topic = node.shard.topic(topic_name)
-            if topic.record.topic_id != topic_id:
-                raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
+            demand_same(node, topic_name, topic_id)
             return await READS[name](node, node.shard.partition(topic_name, number), read_arguments)
 
         return call

@@ -167,6 +167,20 @@ async def test_a_snapshot_that_cannot_be_read_is_made_up_for_by_the_log(tmp_path
             await assert_all_known(node, *keys)
 
 
+async def test_with_one_snapshot_the_keys_of_the_others_are_not_lost(tmp_path, clock):
+    keys = [f"k{n}" for n in range(5)]
+    async with running_node(tmp_path, clock) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        await rolled(node, *keys)
+        partition = node.shard.partition("t", 0)
+        await node.shard.delete_before(partition, partition.log_end)
+        directory = Path(partition.log.directory)
+    (directory / f"{2:020}.snapshot").write_bytes(b"")
+    for _ in range(2):
+        async with running_node(tmp_path, clock) as node:
+            await assert_all_known(node, *(key for key in keys if key != "k1"))
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 7), st.integers(0, 1)),
