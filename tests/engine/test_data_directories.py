@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import json
 import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,62 +17,16 @@ from engine import batch
 from engine.data_directories import open_data_directories
 from engine.disk import RealDisk
 from engine.errors import EngineError, StartRefused, Unreachable
-from engine.faulty_disk import FaultyDisk, Rule
+from engine.faulty_disk import Rule
 from engine.placement import placed
 from replication.acks import Acks
 from tests.engine.conftest import HandClock, running_node
-
-PARTITIONS = 4
-
-
-class Lives:
-    """One life after the other of a node whose data lie in `a`, `b` and perhaps `c`."""
-
-    def __init__(self, path: Path, clock: HandClock) -> None:
-        self.path = path
-        self.clock = clock
-        self.ids: Iterator[str] = (f"id{n}" for n in itertools.count())
-        self.disk: FaultyDisk | None = None
-
-    @asynccontextmanager
-    async def life(self, *names: str, rules: tuple[Rule, ...] = ()):
-        self.disk = FaultyDisk(RealDisk(), rules)
-        first, *further = [self.path / name for name in names or ("a", "b")]
-        async with running_node(first, self.clock, self.disk, further, self.ids) as node:
-            yield node
-
-    def of(self, node, name: str, topic: str = "t") -> list[int]:
-        """The partitions that lie in a directory."""
-        home = str(self.path / name) + "/"
-        return [n for n, one in node.shard.topics[topic].partitions.items() if one.log.directory.startswith(home)]
-
-    def home(self, name: str) -> Path:
-        """The directory of topic t in a data directory."""
-        (found,) = (self.path / name / "topics" / "t").iterdir()
-        return found
+from tests.engine.data_directory_lives import PARTITIONS, Lives, append, ends, make
 
 
 @pytest.fixture
 def lives(tmp_path: Path, clock: HandClock) -> Lives:
     return Lives(tmp_path, clock)
-
-
-async def make(node, topic: str = "t", partitions: int = PARTITIONS) -> None:
-    await node.shard.create_topic(topic, partitions, 1, {})
-    await append(node, topic)
-
-
-async def append(node, topic: str = "t") -> None:
-    """A record to each partition, all acks."""
-    for number, partition in node.shard.topics[topic].partitions.items():
-        if partition.offline is None:
-            await node.leaders[topic, number].produce(batch.encode_values([b"%d" % number], 5), Acks.ALL, 5000)
-
-
-def ends(node, topic: str = "t") -> dict[int, int | None]:
-    """The log end of each partition, None for one that is offline."""
-    partitions = node.shard.topics[topic].partitions
-    return {n: None if one.offline else one.log_end for n, one in sorted(partitions.items())}
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -118,42 +69,6 @@ async def test_a_second_directory_may_come_later_and_only_new_topics_use_it(live
         assert lives.of(node, "b", "new") == [0, 1, 2], "it has the fewest"
     assert topic.read_bytes() == before
     assert json.loads(meta.read_text())["format"] == 2, "an older version must not make empty what lies in b"
-
-
-async def test_a_topic_that_grows_leaves_what_it_has_where_it_is(lives):
-    async with lives.life() as node:
-        await make(node, partitions=2)
-        before = lives.of(node, "a")
-        await node.shard.alter_topic("t", {}, 6)
-        assert lives.of(node, "a")[: len(before)] == before
-        assert (len(lives.of(node, "a")), len(lives.of(node, "b"))) == (3, 3)
-        await append(node)
-    async with lives.life() as node:
-        assert ends(node) == {0: 2, 1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
-
-
-async def test_what_a_growth_that_was_cut_short_has_left_is_not_found_beside_the_next_one(lives):
-    async with lives.life() as node:
-        await make(node, partitions=2)
-        for name in ("a", "b"):
-            for number in ("2", "3"):
-                (lives.home(name) / number).mkdir()
-        await node.shard.alter_topic("t", {}, 4)
-        await append(node)
-    async with lives.life() as node:
-        assert ends(node) == {0: 2, 1: 2, 2: 1, 3: 1}
-
-
-async def test_growing_makes_nothing_anew_that_is_missing(lives):
-    async with lives.life() as node:
-        await make(node, partitions=2)
-        (lost,) = lives.of(node, "b")
-    shutil.rmtree(lives.home("b") / str(lost))
-    async with lives.life() as node:
-        await node.shard.alter_topic("t", {}, 4)
-        assert ends(node)[lost] is None
-    async with lives.life() as node:
-        assert ends(node)[lost] is None
 
 
 async def test_one_directory_is_written_as_ever(lives):

@@ -5,9 +5,11 @@ Everything is a function of story, seed, operation and state number, so running 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import contextmanager
 from random import Random
+from typing import Protocol
 
 from engine.errors import EngineError
 from engine.recording_disk import RecordingDisk
@@ -46,6 +48,27 @@ async def crash_points(
     for n in range(1 + seed % every, counted.operations + 1, every):
         disk, teller = await told(lives, seed, n)
         yield n, disk, teller
+
+
+class Story(Protocol):
+    """What happens on a disk, and what must be so on whatever a power loss leaves of it."""
+
+    async def story(self, disk: RecordingDisk) -> None: ...
+    async def check(self, disk: RecordingDisk) -> None: ...
+
+
+async def check_story(begun: Callable[[], Story], *, first: int = 1, every: int = 1, limit: int) -> None:
+    """Cut the power in a story of its own at each so many operations, and judge so many states of what is left."""
+    await begun().story(counted := RecordingDisk())
+    for n in range(first, counted.operations + 1, every):
+        disk, story = RecordingDisk(), begun()
+        disk.lose_power_after(n)
+        with until_power_is_lost(disk):
+            await story.story(disk)
+        await asyncio.sleep(0)
+        for number, state in enumerate(disk.crash_states(limit, Random(n))):
+            with telling(f"operation {n}, state {number}: {state!r}"):
+                await story.check(state)
 
 
 async def check_states(disk: RecordingDisk, teller: Teller, where: str, limit: int) -> None:

@@ -12,7 +12,7 @@ from engine.recording_disk import RecordingDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
-from tests.engine.crash.power_loss import telling, until_power_is_lost
+from tests.engine.crash.power_loss import check_story, telling, until_power_is_lost
 from tests.engine.crash.twin import decoded
 
 
@@ -92,16 +92,7 @@ class Topics:
 
 @pytest.mark.parametrize("first", range(1, 6))
 async def test_topics_are_made_and_deleted_whole_and_for_good(first):
-    await Topics().story(counted := RecordingDisk())
-    for n in range(first, counted.operations + 1, 5):
-        disk, topics = RecordingDisk(), Topics()
-        disk.lose_power_after(n)
-        with until_power_is_lost(disk):
-            await topics.story(disk)
-        await asyncio.sleep(0)
-        for number, state in enumerate(disk.crash_states(6, Random(n))):
-            with telling(f"operation {n}, state {number}: {state!r}"):
-                await topics.check(state)
+    await check_story(Topics, first=first, every=5, limit=6)
 
 
 VALUES = {"old": [b"old %d" % n * 500 for n in range(4)], "new": [b"new %d" % n * 500 for n in range(3)]}
@@ -208,13 +199,4 @@ class SpreadTopics(Topics):
 
 @pytest.mark.parametrize("first", range(1, 5))
 async def test_topics_in_two_directories_are_made_and_deleted_whole_and_for_good(first):
-    await SpreadTopics().story(counted := RecordingDisk())
-    for n in range(first, counted.operations + 1, 4):
-        disk, topics = RecordingDisk(), SpreadTopics()
-        disk.lose_power_after(n)
-        with until_power_is_lost(disk):
-            await topics.story(disk)
-        await asyncio.sleep(0)
-        for number, state in enumerate(disk.crash_states(5, Random(n))):
-            with telling(f"operation {n}, state {number}: {state!r}"):
-                await topics.check(state)
+    await check_story(SpreadTopics, first=first, every=4, limit=5)

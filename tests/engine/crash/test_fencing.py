@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from unittest import mock
 
 import pytest
@@ -15,7 +14,7 @@ from engine.recording_disk import RecordingDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
-from tests.engine.crash.power_loss import telling, until_power_is_lost
+from tests.engine.crash.power_loss import check_story
 from tests.engine.crash.teller import HOUR_MS
 
 
@@ -72,6 +71,10 @@ class Fenced:
         await node.idle()
 
     async def check(self, disk: RecordingDisk) -> None:
+        await self.check_token(disk.snapshot())
+        await self.check_token(without_snapshots(disk))
+
+    async def check_token(self, disk: RecordingDisk) -> None:
         async with inline_node(disk, HandClock()) as node:
             node.kill()
             if "t" not in node.shard.topics:
@@ -95,16 +98,7 @@ def without_snapshots(state: RecordingDisk) -> RecordingDisk:
 
 
 async def crashed(every: int, limit: int) -> None:
-    await Fenced().story(counted := RecordingDisk())
-    for n in range(1, counted.operations + 1, every):
-        disk, fenced = RecordingDisk(), Fenced()
-        disk.lose_power_after(n)
-        with until_power_is_lost(disk):
-            await fenced.story(disk)
-        for number, state in enumerate(disk.crash_states(limit, Random(n))):
-            with telling(f"operation {n}, state {number}: {state!r}"):
-                await fenced.check(state.snapshot())
-                await fenced.check(without_snapshots(state))
+    await check_story(Fenced, every=every, limit=limit)
 
 
 async def test_a_token_that_was_answered_is_in_force_whatever_a_power_loss_leaves():

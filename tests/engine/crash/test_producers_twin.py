@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from engine import admission, producers, rebuilding, snapshots
-from engine.errors import EngineError
 from tests.engine.crash.producers_twin import ProducersAndTwin
-from tests.engine.crash.test_state_machine import EXAMPLES, SLOW_IS_FINE, STEPS
+from tests.engine.crash.test_state_machine import EXAMPLES, SLOW_IS_FINE, STEPS, assert_caught
 
 
 def test_producers_are_what_their_twin_is():
@@ -68,15 +65,4 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_broken_producers_are_caught(name):
-    owner, attribute, mutant = MUTANTS[name]
-    quick = settings(
-        max_examples=400,
-        stateful_step_count=STEPS,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=SLOW_IS_FINE,
-    )
-    with mock.patch.object(owner, attribute, mutant), pytest.raises((AssertionError, EngineError)):
-        run_state_machine_as_test(ProducersAndTwin, settings=quick)
+    assert_caught(ProducersAndTwin, *MUTANTS[name])

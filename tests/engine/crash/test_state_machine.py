@@ -73,9 +73,8 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_broken_partition_is_caught(name):
-    owner, attribute, mutant = MUTANTS[name]
+def assert_caught(machine, owner, attribute, mutant):
+    """With the mutant in its place, some steps of the machine must go wrong."""
     quick = settings(
         max_examples=400,
         stateful_step_count=STEPS,
@@ -86,4 +85,9 @@ def test_a_broken_partition_is_caught(name):
         suppress_health_check=SLOW_IS_FINE,
     )
     with mock.patch.object(owner, attribute, mutant), pytest.raises((AssertionError, EngineError)):
-        run_state_machine_as_test(PartitionAndTwin, settings=quick)
+        run_state_machine_as_test(machine, settings=quick)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_partition_is_caught(name):
+    assert_caught(PartitionAndTwin, *MUTANTS[name])

@@ -1,0 +1,61 @@
+"""Nodes over several data directories, one life after another, for the tests of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from engine import batch
+from engine.disk import RealDisk
+from engine.faulty_disk import FaultyDisk, Rule
+from replication.acks import Acks
+from tests.engine.conftest import HandClock, running_node
+
+PARTITIONS = 4
+
+
+class Lives:
+    """One life after the other of a node whose data lie in `a`, `b` and perhaps `c`."""
+
+    def __init__(self, path: Path, clock: HandClock) -> None:
+        self.path = path
+        self.clock = clock
+        self.ids: Iterator[str] = (f"id{n}" for n in itertools.count())
+        self.disk: FaultyDisk | None = None
+
+    @asynccontextmanager
+    async def life(self, *names: str, rules: tuple[Rule, ...] = ()):
+        self.disk = FaultyDisk(RealDisk(), rules)
+        first, *further = [self.path / name for name in names or ("a", "b")]
+        async with running_node(first, self.clock, self.disk, further, self.ids) as node:
+            yield node
+
+    def of(self, node, name: str, topic: str = "t") -> list[int]:
+        """The partitions that lie in a directory."""
+        home = str(self.path / name) + "/"
+        return [n for n, one in node.shard.topics[topic].partitions.items() if one.log.directory.startswith(home)]
+
+    def home(self, name: str) -> Path:
+        """The directory of topic t in a data directory."""
+        (found,) = (self.path / name / "topics" / "t").iterdir()
+        return found
+
+
+async def make(node, topic: str = "t", partitions: int = PARTITIONS) -> None:
+    await node.shard.create_topic(topic, partitions, 1, {})
+    await append(node, topic)
+
+
+async def append(node, topic: str = "t") -> None:
+    """A record to each partition, all acks."""
+    for number, partition in node.shard.topics[topic].partitions.items():
+        if partition.offline is None:
+            await node.leaders[topic, number].produce(batch.encode_values([b"%d" % number], 5), Acks.ALL, 5000)
+
+
+def ends(node, topic: str = "t") -> dict[int, int | None]:
+    """The log end of each partition, None for one that is offline."""
+    partitions = node.shard.topics[topic].partitions
+    return {n: None if one.offline else one.log_end for n, one in sorted(partitions.items())}
