@@ -58,6 +58,10 @@ class InvalidBatch(Invalid):
     code = "invalid_batch"
 
 
+class UnexpectedOffset(InvalidBatch):
+    """A copied batch does not join the end of the log: what was fetched is out of date. Fetch again from log_end."""
+
+
 class DecodedTooLarge(InvalidBatch):
     """The records of a batch unpack to more than `batch_decoded_bytes_max`. Send fewer at once."""
 

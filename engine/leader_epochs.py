@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
-from typing import NamedTuple
 
 from engine import paths
 from engine.disk import Disk, read_file, write_atomically
+from engine.epochs import EpochStart, assigned, with_epoch
 from engine.log import Log
 from engine.small_file import read_rows, rows_as_text
 
 _HEADER = "penstock leader-epochs 1"
-
-
-class EpochStart(NamedTuple):
-    epoch: int
-    start_offset: int
 
 
 def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
@@ -41,15 +36,8 @@ def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:
     write_atomically(disk, os.path.join(directory, paths.LEADER_EPOCHS), text)
 
 
-def with_epoch(epochs: list[EpochStart], epoch: int, start_offset: int) -> list[EpochStart]:
-    """Kafka's assign: what is known changes nothing; a newer epoch takes the place of starts at or after its own."""
-    if epochs and epoch <= epochs[-1].epoch:
-        return epochs
-    return [*(known for known in epochs if known.start_offset < start_offset), EpochStart(epoch, start_offset)]
-
-
-def recovered_epoch(disk: Disk, directory: str, seen: list[EpochStart], log_end: int) -> int:
-    """The epoch to go on with: the greatest of the file's and those that batches were `seen` to carry.
+def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end: int) -> list[EpochStart]:
+    """The epochs to go on with: the file's and those that batches were `seen` to carry.
 
     Starts beyond the end of the log belonged to batches that are gone; the epochs are kept all the same, at the end,
     so that no epoch is ever given out twice.
@@ -59,14 +47,21 @@ def recovered_epoch(disk: Disk, directory: str, seen: list[EpochStart], log_end:
     epochs = [one for at, one in enumerate(epochs) if all(one.start_offset < later[1] for later in epochs[at + 1 :])]
     for epoch, start in seen:
         epochs = with_epoch(epochs, epoch, start)
-    newest = epochs[-1].epoch if epochs else 0
-    if newest and epochs != on_file:
+    if epochs and epochs[-1].epoch and epochs != on_file:
         save_epochs(disk, directory, epochs)
-    return newest
+    return epochs
 
 
 def begin_epoch(log: Log, epoch: int) -> None:
     """A leader begins: durable first, then in force for whatever is planned next. Raises OSError."""
     assert epoch > log.leader_epoch
-    save_epochs(log.disk, log.directory, with_epoch(load_epochs(log.disk, log.directory), epoch, log.log_end))
+    note_epoch(log, epoch, log.log_end)
     log.leader_epoch = epoch
+
+
+def note_epoch(log: Log, epoch: int, start_offset: int) -> None:
+    """Records of this epoch begin here, our own or copies: durable first, then known. Raises OSError."""
+    epochs = assigned(log.epochs, epoch, start_offset)
+    if epochs != log.epochs:
+        save_epochs(log.disk, log.directory, epochs)
+        log.epochs = epochs

@@ -9,6 +9,7 @@ log_start <= log_end; offsets are given out only while a plan is made, and one p
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from engine import batch as record_batch
 from engine.batch import Buffer, Header
 from engine.damage import check_undamaged
 from engine.disk import Disk
+from engine.epochs import EpochStart
+from engine.errors import UnexpectedOffset
 from engine.segment import Segment
 from engine.settings import TopicSettings
 
@@ -62,7 +65,14 @@ class Log:
     """The segments of one partition, oldest first, and the positions log_start and log_end."""
 
     def __init__(
-        self, disk: Disk, directory: str, segments: list[Segment], *, log_start: int, leader_epoch: int
+        self,
+        disk: Disk,
+        directory: str,
+        segments: list[Segment],
+        *,
+        log_start: int,
+        leader_epoch: int,
+        epochs: Sequence[EpochStart] = (),
     ) -> None:
         assert segments, "a log has at least its active segment"
         assert all(a.next_offset == b.base_offset for a, b in pairwise(segments))
@@ -70,7 +80,8 @@ class Log:
         self.directory = directory
         self.segments = segments
         self.log_start = log_start
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = leader_epoch  # the greatest that was ever given out; stamped into what is planned
+        self.epochs = list(epochs)  # of the records that are here, and of a leader that has begun
         self._recent: dict[int, BytePosition] = {}  # where the last writes began, by offset
 
     def __repr__(self) -> str:
@@ -106,6 +117,22 @@ class Log:
 
         Changes the batches' stamps and nothing else, so that a plan that fails can be forgotten.
         """
+        return self._plan(batches, settings, now_ms, self._stamped)
+
+    def plan_copies(self, batches: list[Buffer], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
+        """The same for batches that another replica has stamped: they are kept byte for byte, and must join.
+
+        Raises UnexpectedOffset, with nothing changed.
+        """
+        return self._plan(batches, settings, now_ms, _as_it_is)
+
+    def _plan(
+        self,
+        batches: Sequence[Buffer],
+        settings: TopicSettings,
+        now_ms: int,
+        stamp: Callable[[Buffer, int], tuple[Buffer, ...]],
+    ) -> list[Write | Roll]:
         steps: list[Write | Roll] = []
         segment, position, next_offset = self.active, self.active.size_bytes, self.log_end
         write = Write(segment, position, now_ms)
@@ -116,7 +143,7 @@ class Log:
                 steps += [write] if write.buffers else []
                 steps.append(Roll(segment))
                 write = Write(segment, position, now_ms)
-            pieces = record_batch.stamped(data, next_offset, self.leader_epoch)
+            pieces = stamp(data, next_offset)
             header = record_batch.read_header(pieces[0])
             write.buffers += pieces
             write.headers.append(header)
@@ -124,6 +151,10 @@ class Log:
             next_offset = header.next_offset
         steps += [write] if write.buffers else []
         return steps
+
+    def _stamped(self, batch: Buffer, next_offset: int) -> tuple[Buffer, ...]:
+        assert not isinstance(batch, memoryview)
+        return record_batch.stamped(batch, next_offset, self.leader_epoch)
 
     def _is_full(
         self, segment: Segment, position: int, next_offset: int, incoming: int, settings: TopicSettings, now_ms: int
@@ -166,6 +197,10 @@ class Log:
                 del self._recent[next(iter(self._recent))]
             for header in step.headers:
                 self.active.appended(header, step.now_ms)
+
+    def shortened(self) -> None:
+        """The end has been cut off, segments and all: forget what was known of where writes began."""
+        self._recent.clear()
 
     def segment_of(self, offset: int) -> Segment:
         """The local segment that holds an offset, or will hold it next."""
@@ -215,6 +250,13 @@ class Log:
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         return dropped
+
+
+def _as_it_is(batch: Buffer, next_offset: int) -> tuple[Buffer, ...]:
+    found = record_batch.read_header(batch).base_offset
+    if found != next_offset:
+        raise UnexpectedOffset(f"a copied batch begins at offset {found}, the log ends at {next_offset}")
+    return (batch,)
 
 
 def _between_damage(span: ReadSpan, offset: int) -> ReadSpan:

@@ -26,10 +26,11 @@ from engine.batch import HEADER_BYTES
 from engine.damage import decode_quarantine
 from engine.data_directory import Checkpoint, LastStop
 from engine.disk import Disk, read_file, write_fully
+from engine.epochs import EpochStart, truncated_from_end, with_epoch
 from engine.errors import Corrupt
 from engine.hole import batch_behind
 from engine.index import SegmentIndex
-from engine.leader_epochs import EpochStart, recovered_epoch, with_epoch
+from engine.leader_epochs import recovered_epochs
 from engine.log import Log
 from engine.segment import Segment, can_follow, headers_after_index
 
@@ -96,10 +97,20 @@ def open_log(
             f"{directory}: the log ends at {active.next_offset}, below the recovery point {recovery_point}",
             hint="restore the partition; nothing was cut",
         )
-    leader_epoch = recovered_epoch(disk, directory, epochs, active.next_offset)
+    if epochs and epochs[0].epoch == 0:  # none was before it, so it began with the log
+        epochs = [EpochStart(0, segments[0].base_offset), *epochs[1:]]
+    epochs = recovered_epochs(disk, directory, epochs, active.next_offset)
     _open_for_append(disk, active)
     active.created_ms = now_ms if active.size_bytes == 0 else active.last_append_ms
-    return Log(disk, directory, segments, log_start=max(log_start, 0), leader_epoch=leader_epoch), report
+    log = Log(
+        disk,
+        directory,
+        segments,
+        log_start=max(log_start, 0),
+        leader_epoch=epochs[-1].epoch if epochs else 0,
+        epochs=truncated_from_end(epochs, active.next_offset),
+    )
+    return log, report
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:

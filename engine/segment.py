@@ -114,6 +114,14 @@ class Segment:
         self.size_bytes, self.damage = size_bytes, ()
         self._close_if_idle()
 
+    def shortened(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
+        """The file has been cut, and this handle appends to it from now on."""
+        if self._handle is not None:
+            self._replaced.append(self._handle)
+        self._handle, self._index = handle, index
+        self.next_offset, self.size_bytes, self.damage = next_offset, size_bytes, ()
+        self._close_if_idle()
+
     def deleted(self) -> None:
         """The file is gone from its directory: close it as soon as nobody reads."""
         self._is_deleted = True

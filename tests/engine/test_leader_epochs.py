@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from engine import batch, paths
 from engine.disk import read_file
-from engine.leader_epochs import EpochStart, begin_epoch, load_epochs, save_epochs, with_epoch
+from engine.epochs import EpochStart, with_epoch
+from engine.leader_epochs import begin_epoch, load_epochs, save_epochs
 from engine.recording_disk import RecordingDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock
