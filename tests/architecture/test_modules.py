@@ -18,6 +18,20 @@ FOR_TESTS_ONLY = {
     "engine.recording_disk": "the second Disk, which shows what a power loss may leave behind",
     "engine.faulty_disk": "the third Disk, which refuses, shortens and delays calls by rule",
     "replication.coordination.zookeeper": "the second coordination store; nodes use it when they form a cluster",
+    "replication.vouching": "what a node of a cluster remembers; until nodes form one, the simulator's do",
+    **dict.fromkeys(
+        (
+            "replication.cores.assignment",
+            "replication.cores.controller",
+            "replication.cores.follower",
+            "replication.cores.leader",
+            "replication.cores.reassignment",
+            "replication.cores.role",
+            "replication.cores.session",
+            "engine.truncation",
+        ),
+        "decided and simulated; the driver that brings it to the network comes next",
+    ),
     "replication.coordination.latch": "who is the controller; until there is one, its contract is held by tests",
 }
 

@@ -26,6 +26,7 @@ from engine.producers import Producer
 from engine.small_file import rows_as_text
 from engine.snapshots import State, decode_state, encode_state
 from engine.topics import load_topics, save_topic
+from replication.vouching import Vouching, load_vouching, save_vouching
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
 FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -212,6 +213,14 @@ def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.FENCED).write_text(EXAMPLES["fenced"])
     assert kept_fence(RealDisk(), str(tmp_path)) == Fence("writer-7", 17)
     assert rows_as_text("penstock fenced 1", ["17 writer-7"]).decode() == EXAMPLES["fenced"]
+
+
+def test_replication_reads_and_writes_vouching_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.VOUCHING).write_text(EXAMPLES["vouching"])
+    found = load_vouching(RealDisk(), str(tmp_path), LastStop.CLEAN)
+    assert found == Vouching(4294967298, None)
+    save_vouching(RealDisk(), str(tmp_path), found)
+    assert (tmp_path / paths.VOUCHING).read_text() == EXAMPLES["vouching"]
 
 
 def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> None:

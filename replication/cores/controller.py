@@ -1,0 +1,91 @@
+"""The controller: holds every partition's state against who is alive, and says what to write.
+
+Has no opinion of its own on any partition; election.py and reassignment.py have. Reads and writes are the driver's,
+and every write of one controller names its controller epoch, so that the store refuses those of a controller that was
+replaced without noticing.
+Invariant: at most one write per partition is under way; a write that was refused is followed by a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from replication.cores.election import reconciled, with_preferred_leader
+from replication.cores.partition_state import PartitionState, Registrations, TopicRules, VersionedState
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Compare-and-set one partition's state, in one transaction with a check of the controller epoch."""
+
+    partition: str
+    state: PartitionState
+    partition_epoch: int
+    controller_epoch: int
+
+
+@dataclass(slots=True)
+class _Known:
+    found: VersionedState
+    rules: TopicRules
+    is_writing: bool = False
+
+
+class Controller:
+    """One term as controller. Made anew, with a greater epoch, for each."""
+
+    def __init__(self, controller_epoch: int) -> None:
+        self.controller_epoch = controller_epoch
+        self._nodes: Registrations = {}
+        self._partitions: dict[str, _Known] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"Controller(epoch={self.controller_epoch}, {len(self._nodes)} nodes, {len(self._partitions)} partitions)"
+        )
+
+    def on_nodes(self, nodes: Registrations) -> list[Write]:
+        """Who is registered now. Everything is looked at again: it is one pass over small values."""
+        self._nodes = nodes
+        return [write for partition in self._partitions for write in self._look_at(partition)]
+
+    def on_partition(self, partition: str, found: VersionedState, rules: TopicRules) -> list[Write]:
+        """The state that the store holds; an older one than was known is late, and told again by nobody."""
+        known = self._partitions.get(partition)
+        if known is not None and found.partition_epoch < known.found.partition_epoch:
+            return []
+        is_writing = known is not None and known.is_writing and found.partition_epoch == known.found.partition_epoch
+        self._partitions[partition] = _Known(found, rules, is_writing)
+        return self._look_at(partition)
+
+    def on_deleted(self, partition: str) -> None:
+        self._partitions.pop(partition, None)
+
+    def on_refused(self, partition: str) -> None:
+        """Somebody else has written: the driver reads, and on_partition goes on."""
+        if partition in self._partitions:
+            self._partitions[partition].is_writing = False
+
+    def moves_to_preferred(self) -> list[Write]:
+        """Give partitions back to the nodes that they were meant for. Asked every `leader_rebalance_check_ms`."""
+        return self._changes(with_preferred_leader)
+
+    def _look_at(self, partition: str) -> list[Write]:
+        return self._change(partition, reconciled)
+
+    def _changes(self, wanted: _Wanted) -> list[Write]:
+        return [write for partition in self._partitions for write in self._change(partition, wanted)]
+
+    def _change(self, partition: str, wanted: _Wanted) -> list[Write]:
+        known = self._partitions[partition]
+        if known.is_writing:
+            return []
+        state = wanted(partition, known.found.state, known.rules, self._nodes)
+        if state == known.found.state:
+            return []
+        known.is_writing = True
+        return [Write(partition, state, known.found.partition_epoch, self.controller_epoch)]
+
+
+_Wanted = Callable[[str, PartitionState, TopicRules, Registrations], PartitionState]

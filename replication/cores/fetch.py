@@ -1,0 +1,60 @@
+"""What a follower asks its leader and what it may be answered: the values of the replica fetch protocol.
+
+Values only; the leader and follower cores decide. The order of the refusals is engine.md 1.11's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from engine.epochs import EpochEnd
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerFetch:
+    """One partition of one fetch. `log_end` asks for what comes next and acknowledges all before it."""
+
+    node_id: int
+    incarnation: int
+    leader_epoch: int
+    log_end: int
+    durable_end: int
+    last_epoch: int | None  # of the last record; None when there is none
+    high_watermark: int = 0
+
+
+class Refusal(Enum):
+    """Why a leader answers nothing. The value is the code on the wire."""
+
+    NOT_LEADER = "not_leader"
+    FENCED_LEADER_EPOCH = "fenced_leader_epoch"
+    UNKNOWN_LEADER_EPOCH = "unknown_leader_epoch"
+    UNKNOWN_REPLICA = "unknown_replica"
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRange:
+    """The follower's end is not within the leader's log."""
+
+    log_start: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diverging:
+    """The follower's last epoch ended elsewhere here: cut back and ask again."""
+
+    ends: EpochEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send batches from the follower's end on, up to the leader's log_end, with these bounds."""
+
+    from_offset: int
+    high_watermark: int
+    log_start: int
+
+
+FetchAnswer = Refusal | OutOfRange | Diverging | Send

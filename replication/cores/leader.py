@@ -1,0 +1,297 @@
+"""The leader of one partition in one leader epoch: answers followers, keeps the in-sync set, moves the high watermark.
+
+Decides only: appending, fsync, sending and the store are the driver's, who tells this core what became of them and does
+what it returns. It is made anew for each epoch; what a leader must not carry over is thereby forgotten.
+
+The rules that were found with TLA+ (Kip320) and that tests take away one by one: (1) a follower is compared with the
+log before it is sent anything (`_position_verdict`); (2) both sides name the same leader epoch, and (3) only such
+fetches acknowledge (`_epoch_verdict`); (4) who joins the in-sync set has reached the beginning of this epoch
+(`_may_join`).
+Invariants: log_start <= high_watermark <= own log_end; the high watermark never goes back; one change of the set at a
+time, and the watermark waits for every member that the store may know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.epochs import EpochStart, end_offset_for, truncated_from_start
+from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.in_sync_set import InSyncSet, with_in_sync
+from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
+from replication.cores.progress import Progress
+from replication.cores.watermark import AckVerdict, ack_verdict, high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceWatermark:
+    """Commit everything below."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Compare-and-set the partition's state; tell the core with in_sync_confirmed, or with the state that is there."""
+
+    state: PartitionState
+    partition_epoch: int
+
+
+LeaderEffect = AdvanceWatermark | Propose
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStatistics:
+    leader_epoch: int
+    epoch_start: int
+    log_end: int
+    durable_end: int
+    high_watermark: int
+    in_sync: tuple[int, ...]
+    proposed: tuple[int, ...] | None
+    lags: tuple[tuple[int, int], ...]
+
+
+def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> Refusal | None:
+    """Whether both sides mean the same leadership; None when they do."""
+    if fetch.leader_epoch < leader_epoch:
+        return Refusal.FENCED_LEADER_EPOCH
+    return Refusal.UNKNOWN_LEADER_EPOCH if fetch.leader_epoch > leader_epoch else None
+
+
+def position_verdict(
+    epochs: Sequence[EpochStart], log_start: int, log_end: int, fetch: FollowerFetch
+) -> OutOfRange | Diverging | None:
+    """Whether a follower's log is a prefix of this one; None when it is.
+
+    1. Below log_start: nothing to compare with. 2. An epoch that this log knows nothing of, or an end beyond that
+    epoch's: the logs part there. 3. An end beyond ours with our own newest epoch cannot be reconciled by epochs.
+    """
+    if fetch.log_end < log_start:
+        return OutOfRange(log_start, log_end)
+    if fetch.last_epoch is not None:
+        ends = end_offset_for(epochs, fetch.last_epoch, log_end)
+        if ends is None:
+            return OutOfRange(log_start, log_end)
+        if ends.epoch < fetch.last_epoch or ends.end_offset < fetch.log_end:
+            return Diverging(ends)
+    return OutOfRange(log_start, log_end) if fetch.log_end > log_end else None
+
+
+def may_join(end: int, watermark: int, epoch_start: int) -> bool:
+    """Whether a follower with this end holds all that is committed, and all that this leader began with."""
+    return end >= watermark and end >= epoch_start
+
+
+class Leader:
+    """See the head of the file. `now` is monotonic seconds throughout."""
+
+    def __init__(
+        self,
+        own: Member,
+        found: VersionedState,
+        rules: TopicRules,
+        *,
+        lag_s_max: float,
+        log_start: int,
+        log_end: int,
+        durable_end: int,
+        watermark: int,
+        epochs: Sequence[EpochStart],
+        now: float,
+    ) -> None:
+        state = found.state
+        assert state.leader is not None
+        assert state.leader.node_id == own.node_id
+        assert epochs[-1].epoch == state.leader_epoch, "the epoch is begun, durably, before it is led"
+        self.own = own
+        self.rules = rules
+        self.leader_epoch = state.leader_epoch
+        self.epoch_start = epochs[-1].start_offset
+        self.epochs = tuple(epochs)
+        self.log_start = log_start
+        self.log_end = log_end
+        self.durable_end = durable_end
+        self.high_watermark = watermark
+        self._lag_s_max = lag_s_max
+        self._set = InSyncSet(found)
+        self._nodes: Registrations = {}
+        self._progress: dict[int, Progress] = {}
+        self._follow_replicas(now)
+
+    def __repr__(self) -> str:
+        return f"Leader({self.own.node_id}, {self.statistics()})"
+
+    def statistics(self) -> LeaderStatistics:
+        proposed = self._set.proposed
+        return LeaderStatistics(
+            leader_epoch=self.leader_epoch,
+            epoch_start=self.epoch_start,
+            log_end=self.log_end,
+            durable_end=self.durable_end,
+            high_watermark=self.high_watermark,
+            in_sync=tuple(sorted(m.node_id for m in self.state.in_sync)),
+            proposed=tuple(sorted(m.node_id for m in proposed.in_sync)) if proposed else None,
+            lags=tuple((node, self.log_end - known.end) for node, known in sorted(self._progress.items())),
+        )
+
+    @property
+    def state(self) -> PartitionState:
+        return self._set.committed.state
+
+    @property
+    def min_in_sync(self) -> int:
+        return self.rules.min_in_sync(len(self.state.replicas))
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether a produce with acks=all may be appended at all; if not, the refusal is definite."""
+        return self._set.size >= self.min_in_sync
+
+    @property
+    def latest_offset(self) -> int | None:
+        """Where a consumer that asks for the end begins. None until this leader knows as much as the last one told.
+
+        KIP-207: followers learn the high watermark one fetch late, so a new leader's may lag behind what was read.
+        """
+        return self.high_watermark if self.high_watermark >= self.epoch_start else None
+
+    def ack_verdict(self, end: int) -> AckVerdict:
+        """What to say to an acks=all produce whose records end here."""
+        return ack_verdict(end, self.high_watermark, self._set.size, self.min_in_sync)
+
+    # Events. What they return is to be done, in order.
+
+    def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
+        """What to answer a fetch now, one that was held back for instance. Acknowledges nothing."""
+        refusal = self._epoch_verdict(fetch) or self._replica_verdict(fetch) or self._position_verdict(fetch)
+        return refusal or Send(fetch.log_end, self.high_watermark, self.log_start)
+
+    def on_fetch(self, fetch: FollowerFetch, now: float) -> tuple[FetchAnswer, list[LeaderEffect]]:
+        """Answer a follower. Only a fetch that passes every check acknowledges anything."""
+        answer = self.answer_to(fetch)
+        if not isinstance(answer, Send):
+            return answer, []
+        end = self._end_of(fetch.log_end, fetch.durable_end)
+        self._progress[fetch.node_id].fetched(fetch.incarnation, fetch.log_end, end, self.log_end, now)
+        effects = self._advance(now) + self._grow(fetch.node_id)
+        return Send(fetch.log_end, self.high_watermark, self.log_start), effects
+
+    def on_written(self, log_end: int, now: float) -> list[LeaderEffect]:
+        assert log_end >= self.log_end
+        self.log_end = log_end
+        return self._advance(now)
+
+    def on_synced(self, durable_end: int, now: float) -> list[LeaderEffect]:
+        assert durable_end <= self.log_end
+        self.durable_end = max(self.durable_end, durable_end)
+        return self._advance(now)
+
+    def on_log_start(self, log_start: int) -> None:
+        """Records below are deleted; followers hear of it with their next answer."""
+        assert self.log_start <= log_start <= self.high_watermark
+        self.log_start = log_start
+        self.epochs = tuple(truncated_from_start(self.epochs, log_start))
+
+    def on_tick(self, now: float) -> list[LeaderEffect]:
+        """Called a few times in `lag_s_max`: leave out who has not kept up."""
+        behind = [m for m in self.state.in_sync if m.node_id != self.own.node_id and not self._keeps_up(m, now)]
+        effects = self._advance(now)
+        if behind and self._set.proposed is None:
+            effects.append(self._proposal(tuple(m for m in self.state.in_sync if m not in behind)))
+        return effects
+
+    def on_nodes(self, nodes: Registrations) -> None:
+        """Who is registered now; a fetch of an earlier incarnation is not believed any more."""
+        self._nodes = nodes
+
+    def on_state(self, found: VersionedState, now: float) -> list[LeaderEffect]:
+        """A state of this leader epoch from the store: changed by the controller, or our own proposal."""
+        assert found.state.leader_epoch == self.leader_epoch
+        if not self._set.adopt(found):
+            return []
+        self._follow_replicas(now)
+        return self._advance(now)
+
+    def on_confirmed(self, partition_epoch: int, now: float) -> list[LeaderEffect]:
+        """The store has taken what was proposed."""
+        self._set.confirmed(partition_epoch)
+        return self._advance(now)
+
+    def on_not_taken(self) -> None:
+        """The proposal is known not to be in the store and not to come (InSyncSet.not_taken)."""
+        self._set.not_taken()
+
+    # The rules.
+
+    def _epoch_verdict(self, fetch: FollowerFetch) -> Refusal | None:
+        return epoch_verdict(self.leader_epoch, fetch)
+
+    def _replica_verdict(self, fetch: FollowerFetch) -> Refusal | None:
+        """KIP-903: what an earlier life of the node fetched may be gone from its disk."""
+        known = self._progress.get(fetch.node_id)
+        if known is None:
+            return Refusal.UNKNOWN_REPLICA
+        node = self._nodes.get(fetch.node_id)
+        is_stale = fetch.incarnation < max(known.incarnation, node.incarnation if node else 0)
+        return Refusal.NOT_LEADER if is_stale else None
+
+    def _position_verdict(self, fetch: FollowerFetch) -> OutOfRange | Diverging | None:
+        return position_verdict(self.epochs, self.log_start, self.log_end, fetch)
+
+    def _end_of(self, log_end: int, durable_end: int) -> int:
+        """The end of a replica that the topic's durability names."""
+        return durable_end if self.rules.is_fsync_demanded else log_end
+
+    def _may_join(self, known: Progress) -> bool:
+        return may_join(known.end, self.high_watermark, self.epoch_start)
+
+    def _grow(self, node_id: int) -> list[LeaderEffect]:
+        """Take the follower in, if it may vouch from now on and the store will let it."""
+        node = self._nodes.get(node_id)
+        known = self._progress[node_id]
+        if self._set.proposed is not None or self.state.is_in_sync(node_id) or not self._may_join(known):
+            return []
+        if node is None or node.is_leaving or node.incarnation != known.incarnation:
+            return []
+        return [self._proposal((*self.state.in_sync, Member(node_id, node.incarnation)))]
+
+    def _proposal(self, in_sync: tuple[Member, ...]) -> Propose:
+        proposed = with_in_sync(self.state, in_sync, self.rules)
+        self._set.propose(proposed)
+        return Propose(proposed, self._set.committed.partition_epoch)
+
+    def _advance(self, now: float) -> list[LeaderEffect]:
+        own_end = self._end_of(self.log_end, self.durable_end)
+        ends = [self._progress[node].end for node in sorted(self._waited_for(now)) if node != self.own.node_id]
+        watermark = high_watermark(self.high_watermark, own_end, ends, self._set.size, self.min_in_sync)
+        assert self.high_watermark <= watermark <= self.log_end
+        if watermark == self.high_watermark:
+            return []
+        self.high_watermark = watermark
+        return [AdvanceWatermark(watermark)]
+
+    def _waited_for(self, now: float) -> set[int]:
+        """Whoever may be in sync, and who is about to be: a replica that joins must not be chased."""
+        joining = {node for node, known in self._progress.items() if self._is_joining(node, known, now)}
+        return (self._set.maximal | joining) & (self._progress.keys() | {self.own.node_id})
+
+    def _is_joining(self, node_id: int, known: Progress, now: float) -> bool:
+        node = self._nodes.get(node_id)
+        may_be_taken = node is not None and not node.is_leaving and node.incarnation == known.incarnation
+        is_near = self._may_join(known) and known.is_caught_up(self.log_end, now, self._lag_s_max)
+        return may_be_taken and is_near
+
+    def _keeps_up(self, member: Member, now: float) -> bool:
+        known = self._progress.get(member.node_id)
+        return known is not None and known.is_caught_up(self.log_end, now, self._lag_s_max)
+
+    def _follow_replicas(self, now: float) -> None:
+        """Know each replica of the state. Who is in sync counts as caught up from here; of others nothing is known."""
+        for node in self.state.replicas:
+            if node != self.own.node_id and node not in self._progress:
+                self._progress[node] = Progress(now if self.state.is_in_sync(node) else -self._lag_s_max)
+        for node in self._progress.keys() - set(self.state.replicas):
+            del self._progress[node]

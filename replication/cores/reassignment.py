@@ -1,0 +1,46 @@
+"""Moving a partition to other nodes: how it begins and how it is called off. election.reconciled finishes it.
+
+While it is under way the partition has the old and the new replicas; no replica goes before every new one is in sync,
+so that neither a crash nor a cancel in the middle has anything to mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from replication.cores.partition_state import PartitionState
+
+
+class UnknownNodes(ValueError):
+    """The target names nodes that are not registered, or one twice. Name others."""
+
+
+def begun(state: PartitionState, target: tuple[int, ...], known: Collection[int]) -> PartitionState:
+    """The state in which a move to `target` is under way; it takes the place of one that was. Raises UnknownNodes."""
+    strangers = [node for node in target if node not in known]
+    if strangers or not target or len(set(target)) != len(target):
+        raise UnknownNodes(f"replicas {list(target)}: unknown {strangers}" if strangers else f"replicas {list(target)}")
+    before = tuple(node for node in state.replicas if node not in state.adding)
+    adding = tuple(node for node in target if node not in before)
+    removing = tuple(node for node in state.replicas if node not in target)
+    return replace(state, replicas=(*target, *removing), adding=adding, removing=removing)
+
+
+def cancelled(state: PartitionState) -> PartitionState:
+    """The replicas as they were, in sync as far as they are; the leader goes too, if it was a new one."""
+    replicas = tuple(node for node in state.replicas if node not in state.adding)
+    in_sync = tuple(member for member in state.in_sync if member.node_id in replicas)
+    if not in_sync:
+        return state  # only new replicas are in sync: going back would lose what they alone have
+    is_led_by_new = state.leader is not None and state.leader.node_id not in replicas
+    return replace(
+        state,
+        replicas=replicas,
+        in_sync=in_sync,
+        eligible=tuple(member for member in state.eligible if member.node_id in replicas),
+        adding=(),
+        removing=(),
+        leader=None if is_led_by_new else state.leader,
+        leader_epoch=state.leader_epoch + is_led_by_new,
+    )

@@ -1,0 +1,47 @@
+"""What a node is to a partition, by the state that the store holds: leader, follower, or neither.
+
+A pure function. A node leads only if it was elected in its present life: who restarts has forgotten what it had said as
+a leader, so it waits until the controller has seen that it was born again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replication.cores.partition_state import Member, PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """There is no leader, or one that will be replaced: keep the log and do nothing."""
+
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The partition was moved to other nodes: its files may go."""
+
+
+Role = Lead | Follow | Wait | Leave
+
+
+def role_of(own: Member, state: PartitionState) -> Role:
+    if own.node_id not in state.replicas:
+        return Leave()
+    if state.leader is None:
+        return Wait(state.leader_epoch)
+    if state.leader.node_id != own.node_id:
+        return Follow(state.leader.node_id, state.leader_epoch)
+    return Lead(state.leader_epoch) if state.leader == own else Wait(state.leader_epoch)

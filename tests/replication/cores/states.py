@@ -1,0 +1,32 @@
+"""Short ways to write down states and registrations in tests of the cores."""
+
+from __future__ import annotations
+
+from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
+
+RULES = TopicRules()
+OS = TopicRules(is_fsync_demanded=False)
+
+
+def alive(*nodes: int, **others: Registration) -> dict[int, Registration]:
+    """Each in its first incarnation, which has the number of the node."""
+    return {node: Registration(node, 0) for node in nodes}
+
+
+def members(*nodes: int) -> tuple[Member, ...]:
+    return tuple(Member(node, node) for node in nodes)
+
+
+def state(leader: int | None = 1, in_sync=(1, 2, 3), eligible=(), replicas=(1, 2, 3), epoch=1, **others):
+    return PartitionState(
+        tuple(replicas),
+        Member(leader, leader) if leader is not None else None,
+        epoch,
+        members(*in_sync),
+        members(*eligible),
+        **others,
+    )
+
+
+def versioned(found: PartitionState, version: int = 0) -> VersionedState:
+    return VersionedState(found, version)

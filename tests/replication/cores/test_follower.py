@@ -1,0 +1,66 @@
+"""What a follower makes of answers: copy, cut, begin anew, or nothing because the question was another."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.epochs import EpochEnd, EpochStart
+from replication.cores.fetch import Diverging, OutOfRange, Refusal, Send
+from replication.cores.follower import (
+    Append,
+    AskLater,
+    AskStore,
+    FollowerPosition,
+    Restart,
+    Truncate,
+    follower_watermark,
+    next_fetch,
+    on_answer,
+)
+
+HERE = FollowerPosition(5, 2, 20, 18, 15, (EpochStart(2, 0), EpochStart(4, 10)))
+ASKED = next_fetch(2, 7, HERE)
+
+
+def test_a_fetch_says_where_it_stands():
+    assert (ASKED.log_end, ASKED.durable_end, ASKED.last_epoch, ASKED.leader_epoch) == (20, 18, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "effect"),
+    [
+        (Send(20, 19, 3), Append(19, 3)),
+        (Diverging(EpochEnd(4, 17)), Truncate(17)),
+        (Diverging(EpochEnd(4, 12)), Truncate(12, is_below_watermark=True)),
+        (Diverging(EpochEnd(3, 14)), Truncate(10, is_below_watermark=True)),
+        (Diverging(EpochEnd(2, 5)), Truncate(5, is_below_watermark=True)),
+        (Diverging(EpochEnd(1, 0)), Restart(0)),
+        (OutOfRange(0, 16), Truncate(16)),
+        (OutOfRange(30, 40), Restart(30)),
+        (OutOfRange(10, 40), AskLater()),
+        (Refusal.UNKNOWN_LEADER_EPOCH, AskLater()),
+        (Refusal.FENCED_LEADER_EPOCH, AskStore()),
+        (Refusal.NOT_LEADER, AskStore()),
+    ],
+)
+def test_an_answer_and_its_effect(answer, effect):
+    assert on_answer(HERE, ASKED, answer) == effect
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        FollowerPosition(6, 2, 20, 18, 15, HERE.epochs),
+        FollowerPosition(5, 2, 21, 18, 15, HERE.epochs),
+        FollowerPosition(5, 2, 20, 18, 15, (EpochStart(2, 0), EpochStart(5, 10))),
+    ],
+    ids=["another epoch", "another end", "other records up to the same end"],
+)
+def test_an_answer_to_another_question_has_no_effect(now):
+    assert on_answer(now, ASKED, Send(20, 19, 3)) is None
+    assert on_answer(now, ASKED, Diverging(EpochEnd(4, 12))) is None
+
+
+def test_what_a_follower_shows_never_goes_back():
+    assert follower_watermark(15, 12, 20) == 15
+    assert follower_watermark(15, 19, 17) == 17

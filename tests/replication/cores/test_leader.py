@@ -1,0 +1,171 @@
+"""One leader epoch: who is answered what, whose word counts, when the in-sync set and the high watermark move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.epochs import EpochEnd, EpochStart
+from replication.cores.fetch import Diverging, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.leader import AdvanceWatermark, Leader, Propose
+from replication.cores.partition_state import Member, Registration, node_ids
+from replication.cores.watermark import AckVerdict
+from tests.replication.cores.states import OS, RULES, alive, state, versioned
+
+EPOCHS = (EpochStart(1, 0), EpochStart(3, 10))
+LAG_S = 10.0
+
+
+def leader(found=None, rules=OS, log_end=12, watermark=0, log_start=0) -> Leader:
+    made = Leader(
+        Member(1, 1),
+        versioned(found or state(epoch=3)),
+        rules,
+        lag_s_max=LAG_S,
+        log_start=log_start,
+        log_end=log_end,
+        durable_end=log_end,
+        watermark=watermark,
+        epochs=EPOCHS,
+        now=0.0,
+    )
+    made.on_nodes(alive(1, 2, 3))
+    return made
+
+
+def fetch(node=2, log_end=12, epoch=3, last_epoch: int | None = 3, durable_end=None, incarnation=None) -> FollowerFetch:
+    end = log_end if durable_end is None else durable_end
+    return FollowerFetch(node, incarnation or node, epoch, log_end, end, last_epoch)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (fetch(epoch=2), Refusal.FENCED_LEADER_EPOCH),
+        (fetch(epoch=4), Refusal.UNKNOWN_LEADER_EPOCH),
+        (fetch(node=9), Refusal.UNKNOWN_REPLICA),
+        (fetch(log_end=1, last_epoch=1), OutOfRange(2, 12)),
+        (fetch(log_end=11, last_epoch=1), Diverging(EpochEnd(1, 10))),
+        (fetch(log_end=11, last_epoch=2), Diverging(EpochEnd(1, 10))),
+        (fetch(log_end=13, last_epoch=3), Diverging(EpochEnd(3, 12))),
+        (fetch(log_end=12, last_epoch=4), OutOfRange(2, 12)),
+        (fetch(log_end=10, last_epoch=1), Send(10, 2, 2)),
+        (fetch(log_end=2, last_epoch=None), Send(2, 2, 2)),
+    ],
+)
+def test_a_fetch_is_answered_in_this_order(asked, answer):
+    made = leader(log_start=2, watermark=2)
+    assert made.answer_to(asked) == answer
+    assert (made.on_fetch(asked, 1.0)[1] == []) or isinstance(answer, Send)
+
+
+def test_a_fetch_of_an_earlier_life_is_refused():
+    made = leader()
+    made.on_nodes({**alive(1, 3), 2: Registration(7, 0)})
+    assert made.answer_to(fetch(incarnation=2)) is Refusal.NOT_LEADER
+    assert isinstance(made.answer_to(fetch(incarnation=7)), Send)
+
+
+def test_only_an_answered_fetch_acknowledges():
+    made = leader()
+    made.on_fetch(fetch(2), 1.0)
+    made.on_fetch(fetch(3, log_end=13), 1.0)
+    made.on_fetch(fetch(3, epoch=2), 1.0)
+    assert made.high_watermark == 0
+    assert made.on_fetch(fetch(3, log_end=11), 1.0)[1] == [AdvanceWatermark(11)]
+
+
+def test_with_durability_group_fsynced_ends_count():
+    made = leader(rules=RULES)
+    made.on_fetch(fetch(2, durable_end=5), 1.0)
+    assert made.on_fetch(fetch(3), 1.0)[1] == [AdvanceWatermark(5)]
+    assert made.ack_verdict(12) is AckVerdict.WAITING
+    made.on_fetch(fetch(2), 1.0)
+    assert made.ack_verdict(12) is AckVerdict.COMMITTED
+
+
+def test_a_growth_counts_at_once_and_a_shrink_when_confirmed():
+    made = leader(state(epoch=3, in_sync=(1, 2)))
+    made.on_fetch(fetch(2), 1.0)
+    assert made.high_watermark == 12
+    (proposal,) = (e for e in made.on_fetch(fetch(3), 1.0)[1] if isinstance(e, Propose))
+    assert node_ids(proposal.state.in_sync) == {1, 2, 3}
+    made.on_written(13, 1.0)
+    made.on_fetch(fetch(2, log_end=13), 1.0)
+    assert made.high_watermark == 12, "3 may be in the store's set already"
+    made.on_confirmed(1, 1.0)
+    made.on_fetch(fetch(2, log_end=13), 15.0)
+    (shrink,) = (e for e in made.on_tick(15.0) if isinstance(e, Propose))
+    assert node_ids(shrink.state.in_sync) == {1, 2}
+    assert made.high_watermark == 12, "3 is still in the store's set"
+    assert made.on_confirmed(2, 15.0) == [AdvanceWatermark(13)]
+
+
+def test_one_change_of_the_set_at_a_time():
+    made = leader(state(epoch=3, in_sync=(1,), eligible=(2, 3)))
+    assert any(isinstance(e, Propose) for e in made.on_fetch(fetch(2), 1.0)[1])
+    assert made.on_fetch(fetch(3), 1.0)[1] == []
+    made.on_not_taken()
+    assert any(isinstance(e, Propose) for e in made.on_fetch(fetch(3), 1.0)[1])
+
+
+def test_a_newer_state_settles_what_was_proposed_and_an_older_one_nothing():
+    made = leader(state(epoch=3, in_sync=(1, 2)))
+    made.on_fetch(fetch(3), 1.0)
+    assert made.on_state(versioned(state(epoch=3, in_sync=(1,)), 0), 1.0) == []
+    assert made.statistics().proposed == (1, 2, 3)
+    made.on_state(versioned(state(epoch=3, in_sync=(1,), eligible=(2,)), 1), 1.0)
+    assert made.statistics().proposed is None
+
+
+def test_who_is_leaving_or_unknown_does_not_join():
+    for nodes in ({**alive(1, 2)}, {**alive(1, 2), 3: Registration(3, 0, is_leaving=True)}):
+        made = leader(state(epoch=3, in_sync=(1, 2)))
+        made.on_nodes(nodes)
+        assert not any(isinstance(e, Propose) for e in made.on_fetch(fetch(3), 1.0)[1])
+
+
+def test_a_burst_throws_nobody_out():
+    """A follower that reaches, with each fetch, where the leader was at the one before, is in sync."""
+    made, end = leader(state(epoch=3, in_sync=(1, 2), replicas=(1, 2))), 12
+    for second in range(0, 60, 5):
+        made.on_fetch(fetch(2, log_end=end), float(second))
+        end += 1_000_000
+        made.on_written(end, float(second))
+        assert not any(isinstance(e, Propose) for e in made.on_tick(float(second)))
+
+
+def test_a_follower_whose_fsync_hangs_is_left_out():
+    made = leader(rules=RULES)
+    for second in range(0, 16, 3):
+        made.on_fetch(fetch(2), float(second))
+        made.on_fetch(fetch(3, durable_end=3), float(second))
+    (proposal,) = (e for e in made.on_tick(15.0) if isinstance(e, Propose))
+    assert node_ids(proposal.state.in_sync) == {1, 2}
+
+
+def test_too_few_in_sync_stop_the_watermark_and_refuse_produces():
+    made = leader(state(epoch=3, in_sync=(1,), eligible=(2, 3)))
+    assert not made.has_enough_replicas
+    made.on_written(13, 1.0)
+    assert made.high_watermark == 0
+    committed = leader(state(epoch=3, in_sync=(1, 2)), watermark=0)
+    committed.on_fetch(fetch(2), 1.0)
+    committed.on_state(versioned(state(epoch=3, in_sync=(1,), eligible=(2,)), 1), 1.0)
+    assert committed.ack_verdict(12) is AckVerdict.TOO_FEW_AFTER_APPEND
+
+
+def test_the_end_is_told_once_this_epoch_has_begun_to_be_committed():
+    made = leader(watermark=9)
+    assert made.latest_offset is None
+    made.on_fetch(fetch(2, log_end=10), 1.0)
+    made.on_fetch(fetch(3, log_end=10), 1.0)
+    assert made.latest_offset == 10
+
+
+def test_a_moved_replica_is_forgotten():
+    made = leader()
+    made.on_state(versioned(replace(state(epoch=3, in_sync=(1, 2), replicas=(1, 2))), 1), 1.0)
+    assert made.answer_to(fetch(3)) is Refusal.UNKNOWN_REPLICA
+    assert made.on_fetch(fetch(2), 1.0)[1] == [AdvanceWatermark(12)]
