@@ -1,0 +1,71 @@
+"""`python -m tests.simulation --seed 7` replays one run; `--seeds 1000 --from 0` runs many and counts what happened.
+
+`--mutants` tells the first seed that finds each planted bug. Seeds and bugs are reported as they are met; a run that
+fails ends everything with its story.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+
+from tests.simulation.mutants import MUTANTS, found_by_seed
+from tests.simulation.report import never_happened
+from tests.simulation.run import run
+from tests.simulation.world import TOLD_EVENTS
+
+ENOUGH_SEEDS = 200  # from here on everything has had its chance to happen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--events", type=int, default=TOLD_EVENTS, help="how many of each node to tell of")
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--from", type=int, default=0, dest="first")
+    parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long instead of so many seeds")
+    parser.add_argument("--mutants", action="store_true")
+    arguments = parser.parse_args()
+    logging.disable(logging.ERROR)  # what nodes log is told in the stories of failures, if it matters
+    if arguments.mutants:
+        return _mutants(arguments.first, arguments.seeds)
+    if arguments.seed is not None:
+        outcome = run(arguments.seed, told_events=arguments.events)
+        print(outcome.told() if outcome.problems else f"seed {outcome.seed} is fine: {dict(outcome.counts)}")
+        return bool(outcome.problems)
+    return _many(arguments.first, arguments.seeds, arguments.minutes)
+
+
+def _many(first: int, seeds: int, minutes: float) -> int:
+    began, counts, seed = time.monotonic(), Counter[str](), first
+    while time.monotonic() - began < minutes * 60 if minutes else seed < first + seeds:
+        outcome = run(seed)
+        if outcome.problems:
+            print(outcome.told())
+            return 1
+        counts += outcome.counts
+        seed += 1
+    missing = never_happened(counts) if seed - first >= ENOUGH_SEEDS else []
+    minutes_taken = (time.monotonic() - began) / 60
+    for what, count in sorted(counts.items()):
+        print(f"{count:10d} {what}")
+    print(f"{seed - first} seeds passed, {(seed - first) / minutes_taken:.0f} seeds per minute")
+    for what in missing:
+        print(f"never happened: {what}")
+    return bool(missing)
+
+
+def _mutants(first: int, seeds: int) -> int:
+    missed = 0
+    for name in MUTANTS:
+        found = found_by_seed(name, range(first, first + seeds))
+        print(f'    "{name}": {found[0]},  # {found[1][:90]}' if found else f"NOT FOUND: {name}", flush=True)
+        missed += found is None
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

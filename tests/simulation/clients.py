@@ -1,0 +1,228 @@
+"""Producers and consumers of the simulation; each writes its history.
+
+A producer has one batch under way at a time, and every value is unique. One without sequence numbers never sends a
+value again, since that might store it twice; one with them sends until it is answered. A consumer polls a partition
+from wherever it is, at the leader or at any replica.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine import batch as record_batch
+from engine.batch_header import set_crc, stamp_sequence
+from tests.simulation.history import History, Latest, Polled, Produced
+from tests.simulation.network import Network
+from tests.simulation.node import Node
+from tests.simulation.world import World
+
+TIMEOUT_S = 1.2
+GIVE_UP_S = 6.0
+
+
+class Client:
+    def __init__(self, name: str, world: World, network: Network, nodes: dict[int, Node], history: History) -> None:
+        self.name = name
+        self.world, self.network, self.nodes, self.history = world, network, nodes, history
+        self.is_stopped = False
+
+    def ask(self, node_id: int, call: str, *args: Any) -> None:
+        """Ask a node; the last of `args` is called with its answer, or never."""
+        node = self.nodes[node_id]
+        *rest, reply = args
+
+        def answer(*values: Any) -> None:
+            self.network.send(node.name, self.name, reply, *values)
+
+        self.network.send(self.name, node.name, node.deliver, call, *rest, answer, may_repeat=self.may_repeat(call))
+
+    def may_repeat(self, call: str) -> bool:
+        return True
+
+    def any_node(self) -> int:
+        return self.world.random.choice(sorted(self.nodes))
+
+
+class Producer(Client):
+    """Sends, waits for the answer or gives up waiting, sends again."""
+
+    def __init__(self, *args: Any, partitions: list[str], acks: str, every_s: float) -> None:
+        super().__init__(*args)
+        self._partitions, self._acks, self._every_s = partitions, acks, every_s
+        self._leader: dict[str, int] = {}
+        self._number = 0
+
+    def may_repeat(self, call: str) -> bool:
+        """Nothing recognises a produce without a sequence that comes twice; and TCP repeats none."""
+        return call != "on_produce"
+
+    def run(self) -> None:
+        if self.is_stopped:
+            return
+        self._number += 1
+        partition = self.world.random.choice(self._partitions)
+        count = self.world.random.choice((1, 1, 2, 3))
+        values = tuple(f"{self.name}-{self._number}.{i}" for i in range(count))
+        produced = Produced(self.name, partition, values, self._acks, self.world.now)
+        self.history.produced.append(produced)
+        node = self._leader.get(partition) or self.any_node()
+        batch = record_batch.encode_values([value.encode() for value in values], 1_700_000_000_000)
+        self.ask(node, "on_produce", partition, batch, count, self._acks, lambda *a: self._answered(produced, node, *a))
+        self.world.after(TIMEOUT_S, self._give_up, produced)
+
+    def _answered(self, produced: Produced, node: int, outcome: str, detail: Any) -> None:
+        if produced.done_at != float("inf"):
+            return
+        produced.done_at, produced.outcome = self.world.now, outcome
+        if outcome == "ok":
+            produced.base_offset, produced.code = detail, ""
+            self._leader[produced.partition] = node
+        else:
+            produced.code = detail
+            self._leader.pop(produced.partition, None)
+        self.world.count(f"produce {outcome}")
+        self._next(0.05 if outcome == "fail" else 0.0)
+
+    def _give_up(self, produced: Produced) -> None:
+        if produced.done_at == float("inf"):
+            produced.done_at = self.world.now
+            self._leader.pop(produced.partition, None)
+            self.world.count("produce info")
+            self._next(0.0)
+
+    def _next(self, wait_s: float) -> None:
+        self.world.after(wait_s + self._every_s * self.world.random.random(), self.run)
+
+
+class SequencedProducer(Client):
+    """Numbers its records, and sends a batch again until it is told where it is: each is stored once, and in order.
+
+    Who gives a batch up begins a new epoch: what is still under way of the old one is fenced then.
+    """
+
+    def __init__(self, *args: Any, partition: str, producer_id: int, every_s: float) -> None:
+        super().__init__(*args)
+        self._partition, self._producer_id, self._every_s = partition, producer_id, every_s
+        self._leader: int | None = None
+        self._epoch = self._sequence = self._number = self._attempt = 0
+        self._is_maybe_stored = False
+
+    def run(self) -> None:
+        if self.is_stopped:
+            return
+        self._number += 1
+        count = self.world.random.choice((1, 1, 2, 3))
+        values = tuple(f"{self.name}-{self._number}.{i}" for i in range(count))
+        produced = Produced(self.name, self._partition, values, "all", self.world.now)
+        self.history.produced.append(produced)
+        self._is_maybe_stored = False
+        self._send(produced, until=self.world.now + GIVE_UP_S)
+
+    def _send(self, produced: Produced, until: float) -> None:
+        if self.is_stopped or self.world.now > until:
+            self._give_up(produced)
+            return
+        self._attempt += 1
+        attempt, node = self._attempt, self._leader or self.any_node()
+        batch = record_batch.encode_values([value.encode() for value in produced.values], 1_700_000_000_000)
+        stamp_sequence(batch, self._producer_id, self._epoch, self._sequence)
+        set_crc(batch)
+
+        def answered(outcome: str, detail: Any) -> None:
+            if attempt == self._attempt:
+                self._answered(produced, node, outcome, detail, until)
+
+        self.ask(node, "on_produce", self._partition, batch, len(produced.values), "all", answered)
+        self.world.after(TIMEOUT_S, self._timed_out, produced, attempt, until)
+
+    def _answered(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
+        self._attempt += 1
+        self.world.count(f"produce {outcome}")
+        if outcome == "ok":
+            produced.outcome, produced.base_offset, produced.done_at = "ok", detail, self.world.now
+            self._leader = node
+            self._sequence += len(produced.values)
+            self.world.after(self._every_s * self.world.random.random(), self.run)
+            return
+        self._is_maybe_stored |= outcome == "info"
+        self._again(produced, until)
+
+    def _timed_out(self, produced: Produced, attempt: int, until: float) -> None:
+        if attempt == self._attempt:
+            self._is_maybe_stored = True
+            self.world.count("produce info")
+            self._again(produced, until)
+
+    def _again(self, produced: Produced, until: float) -> None:
+        self._leader = None
+        self._attempt += 1
+        self.world.after(0.05, self._send, produced, until)
+
+    def _give_up(self, produced: Produced) -> None:
+        produced.done_at = self.world.now
+        produced.outcome = "info" if self._is_maybe_stored else "fail"
+        self._epoch, self._sequence = self._epoch + 1, 0
+        self.world.after(self._every_s, self.run)
+
+
+class Consumer(Client):
+    """Reads one partition from its beginning on; sometimes asks where the end is."""
+
+    def __init__(self, *args: Any, partition: str, every_s: float) -> None:
+        super().__init__(*args)
+        self._partition, self._every_s = partition, every_s
+        self.position = 0
+        self._end_seen = 0
+        self._epoch_seen = 0
+        self._node: int | None = None
+        self._asked = 0
+
+    def run(self) -> None:
+        self._asked += 1
+        if self.is_stopped:
+            return
+        node = self._node or self.any_node()
+        asked, number = self.position, self._asked
+        if self.world.random.random() < 0.2:
+            seen = self._epoch_seen, self._end_seen, self.world.now
+            self.ask(node, "on_latest", self._partition, lambda *a: self._told_latest(*seen, *a))
+        self.ask(node, "on_read", self._partition, asked, lambda *a: self._answered(node, asked, number, *a))
+        self.world.after(TIMEOUT_S, self._give_up, number)
+
+    def _answered(
+        self, node: int, asked: int, number: int, what: str, data: bytes, log_start: int, watermark: int, epoch: int
+    ) -> None:
+        if number != self._asked:
+            return
+        self._node = node if what == "ok" and self.world.random.random() < 0.9 else None
+        if what == "below":
+            self.position = log_start
+        elif what == "ok":
+            # Kept from the bytes as they were sent; a batch may begin below the position.
+            records = tuple((r.offset, bytes(r.value or b"").decode()) for r in record_batch.decode(data))
+            records = tuple(record for record in records if record[0] >= asked)
+            self.history.polled.append(
+                Polled(self.name, self._partition, node, asked, records, log_start, watermark, self.world.now)
+            )
+            self._epoch_seen = max(self._epoch_seen, epoch)
+            if records:
+                self.position = records[-1][0] + 1
+                self._end_seen = max(self._end_seen, self.position)
+                self.world.counts["records consumed"] += len(records)
+        self.world.after(self._every_s * self.world.random.random(), self.run)
+
+    def _told_latest(
+        self, epoch_seen: int, seen: int, at: float, what: str, offset: int | None, leader_epoch: int
+    ) -> None:
+        """A leader that was replaced without knowing tells an old end; who names the epoch it knows is not misled."""
+        if what == "ok" and offset is not None and leader_epoch < epoch_seen:
+            self.world.count("answers of replaced leaders")
+        elif what == "ok" and offset is not None:
+            self.history.latest.append(Latest(self.name, self._partition, offset, seen, at))
+        else:
+            self.world.count("latest not available")
+
+    def _give_up(self, number: int) -> None:
+        if number == self._asked:
+            self._node = None
+            self.run()

@@ -1,0 +1,244 @@
+"""What goes wrong, when and for how long: chosen by the seed, some kinds in each run and all kinds over many.
+
+Each fault is a method of `Faults` that does it and arranges for its end. A run uses a random subset (swarm testing), so
+that one kind does not always hide another. Which losses a run's guarantee allows is asked before they happen
+(`_may_lose_unsynced`, `_may_lose_disk`): a checker must not be blamed for what nobody promised.
+"""
+
+from __future__ import annotations
+
+from replication.cores import reassignment
+from replication.cores.partition_state import Member
+from tests.simulation.network import Network, Weather
+from tests.simulation.node import Node
+from tests.simulation.store import STORE, Store
+from tests.simulation.world import World
+
+KINDS = (
+    "kill",
+    "lose_power",
+    "lose_power_everywhere",
+    "lose_disk",
+    "pause",
+    "cut_two_ways",
+    "cut_one_way",
+    "isolate",
+    "cut_from_store",
+    "bad_weather",
+    "slow_disk",
+    "failing_sync",
+    "expire_session",
+    "stop_store",
+    "jump_clock",
+    "trim",
+    "reassign",
+    "leave",
+)
+
+
+class Faults:
+    """The adversary of one run."""
+
+    def __init__(self, world: World, network: Network, nodes: dict[int, Node], store: Store, kinds: list[str]) -> None:
+        self.world, self.network, self.nodes, self.store = world, network, nodes, store
+        self.kinds = kinds
+        self.is_over = False
+        self._disks_lost = 0
+
+    def run(self, every_s: float) -> None:
+        if not self.is_over and self.kinds:
+            kind = self.world.random.choice(self.kinds)
+            self.world.count(f"fault {kind}")
+            getattr(self, kind)()
+            self.world.after(every_s * (0.3 + 1.4 * self.world.random.random()), self.run, every_s)
+
+    def heal(self) -> None:
+        """Everything works from here on; who is down starts."""
+        self.is_over = True
+        self.network.heal()
+        self._start_store()
+        for node in self.nodes.values():
+            node.slow_until = node.paused_until = 0.0
+            node.disk.failing_syncs = 0
+            if node.life is not None and any(hosted.log.offline for hosted in node.life.partitions.values()):
+                node.kill()
+            if node.life is not None and node.life.is_leaving:
+                node.kill()
+            node.start()
+
+    # The kinds.
+
+    def kill(self) -> None:
+        node = self._node()
+        node.kill()
+        self._start_again(node)
+
+    def lose_power(self) -> None:
+        node = self._node()
+        if self._may_lose_unsynced(node):
+            node.lose_power()
+            self._start_again(node)
+
+    def lose_power_everywhere(self) -> None:
+        if self._rules.is_fsync_demanded:
+            self.world.count("power lost everywhere")
+            for node in self.nodes.values():
+                node.lose_power()
+                self._start_again(node)
+
+    def lose_disk(self) -> None:
+        node = self._node()
+        if self._may_lose_disk():
+            self._disks_lost += 1
+            node.lose_disk()
+            self._start_again(node)
+
+    def pause(self) -> None:
+        self._node().pause(self.store.timeout_s * (0.3 + 2.0 * self.world.random.random()))
+
+    def cut_two_ways(self) -> None:
+        a, b = self.world.random.sample(sorted(self.nodes), 2)
+        self._cut([(self._name(a), self._name(b)), (self._name(b), self._name(a))])
+
+    def cut_one_way(self) -> None:
+        names = [node.name for node in self.nodes.values()] + [STORE]
+        a, b = self.world.random.sample(names, 2)
+        self._cut([(a, b)])
+
+    def isolate(self) -> None:
+        """From the other nodes; clients and the store still see it."""
+        node = self._node()
+        others = [other.name for other in self.nodes.values() if other is not node]
+        self._cut([pair for other in others for pair in ((node.name, other), (other, node.name))])
+
+    def cut_from_store(self) -> None:
+        node = self._node()
+        self._cut([(node.name, STORE), (STORE, node.name)])
+
+    def bad_weather(self) -> None:
+        random = self.world.random
+        self.network.weather = Weather(
+            delay_s=0.002,
+            jitter_s=random.choice((0.004, 0.02, 0.1)),
+            loss=random.choice((0.0, 0.02, 0.2)),
+            repeat=random.choice((0.0, 0.05, 0.3)),
+            slow=random.choice((0.0, 0.02, 0.1)),
+            slow_s=random.choice((0.3, 1.5, 4.0)),
+        )
+        self.world.after(self._while(), self._fair_weather)
+
+    def slow_disk(self) -> None:
+        self._node().slow_until = self.world.now + self._while()
+
+    def failing_sync(self) -> None:
+        """The process ends after a while, as an operator would have it."""
+        node = self._node()
+        node.disk.failing_syncs += 1
+        self.world.after(self._while(), self._replace_process, node)
+
+    def expire_session(self) -> None:
+        if self.store.sessions:
+            self.store.expire(self.world.random.choice(self.store.sessions))
+
+    def stop_store(self) -> None:
+        self.store.is_down = True
+        self.world.after(self._while(), self._start_store)
+
+    def jump_clock(self) -> None:
+        self._node().clock.offset_ms += self.world.random.choice((-86_400_000, -3_600_000, 3_600_000, 86_400_000))
+
+    def trim(self) -> None:
+        """Whoever leads deletes records."""
+        share = self.world.random.random()
+        for node in self.nodes.values():
+            if node.life is not None and node.paused_until <= self.world.now:
+                for hosted in node.life.partitions.values():
+                    hosted.trim(share)
+
+    def reassign(self) -> None:
+        """The controller is asked to move a partition, or to call a move off."""
+        for node in self.nodes.values():
+            life = node.life
+            if life is None or life.controller is None or node.paused_until > self.world.now:
+                continue
+            partition = self.world.random.choice(sorted(self.store.snapshot.partitions))
+            found = life.node_snapshot.partitions[partition]
+            target = tuple(self.world.random.sample(sorted(self.nodes), min(3, len(self.nodes))))
+            if found.state.adding and self.world.random.random() < 0.5:
+                state = reassignment.cancelled(found.state)
+            else:
+                state = reassignment.begun(found.state, target, self.nodes.keys())
+            epoch = life.controller.controller_epoch
+            life._ask("cas", partition, found.partition_epoch, state, epoch, "admin")
+            self.world.count("reassignments asked for")
+
+    def leave(self) -> None:
+        """SIGTERM: leaders move away first, then the process ends."""
+        node = self._node()
+        if node.life is not None:
+            node.life.is_leaving = True
+            node.life.register()
+            self.world.after(0.5, self._replace_process, node)
+
+    # Between them.
+
+    @property
+    def _rules(self):
+        return next(iter(self.nodes.values())).rules
+
+    def _may_lose_unsynced(self, node: Node) -> bool:
+        """With durability=os committed records may be in page caches only: one power loss at a time."""
+        if self._rules.is_fsync_demanded:
+            return True
+        if self._rules.min_insync_replicas < 2:
+            return False
+        for found in self.store.snapshot.partitions.values():
+            others = [m for m in (*found.state.in_sync, *found.state.eligible) if m.node_id != node.node_id]
+            if len([member for member in others if self._has_kept_all(member)]) < 2:
+                return False
+        return True
+
+    def _has_kept_all(self, member: Member) -> bool:
+        """Whether this member has lost nothing since it became one, and is there to tell."""
+        life = self.nodes[member.node_id].life
+        survives_from = life.vouching.survives_from if life is not None else None
+        return survives_from is not None and survives_from <= member.incarnation
+
+    def _may_lose_disk(self) -> bool:
+        """One node may be lost for good where two hold everything."""
+        return self._disks_lost == 0 and self._rules.min_insync_replicas >= 2 and self._rules.is_fsync_demanded
+
+    def _node(self) -> Node:
+        return self.nodes[self.world.random.choice(sorted(self.nodes))]
+
+    def _name(self, node_id: int) -> str:
+        return self.nodes[node_id].name
+
+    def _while(self) -> float:
+        return self.world.random.choice((0.3, 1.0, 2.5, 5.0)) * (0.5 + self.world.random.random())
+
+    def _start_again(self, node: Node) -> None:
+        self.world.after(self.world.random.choice((0.0, 0.05, 0.5, 2.0, 4.0)), node.start)
+
+    def _replace_process(self, node: Node) -> None:
+        if not self.is_over:
+            node.kill()
+            self._start_again(node)
+
+    def _cut(self, links: list[tuple[str, str]]) -> None:
+        for source, target in links:
+            self.network.cut(source, target)
+        self.world.after(self._while(), self._mend, links)
+
+    def _mend(self, links: list[tuple[str, str]]) -> None:
+        for source, target in links:
+            self.network.mend(source, target)
+
+    def _fair_weather(self) -> None:
+        self.network.weather = Weather()
+
+    def _start_store(self) -> None:
+        if self.store.is_down:
+            self.store.is_down = False
+            for session in self.store.sessions:
+                session.heard_at = self.world.now

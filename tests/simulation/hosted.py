@@ -1,0 +1,391 @@
+"""One partition on one simulated node: the cores at work, and what the network driver will do around them.
+
+Everything decided is decided by replication.cores; this file carries effects out in virtual time and keeps what a
+driver keeps: who waits for an acknowledgement, which fetches are held back, which fetch is outstanding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap
+from replication.cores import follower
+from replication.cores.fetch import FetchAnswer, FollowerFetch, Refusal, Send
+from replication.cores.follower import FollowerPosition
+from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
+from replication.cores.partition_state import VersionedState
+from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
+from replication.cores.watermark import AckVerdict
+from tests.simulation.replica_log import ReplicaLog
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Life
+
+Reply = Callable[..., None]
+FETCH_WAIT_S = 0.25
+FETCH_TIMEOUT_S = 0.6
+BACKOFF_S = 0.03
+
+
+@dataclass
+class Waiter:
+    """An acks=all produce that is in the log and not yet committed."""
+
+    base_offset: int
+    end: int
+    reply: Reply
+
+
+@dataclass
+class Held:
+    """A fetch that waits for something to send."""
+
+    fetch: FollowerFetch
+    reply: Reply
+
+
+class Hosted:
+    """See the head of the file."""
+
+    def __init__(self, life: Life, partition: str, log: ReplicaLog) -> None:
+        self.life = life
+        self.partition = partition
+        self.log = log
+        self.high_watermark = log.log.log_start
+        self.known: VersionedState | None = None
+        self.role: Role = Wait(0)
+        self.leader: Leader | None = None
+        self._waiters: list[Waiter] = []
+        self._held: dict[int, Held] = {}
+        self._asked = 0  # the number of the newest fetch; only its answer asks again
+        self._is_syncing = False
+
+    def __repr__(self) -> str:
+        return f"{self.partition} {self.role} {self.log} high_watermark={self.high_watermark} {self.leader or ''}"
+
+    @property
+    def _now(self) -> float:
+        return self.life.world.now
+
+    # From the store.
+
+    def on_state(self, found: VersionedState) -> None:
+        """A state, of which only a newer one counts."""
+        if self.known is not None and found.partition_epoch <= self.known.partition_epoch:
+            return
+        self.known = found
+        if self.leader is not None and found.state.leader_epoch == self.leader.leader_epoch:
+            self._do(self.leader.on_state(found, self._now))
+            return
+        role = role_of(self.life.member, found.state)
+        if role != self.role or isinstance(role, Lead):
+            self._take_up(role, found)
+
+    def on_confirmed(self, tag: object, found: VersionedState) -> None:
+        """What this leader proposed is in the store; as a rule the change itself was heard of first."""
+        if self.leader is tag and self.leader is not None and found.partition_epoch > self.known.partition_epoch:
+            self.known = found
+            self._do(self.leader.on_confirmed(found.partition_epoch, self._now))
+
+    def on_refused(self, found: VersionedState) -> None:
+        self.on_state(found)
+
+    def on_read_again(self, found: VersionedState) -> None:
+        """The connection was new when this was read: what was proposed on the old one is there or will never be."""
+        if self.leader is not None and self.known is not None and found.partition_epoch == self.known.partition_epoch:
+            self.leader.on_not_taken()
+        self.on_state(found)
+
+    def resign(self) -> None:
+        """The session is over: whoever leads, it is not known to be us."""
+        self._end_leading()
+        self.known, self.role = None, Wait(0)
+        self._asked += 1
+
+    def _take_up(self, role: Role, found: VersionedState) -> None:
+        self._end_leading()
+        self.role = role
+        self._asked += 1
+        self.life.tell("%s: %s", self.partition, role)
+        if self.log.offline or isinstance(role, Wait | Leave):
+            return
+        if isinstance(role, Follow):
+            self._fetch()
+            return
+        try:
+            self.log.begin_epoch(role.leader_epoch)
+        except OSError as error:
+            self._went_offline(error)
+            return
+        log = self.log.log
+        self.leader = Leader(
+            self.life.member,
+            found,
+            self.life.rules,
+            lag_s_max=self.life.options.lag_s_max,
+            log_start=log.log_start,
+            log_end=log.log_end,
+            durable_end=self.log.durable_end,
+            watermark=self.high_watermark,
+            epochs=log.epochs,
+            now=self._now,
+        )
+        self.leader.on_nodes(self.life.registrations)
+        self._do(self.leader.on_written(log.log_end, self._now))
+        self._sync_soon()
+
+    def _end_leading(self) -> None:
+        if self.leader is None:
+            return
+        self.leader = None
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.reply("info", "not_leader")
+        held, self._held = self._held, {}
+        for one in held.values():
+            one.reply(Refusal.NOT_LEADER, b"")
+
+    # As a leader.
+
+    def produce(self, batch: bytearray, count: int, acks: str, reply: Reply) -> None:
+        """Refusals here are definite: nothing was appended."""
+        leader = self.leader
+        if leader is None or self.log.offline:
+            reply("fail", "not_leader")
+            return
+        if acks == "all" and not leader.has_enough_replicas:
+            self.life.world.count("refused: not enough replicas")
+            reply("fail", "not_enough_replicas")
+            return
+        if acks == "1" and not self.life.session.may_acknowledge_alone(self._now):
+            self.life.world.count("refused: session in doubt")
+            reply("fail", "not_leader")
+            return
+        before = self.log.log.log_end
+        try:
+            base_offset = self.log.append(batch, self.life.clock.now_ms())
+        except EngineError as error:
+            if not isinstance(error, ProducerFenced | SequenceGap | DuplicateOlderThanWindow):
+                self._went_offline(error)
+            self.life.world.count(f"refused: {error.code}")
+            reply("fail" if error.no_side_effects else "info", error.code)
+            return
+        if base_offset < before:
+            self.life.world.count("repeats recognised")
+        self.life.tell("%s: appended %d..%d acks=%s", self.partition, base_offset, base_offset + count, acks)
+        if acks == "1":
+            reply("ok", base_offset)
+        else:
+            self._waiters.append(Waiter(base_offset, base_offset + count, reply))
+        self._do(leader.on_written(self.log.log.log_end, self._now))
+        self._sync_soon()
+        self._serve_held()
+        self._answer_waiters()
+
+    def on_fetch(self, fetch: FollowerFetch, reply: Reply) -> None:
+        leader = self.leader
+        if leader is None:
+            reply(Refusal.NOT_LEADER, b"")
+            return
+        if self.log.offline:
+            return
+        answer, effects = leader.on_fetch(fetch, self._now)
+        self._do(effects)
+        if isinstance(answer, Send) and not self._has_news(fetch):
+            held = Held(fetch, reply)
+            self._held[fetch.node_id] = held
+            self.life.after(FETCH_WAIT_S, self._serve, held)
+            return
+        self._answer(fetch, leader.answer_to(fetch) if self.leader is leader else Refusal.NOT_LEADER, reply)
+
+    def tick(self) -> None:
+        if self.leader is not None:
+            self._do(self.leader.on_tick(self._now))
+
+    def trim(self, share: float) -> None:
+        """Delete records: log_start moves up, as far as it is committed."""
+        leader = self.leader
+        if leader is None or self.log.offline:
+            return
+        log = self.log.log
+        self.log.trim(int(log.log_start + (leader.high_watermark - log.log_start) * share))
+        leader.on_log_start(log.log_start)
+        self.life.tell("%s: log_start=%d", self.partition, log.log_start)
+
+    def read(self, offset: int, reply: Reply) -> None:
+        """A consumer's fetch, from the leader or from a follower in sync: only what is committed."""
+        is_readable = self.leader is not None or (isinstance(self.role, Follow) and self._is_in_sync())
+        if not is_readable or self.log.offline:
+            reply("not_leader", b"", 0, 0, 0)
+            return
+        epoch, log_start = self.role.leader_epoch, self.log.log.log_start
+        if offset < log_start:
+            reply("below", b"", log_start, self.high_watermark, epoch)
+            return
+        data = self.log.read(offset, self.high_watermark) if offset < self.high_watermark else b""
+        reply("ok", data, log_start, self.high_watermark, epoch)
+
+    def latest(self, reply: Reply) -> None:
+        """Where a consumer would begin that asks for the end."""
+        found = self.leader.latest_offset if self.leader is not None else None
+        reply("not_available" if found is None else "ok", found, self.leader.leader_epoch if self.leader else 0)
+
+    def _is_in_sync(self) -> bool:
+        return self.known is not None and self.known.state.is_in_sync(self.life.node_id)
+
+    def _has_news(self, fetch: FollowerFetch) -> bool:
+        return self.leader is not None and (
+            self.leader.log_end > fetch.log_end or self.leader.high_watermark > fetch.high_watermark
+        )
+
+    def _serve_held(self) -> None:
+        for held in list(self._held.values()):
+            if self._has_news(held.fetch):
+                self._serve(held)
+
+    def _serve(self, held: Held) -> None:
+        if self._held.get(held.fetch.node_id) is held and self.leader is not None:
+            del self._held[held.fetch.node_id]
+            self._answer(held.fetch, self.leader.answer_to(held.fetch), held.reply)
+
+    def _answer(self, fetch: FollowerFetch, answer: FetchAnswer, reply: Reply) -> None:
+        data = self.log.read(fetch.log_end) if isinstance(answer, Send) else b""
+        reply(answer, data)
+
+    def _answer_waiters(self) -> None:
+        leader = self.leader
+        if leader is None or not self._waiters:
+            return
+        left = []
+        for waiter in self._waiters:
+            match leader.ack_verdict(waiter.end):
+                case AckVerdict.WAITING:
+                    left.append(waiter)
+                case AckVerdict.COMMITTED:
+                    waiter.reply("ok", waiter.base_offset)
+                case AckVerdict.TOO_FEW_AFTER_APPEND:
+                    waiter.reply("info", "not_enough_replicas_after_append")
+        self._waiters = left
+
+    def _do(self, effects: list[LeaderEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case AdvanceWatermark(position):
+                    self._committed(position)
+                    self._answer_waiters()
+                    self._serve_held()
+                case Propose(state, partition_epoch):
+                    self.life.tell("%s: proposes in_sync %s", self.partition, [m.node_id for m in state.in_sync])
+                    self.life.propose(self.partition, partition_epoch, state)
+
+    def _committed(self, position: int) -> None:
+        self.high_watermark = position
+        self.life.node.saw_watermark(self.partition, self.leader.leader_epoch, position)
+
+    # As a follower.
+
+    def position(self) -> FollowerPosition:
+        log = self.log.log
+        return FollowerPosition(
+            self.role.leader_epoch if isinstance(self.role, Follow) else -1,
+            log.log_start,
+            log.log_end,
+            self.log.durable_end,
+            self.high_watermark,
+            log.epochs,
+        )
+
+    def _fetch(self) -> None:
+        """Ask the leader, whatever was asked before; its answer will not be followed by another fetch."""
+        if not isinstance(self.role, Follow) or self.log.offline:
+            return
+        self._asked += 1
+        fetch = follower.next_fetch(self.life.node_id, self.life.member.incarnation, self.position())
+        self.life.send_fetch(self.role.leader, self.partition, fetch, self._asked)
+        self.life.after(FETCH_TIMEOUT_S, self._fetch_if_unanswered, self._asked)
+
+    def _fetch_if_unanswered(self, asked: int) -> None:
+        if asked == self._asked:
+            self._fetch()
+
+    def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
+        """An answer, perhaps to a fetch of long ago: the core says whether it still counts."""
+        if isinstance(self.role, Follow) and not self.log.offline:
+            try:
+                delay_s = self._follow(follower.on_answer(self.position(), fetch, answer), data)
+            except (EngineError, OSError) as error:
+                self._went_offline(error)
+                return
+            if asked == self._asked:
+                if delay_s:
+                    self.life.after(delay_s, self._fetch_if_unanswered, asked)
+                else:
+                    self._fetch()
+
+    def _follow(self, effect: follower.FollowerEffect | None, data: bytes) -> float:
+        """Returns how long to wait before the next fetch."""
+        match effect:
+            case None:
+                return 0.0
+            case follower.Truncate(to, is_below_watermark):
+                self._truncated(to, is_below_watermark)
+                self.log.truncate(to)
+                self.high_watermark = min(self.high_watermark, self.log.log.log_end)
+            case follower.Restart(at):
+                self._truncated(at, at < self.high_watermark)
+                self.life.world.count("restarts of a log")
+                self.log.restart(at)
+                self.high_watermark = at
+            case follower.Append(watermark, log_start):
+                self._append(data, watermark, log_start)
+            case follower.AskStore() | follower.AskLater():
+                return BACKOFF_S
+        return 0.0
+
+    def _append(self, data: bytes, watermark: int, log_start: int) -> None:
+        if data and self.log.append_copies(data, self.life.clock.now_ms()):
+            self.life.tell("%s: copied to %d", self.partition, self.log.log.log_end)
+            self._sync_soon()
+        log_end = self.log.log.log_end
+        self.high_watermark = follower.follower_watermark(self.high_watermark, watermark, log_end)
+        if log_start > self.log.log.log_start:
+            self.log.trim(min(log_start, log_end))
+
+    def _truncated(self, to: int, is_below_watermark: bool) -> None:
+        self.life.world.count("truncations")
+        self.life.tell("%s: truncates %d to %d", self.partition, self.log.log.log_end, to)
+        if is_below_watermark:
+            self.life.node.truncated_below_watermark(self.partition, to, self.high_watermark)
+
+    # The disk.
+
+    def _sync_soon(self) -> None:
+        """One sync at a time; it begins a little later, so that appends gather, and takes as long as the disk does."""
+        if not self._is_syncing and self.log.has_unsynced:
+            self._is_syncing = True
+            self.life.after(self.life.options.linger_s, self._begin_sync)
+
+    def _begin_sync(self) -> None:
+        self.life.after(self.life.node.sync_s(), self._end_sync, self.log.begin_sync())
+
+    def _end_sync(self, sync: Any) -> None:
+        self._is_syncing = False
+        has_moved = self.log.end_sync(sync)
+        if self.log.offline:
+            self._went_offline(self.log.offline)
+            return
+        self._sync_soon()
+        if self.leader is not None:
+            self._do(self.leader.on_synced(self.log.durable_end, self._now))
+        elif has_moved:
+            self._fetch()  # who waits for acks=all waits for this news
+
+    def _went_offline(self, error: Exception) -> None:
+        """The disk has failed this partition: say so in the registration, and let another lead."""
+        self.log.offline = self.log.offline or error  # type: ignore[assignment]
+        self.life.tell("%s: offline: %s", self.partition, error)
+        self.life.world.count("partitions offline")
+        self._end_leading()
+        self.life.register()

@@ -1,0 +1,235 @@
+"""Planted bugs of a server: each takes one rule away, and the simulator must find it.
+
+A mutant that no run finds would mean that the simulator looks away, or that the rule is not needed. `options` narrows a
+run to where the bug can show itself, as `TopicRules` or kinds of faults; None leaves everything to the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from unittest.mock import patch
+
+import engine.writer
+from engine.admission import Admission
+from engine.producers import Producers
+from replication.cores import controller, election, follower, in_sync_set, leader, role, watermark
+from replication.cores.partition_state import PartitionState, TopicRules
+from tests.simulation import hosted, store
+from tests.simulation.run import Options, options_for, run
+
+Planted = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    what: str
+    plant: Planted
+    rules: TopicRules | None = None
+    kinds: tuple[str, ...] | None = None
+    fault_every_s: float | None = None
+
+    def options(self, seed: int) -> Options:
+        found = options_for(seed)
+        if self.rules is not None:
+            found = replace(found, rules=self.rules)
+        if self.kinds is not None:
+            found = replace(found, kinds=self.kinds)
+        if self.fault_every_s is not None:
+            found = replace(found, fault_every_s=self.fault_every_s)
+        return found
+
+
+def _patched(target: object, name: str, value: object) -> Planted:
+    return lambda: patch.object(target, name, value)
+
+
+def _ack_at_log_end(self: leader.Leader, end: int) -> watermark.AckVerdict:
+    return watermark.AckVerdict.COMMITTED
+
+
+def _own_end_only(current: int, own_end: int, other_ends: object, in_sync: int, min_in_sync: int) -> int:
+    return max(current, own_end) if in_sync >= min_in_sync else current
+
+
+def _without_minimum(current: int, own_end: int, other_ends: list[int], in_sync: int, min_in_sync: int) -> int:
+    return max(current, min([own_end, *other_ends]))
+
+
+_on_answer = follower.on_answer
+
+
+def _whatever_was_asked(position: follower.FollowerPosition, fetch: object, answer: object) -> object:
+    asked = follower.next_fetch(0, 0, position)
+    return _on_answer(position, asked, answer)  # type: ignore[arg-type]
+
+
+_reconciled = election.reconciled
+
+
+def _same_epoch(*args: object) -> PartitionState:
+    before: PartitionState = args[1]  # type: ignore[assignment]
+    after = _reconciled(*args)  # type: ignore[arg-type]
+    return replace(after, leader_epoch=before.leader_epoch)
+
+
+@contextmanager
+def _fsync_errors_ignored() -> Iterator[None]:
+    real = engine.writer._sync
+
+    def ignoring(disk: object, work: object) -> None:
+        real(disk, work)  # type: ignore[arg-type]
+
+    with patch.object(engine.writer, "_sync", ignoring):
+        yield
+
+
+@contextmanager
+def _growth_not_waited_for() -> Iterator[None]:
+    """Two rules wait for who joins; this takes both away."""
+    only_committed = patch.object(in_sync_set, "maximal", lambda committed, proposed: {m.node_id for m in committed})
+    with only_committed, patch.object(leader.Leader, "_is_joining", lambda *_: False):
+        yield
+
+
+@contextmanager
+def _unclean_by_mistake() -> Iterator[None]:
+    """Elects whoever is alive, and calls it clean."""
+    real = election._elected
+
+    def elected(*args: object) -> object:
+        chosen, _ = real(*args)  # type: ignore[arg-type]
+        if chosen is not None:
+            return chosen, False
+        live = [node for node in args[1] if args[6](node)]  # type: ignore[attr-defined, operator]
+        return (election._as_leader(live[0], args[5]), False) if live else (None, False)  # type: ignore[arg-type]
+
+    with patch.object(election, "_elected", elected):
+        yield
+
+
+def _leads_again(own: object, state: PartitionState) -> role.Role:
+    found = _role_of(own, state)  # type: ignore[arg-type]
+    is_named = state.leader is not None and state.leader.node_id == own.node_id  # type: ignore[attr-defined]
+    return role.Lead(state.leader_epoch) if is_named else found
+
+
+_role_of = role.role_of
+
+OS = TopicRules(is_fsync_demanded=False)
+GROUP = TopicRules()
+
+MUTANTS = {
+    "ack before replication": Mutant(
+        "acks=all is answered once the leader has written", _patched(leader.Leader, "ack_verdict", _ack_at_log_end)
+    ),
+    "watermark ignores the in-sync set": Mutant(
+        "the high watermark is the leader's own end", _patched(leader, "high_watermark", _own_end_only)
+    ),
+    "watermark ignores the minimum": Mutant(
+        "the high watermark moves while too few are in sync", _patched(leader, "high_watermark", _without_minimum)
+    ),
+    "watermark over log_end": Mutant(
+        "durability=group counts what is not fsynced",
+        lambda: patch.object(leader.Leader, "_end_of", lambda self, log_end, durable_end: log_end),
+        rules=GROUP,
+        kinds=("lose_power_everywhere", "lose_power", "slow_disk", "kill"),
+    ),
+    "rule 1: no reconciliation": Mutant(
+        "a follower is sent data without comparing epochs",
+        _patched(leader.Leader, "_position_verdict", lambda self, fetch: None),
+    ),
+    "truncation skipped": Mutant(
+        "a follower keeps what its leader does not have", _patched(hosted.ReplicaLog, "truncate", lambda self, to: None)
+    ),
+    "rules 2 and 3: epoch not checked": Mutant(
+        "a leader answers, and believes, fetches of other epochs",
+        _patched(leader.Leader, "_epoch_verdict", lambda self, fetch: None),
+        rules=GROUP,
+        kinds=("bad_weather", "expire_session", "bad_weather", "pause", "cut_two_ways"),
+    ),
+    "rule 4: join before the epoch's start": Mutant(
+        "a follower joins once it has reached the high watermark",
+        _patched(leader, "may_join", lambda end, watermark, epoch_start: end >= watermark),
+        rules=GROUP,
+        kinds=("expire_session", "kill", "cut_one_way", "cut_one_way"),
+        fault_every_s=0.3,
+    ),
+    "shrink counts at once": Mutant(
+        "who is to leave is not waited for, though the store may still elect it",
+        _patched(in_sync_set, "maximal", lambda committed, proposed: {m.node_id for m in proposed or committed}),
+    ),
+    "growth counts when confirmed": Mutant(
+        "who is to join is not waited for, though the store may know it already",
+        _growth_not_waited_for,
+        kinds=("cut_one_way", "cut_one_way", "kill", "expire_session"),
+        fault_every_s=0.3,
+    ),
+    "power loss forgotten": Mutant(
+        "a node whose page cache is gone still vouches for it",
+        _patched(election, "vouches", lambda member, registrations, rules: True),
+        rules=OS,
+        kinds=("lose_power", "cut_two_ways", "kill", "slow_disk"),
+    ),
+    "lost disk forgotten": Mutant(
+        "a node with a new disk still vouches for the old one",
+        _patched(election, "vouches", lambda member, registrations, rules: True),
+        rules=GROUP,
+        kinds=("lose_disk", "kill", "pause", "expire_session"),
+    ),
+    "unclean by mistake": Mutant(
+        "when nobody in sync is alive, whoever is alive leads",
+        _unclean_by_mistake,
+        rules=GROUP,
+        kinds=("kill", "isolate", "pause", "leave"),
+    ),
+    "leader epoch does not grow": Mutant(
+        "an election keeps the epoch", _patched(controller, "reconciled", _same_epoch)
+    ),
+    "a restarted leader leads on": Mutant(
+        "who led before a restart leads on in the same epoch", _patched(hosted, "role_of", _leads_again)
+    ),
+    "version not checked": Mutant(
+        "the store takes a change of a state that has changed since",
+        _patched(store.Store, "_may_replace", lambda self, found, partition_epoch: True),
+    ),
+    "answers of other positions": Mutant(
+        "a follower does as it is told, whenever it had asked",
+        _patched(follower, "on_answer", _whatever_was_asked),
+        kinds=("bad_weather", "kill", "expire_session", "pause"),
+    ),
+    "fsync errors ignored": Mutant(
+        "a failed fsync counts as done",
+        _fsync_errors_ignored,
+        rules=GROUP,
+        kinds=("failing_sync", "lose_power_everywhere", "lose_power"),
+    ),
+    "dedup off": Mutant(
+        "a batch that comes again is stored again",
+        _patched(Producers, "judge", lambda self, header: None),
+        rules=GROUP,
+        kinds=("bad_weather", "kill", "expire_session"),
+    ),
+    "sequences not copied": Mutant(
+        "a follower takes no note of the sequences in what it copies",
+        _patched(Admission, "replay", lambda self, header, settings, now_ms: None),
+        rules=GROUP,
+        kinds=("bad_weather", "kill", "expire_session"),
+    ),
+    "end told too early": Mutant(
+        "a new leader tells its high watermark before it knows what was read (KIP-207)",
+        lambda: patch.object(leader.Leader, "latest_offset", property(lambda self: self.high_watermark)),
+    ),
+}
+
+
+def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
+    """The first seed whose run finds the planted bug, and what it says; None when none does."""
+    mutant = MUTANTS[name]
+    with mutant.plant():
+        for seed in seeds:
+            outcome = run(seed, mutant.options(seed))
+            if outcome.problems:
+                return seed, outcome.problems[0]
+    return None

@@ -1,0 +1,219 @@
+"""One partition's log in the simulation: the engine's planning, writing, truncation and recovery, without its loop.
+
+What the committer and the writer thread do in time, the node here does in virtual time: a write is done at once, a sync
+begins and ends. Real are Log, its plans, carry_out, truncation, recovery and the epochs; durable_end moves as in
+engine/partition.py, to where the log ended when the sync began.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine import batch as record_batch
+from engine.admission import Admission, Append, Appended
+from engine.data_directory import Checkpoint, DataDirectory
+from engine.errors import EngineError
+from engine.leader_epochs import note_epoch
+from engine.log import Roll
+from engine.rebuilding import rebuilt_admission
+from engine.recovery import open_log
+from engine.segment import Segment, save_index
+from engine.settings import TopicSettings
+from engine.snapshots import save_state
+from engine.truncation import batch_start, restart_at, truncate_to
+from engine.writer import Group, PartitionWork, carry_out
+
+READ_BYTES = 400
+
+
+@dataclass
+class Sync:
+    """A sync that has begun."""
+
+    log_end: int
+    segments: list[Segment]
+    directory: bool
+    generation: int
+
+
+class ReplicaLog:
+    """See the head of the file. `checkpoint` is called, durably, with a lower recovery point before anything is cut."""
+
+    def __init__(self, directory: DataDirectory, name: str, settings: TopicSettings, now_ms: int, points) -> None:
+        self._data = directory
+        self._now_ms = now_ms
+        self._name = name
+        self._points: dict[str, Checkpoint] = points
+        self.settings = settings
+        path = f"{directory.path}/topics/{name}"
+        if directory.disk.stat(path) is None:  # as the catalog does for a topic: durable before its first record
+            directory.disk.mkdir(path)
+            directory.disk.fsync_dir(f"{directory.path}/topics")
+            directory.disk.fsync_dir(directory.path)
+        checkpoint = points.get(name, Checkpoint())
+        self.log, self.report = open_log(directory.disk, path, checkpoint, directory.last_stop, now_ms=now_ms)
+        self.admission = self._rebuilt(now_ms)
+        self.durable_end = self.log.log_end
+        self.offline: EngineError | OSError | None = None
+        self._unsynced: list[Segment] = []
+        self._directory_unsynced = False
+        self._generation = 0  # of the log: a cut makes syncs that began before it void
+
+    def __repr__(self) -> str:
+        return f"ReplicaLog({self.log!r}, durable_end={self.durable_end}, epochs={self.log.epochs})"
+
+    @property
+    def has_unsynced(self) -> bool:
+        return bool(self._unsynced)
+
+    def append(self, batch: bytearray, now_ms: int) -> int:
+        """As a leader; returns where the records are, if they had come before where they were stored then.
+
+        Raises EngineError with nothing stored, or the partition offline.
+        """
+        append = Append(batch, None, wants_sync=False)  # type: ignore[arg-type] # nobody waits for this future
+        if not self.admission.admit([append], self.log.log_end, now_ms):
+            if isinstance(append.verdict, Appended):
+                return append.verdict.base_offset
+            assert append.verdict is not None
+            raise append.verdict
+        base_offset = self.log.log_end
+        try:
+            rolled_at = self._write(self.log.plan([batch], self.settings, now_ms))
+        except EngineError:
+            self.admission.failed()
+            raise
+        self.admission.written(self.settings, rolled_at)
+        for state in self.admission.taken_states():
+            save_state(self.log.disk, self.log.directory, state)
+        return base_offset
+
+    def append_copies(self, data: bytes, now_ms: int) -> int:
+        """As a follower: byte for byte, each checked, and each new epoch noted before its first batch."""
+        batches = list(record_batch.walk(data))
+        if batches and self.log.size_bytes == 0 and batches[0][1].base_offset < self.log.log_end:
+            self.restart(batches[0][1].base_offset, self.log.log_start)  # log_start is within the leader's batch
+        taken = 0
+        for position, header in batches:
+            if header.next_offset <= self.log.log_end:
+                continue
+            assert record_batch.has_valid_crc(data, position, header)
+            if not self.log.epochs or header.leader_epoch != self.log.epochs[-1].epoch:
+                note_epoch(self.log, header.leader_epoch, header.base_offset)
+            piece = data[position : position + header.size_bytes]
+            for offset in self._write(self.log.plan_copies([piece], self.settings, now_ms)):
+                save_state(self.log.disk, self.log.directory, self.admission.state(offset))
+            self.admission.replay(header, self.settings, now_ms)
+            taken += 1
+        return taken
+
+    def begin_epoch(self, epoch: int) -> None:
+        note_epoch(self.log, epoch, self.log.log_end)
+        self.log.leader_epoch = epoch
+
+    def begin_sync(self) -> Sync:
+        return Sync(self.log.log_end, list(self._unsynced), self._directory_unsynced, self._generation)
+
+    def end_sync(self, sync: Sync) -> bool:
+        """Whether durable_end has moved. A failure takes the log offline for good."""
+        if sync.generation != self._generation or self.offline:
+            return False
+        segments = [s for s in sync.segments if s in self._unsynced]
+        work = PartitionWork(self._name, self.log.directory, [], sync=segments, sync_directory=sync.directory)
+        carry_out(self.log.disk, Group([work]))
+        if work.sync_error is not None:
+            self.offline = work.sync_error
+            return False
+        self._unsynced = [s for s in self._unsynced if s not in segments or (s is self.log.active)]
+        if self.log.log_end == sync.log_end:
+            self._unsynced = []
+        self._directory_unsynced = self._directory_unsynced and not sync.directory
+        moved = sync.log_end > self.durable_end
+        self.durable_end = max(self.durable_end, sync.log_end)
+        return moved
+
+    def truncate(self, to: int) -> None:
+        self._cut(lambda: truncate_to(self.log, to), recovery_point=min(batch_start(self.log, to), self.durable_end))
+
+    def restart(self, at: int, log_start: int | None = None) -> None:
+        start = at if log_start is None else log_start
+        self._cut(lambda: restart_at(self.log, at, start), recovery_point=0)
+        self.durable_end = at
+        self.checkpoint()
+
+    def trim(self, log_start: int) -> None:
+        """Forget what lies below, whole segments of it on the disk too; the start is durable first."""
+        if log_start <= self.log.log_start:
+            return
+        self.log.log_start = log_start
+        self.checkpoint()
+        for segment in self.log.drop_oldest(log_start):
+            for suffix in (".log", ".index", ".timeindex"):
+                if self.log.disk.stat(segment.file(suffix)) is not None:
+                    self.log.disk.unlink(segment.file(suffix))
+            segment.deleted()
+        self._unsynced = [s for s in self._unsynced if s in self.log.segments]
+
+    def checkpoint(self) -> None:
+        self._save(Checkpoint(self.durable_end, self.log.log_start))
+
+    def read(self, offset: int, limit: int | None = None, max_bytes: int = READ_BYTES) -> bytes:
+        """Whole batches from the one that holds an offset, up to a limit; at least one if there is any."""
+        end = self.log.log_end if limit is None else limit
+        if offset >= end:
+            return b""
+        span = self.log.locate(offset, max_bytes, self.log.log_end, self.log.end_position)
+        if span is None:
+            return b""
+        data = self.log.disk.pread(span.segment.handle, span.end - span.start, span.start)
+        begin = stop = None
+        for position, header in record_batch.walk(data):
+            if header.next_offset > end:
+                break
+            if begin is None and header.next_offset > offset:
+                begin = position
+            stop = position + header.size_bytes
+        return b"" if begin is None else data[begin:stop]
+
+    def all_batches(self, limit: int | None = None) -> list[bytes]:
+        found, offset = [], self.log.local_log_start
+        while data := self.read(offset, limit, 1 << 20):
+            for position, header in record_batch.walk(data):
+                found.append(data[position : position + header.size_bytes])
+                offset = header.next_offset
+        return found
+
+    def _rebuilt(self, now_ms: int) -> Admission:
+        return rebuilt_admission(self._data.disk, self._name, self.log, self.settings, now_ms)
+
+    def _write(self, steps) -> list[int]:
+        """Returns where new segments begin."""
+        rolled = any(isinstance(step, Roll) for step in steps)
+        sealed = self.log.active
+        work = PartitionWork(self._name, self.log.directory, steps)
+        carry_out(self.log.disk, Group([work]))
+        if work.write_error is not None:
+            if not work.write_error.retryable:
+                self.offline = work.write_error
+            raise work.write_error
+        self.log.applied(steps)
+        for step in steps:
+            if step.segment not in self._unsynced:
+                self._unsynced.append(step.segment)
+        if rolled:
+            self._directory_unsynced = True
+            save_index(self.log.disk, sealed)
+        return [step.segment.base_offset for step in steps if isinstance(step, Roll)]
+
+    def _cut(self, cut, recovery_point: int) -> None:
+        self._save(Checkpoint(recovery_point, self.log.log_start))
+        cut()
+        self._generation += 1
+        self.admission = self._rebuilt(self._now_ms)
+        self.durable_end = min(self.durable_end, self.log.log_end)
+        self._unsynced = [s for s in self._unsynced if s in self.log.segments]
+        self.checkpoint()
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        self._points[self._name] = checkpoint
+        self._data.save_checkpoints(self._points)

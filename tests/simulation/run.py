@@ -1,0 +1,235 @@
+"""One run: a cluster, clients, faults for a while, then peace; then the judges.
+
+Everything follows from the seed and the options, so a failure is replayed with `make sim SEED=...`.
+Safety is judged over the whole run. Liveness only after the faults are over: then every partition must take and commit
+a record soon, and its replicas become equal (C14).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from engine import batch as record_batch
+from replication.cores.assignment import assigned_replicas
+from replication.cores.partition_state import TopicRules, initial_state
+from tests.simulation.checkers import FinalLog, Guarantee, check_all
+from tests.simulation.clients import Consumer, Producer, SequencedProducer
+from tests.simulation.faults import KINDS, Faults
+from tests.simulation.history import History
+from tests.simulation.network import Network
+from tests.simulation.node import Node, NodeOptions
+from tests.simulation.store import Store
+from tests.simulation.world import TOLD_EVENTS, World
+
+HEAL_S = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a seed does not say by itself; `options_for` draws them."""
+
+    nodes: int = 3
+    partitions: int = 1
+    rules: TopicRules = field(default_factory=TopicRules)
+    kinds: tuple[str, ...] = KINDS
+    fault_every_s: float = 0.8
+    chaos_s: float = 8.0
+
+
+@dataclass
+class Outcome:
+    seed: int
+    options: Options
+    problems: list[str]
+    counts: Counter[str]
+    story: str
+
+    def told(self) -> str:
+        lines = [f"seed {self.seed} failed; again: make sim SEED={self.seed}", str(self.options)]
+        return "\n".join([*lines, *self.problems[:12], self.story])
+
+
+def options_for(seed: int) -> Options:
+    """A configuration for every seed: the usual one most often."""
+    random = Random(f"options of {seed}")
+    rules = TopicRules(
+        min_insync_replicas=random.choice((2, 2, 2, 2, 1, 3)),
+        is_unclean_allowed=random.random() < 0.06,
+        is_fsync_demanded=random.random() < 0.7,
+    )
+    kinds = tuple(kind for kind in KINDS if random.random() < 0.45)
+    return Options(
+        nodes=random.choice((3, 3, 3, 4)),
+        partitions=random.choice((1, 1, 2)),
+        rules=rules,
+        kinds=kinds or ("kill", "lose_power"),
+        fault_every_s=random.choice((0.3, 0.6, 1.0, 2.0)),
+    )
+
+
+class Run:
+    """The parts of one run, joined."""
+
+    def __init__(self, seed: int, options: Options, told_events: int = TOLD_EVENTS) -> None:
+        self.world = World(seed, told_events)
+        self.options = options
+        self.history = History()
+        self.network = Network(self.world)
+        node_options = NodeOptions()
+        self.store = Store(self.world, self.network, node_options.session_timeout_s)
+        self.nodes = {
+            number: Node(
+                number,
+                self.world,
+                self.network,
+                self.store,
+                options.rules,
+                node_options,
+                self._saw_watermark,
+                self._cut_below_watermark,
+            )
+            for number in range(1, options.nodes + 1)
+        }
+        for node in self.nodes.values():
+            node.peers = self.nodes
+        assigned = assigned_replicas(dict.fromkeys(self.nodes, ""), options.partitions, 3)
+        self._assigned = {f"t-{number}": replicas for number, replicas in enumerate(assigned)}
+        self.partitions = sorted(self._assigned)
+        self.producers: list[Producer | SequencedProducer] = [
+            SequencedProducer(*self._client("p0"), partition=self.partitions[0], producer_id=7, every_s=0.08),
+            self._producer("p1", "all", 0.15),
+            self._producer("p2", "1", 0.3),
+        ]
+        self.consumers = [
+            Consumer(*self._client(f"c{i}"), partition=self.partitions[i % len(self.partitions)], every_s=0.2)
+            for i in range(2)
+        ]
+        self.faults = Faults(self.world, self.network, self.nodes, self.store, list(options.kinds))
+
+    def execute(self) -> Outcome:
+        try:
+            self._chaos()
+            problems = self._peace()
+            problems += self._judged()
+        except Exception as error:  # an assertion of a core is a finding like any other
+            problems = [f"{type(error).__name__}: {error}", traceback.format_exc()]
+        story = f"{self.world.story()}\n--- at the end\n{self._status()}" if problems else ""
+        return Outcome(self.world.seed, self.options, problems, self.world.counts, story)
+
+    def _status(self) -> str:
+        lines = []
+        for node in self.nodes.values():
+            hosted = [f"    {one!r}" for one in node.life.partitions.values()] if node.life else ["    down"]
+            lines += [f"{node.name}: {node.life.session if node.life else ''}", *hosted]
+        return "\n".join(lines)
+
+    def _chaos(self) -> None:
+        for node in self.nodes.values():
+            self.world.after(0.01 * node.node_id, node.start)
+        self.world.run_until(0.3)
+        for name, replicas in self._assigned.items():
+            self.store.create(name, initial_state(replicas, self.store.snapshot.registrations))
+        for client in (*self.producers, *self.consumers):
+            client.run()
+        self.world.after(0.3, self.faults.run, self.options.fault_every_s)
+        self.world.run_until(self.options.chaos_s)
+
+    def _peace(self) -> list[str]:
+        """Heal, see every partition commit something new, let the producers stop, and the replicas become equal."""
+        self.faults.heal()
+        began = self.world.now
+        self.world.run_until(began + HEAL_S, self._has_committed_since(began))
+        if not self._committed_since(began):
+            return [f"C14 stalled: no acks=all produce {HEAL_S} s after everything was healed"]
+        self.world.counts["heal ms"] += int((self.world.now - began) * 1000)
+        for producer in self.producers:
+            producer.is_stopped = True
+        began = self.world.now
+        self.world.run_until(began + HEAL_S, self._is_equal_soon())
+        problems = [] if self._is_equal() else ["C14 replicas did not become equal after everything was healed"]
+        for consumer in self.consumers:
+            consumer.is_stopped = True
+        return problems
+
+    def _judged(self) -> list[str]:
+        unclean = any(found.state.unclean_elections for found in self.store.snapshot.partitions.values())
+        guarantee = Guarantee(keeps_acks_all=not unclean, keeps_what_was_read=not unclean)
+        logs = [log for partition in self.partitions for log in self._final_logs(partition)]
+        return check_all(self.history, self.store.history, logs, guarantee)
+
+    def _final_logs(self, partition: str) -> list[FinalLog]:
+        state = self.store.snapshot.partitions[partition].state
+        if state.leader is None:
+            return [FinalLog(partition, 0, 0, 0)]
+        ids = [state.leader.node_id, *(m.node_id for m in state.in_sync if m != state.leader)]
+        found = []
+        for node_id in dict.fromkeys(ids):
+            hosted = self.nodes[node_id].hosted(partition)
+            if hosted is not None:
+                found.append(FinalLog(partition, node_id, hosted.log.log.log_start, hosted.high_watermark))
+                found[-1].batches = hosted.log.all_batches()
+                for batch in found[-1].batches:
+                    for record in record_batch.decode(batch):
+                        found[-1].records[record.offset] = bytes(record.value or b"").decode()
+        return found
+
+    def _is_equal(self) -> bool:
+        for partition in self.partitions:
+            state = self.store.snapshot.partitions[partition].state
+            hosted = [self.nodes[node].hosted(partition) for node in state.replicas]
+            if state.leader is None or state.adding or any(h is None for h in hosted):
+                return False
+            if len(state.in_sync) < len(state.replicas):
+                return False
+            ends = {end for h in hosted if h is not None for end in (h.log.log.log_end, h.high_watermark)}
+            if len(ends) != 1:  # log_start may differ: a new leader may have heard of no deletion yet, as in Kafka
+                return False
+        return True
+
+    def _is_equal_soon(self):
+        return _now_and_then(self.world, self._is_equal)
+
+    def _committed_since(self, began: float) -> bool:
+        done = {
+            one.partition
+            for one in self.history.produced
+            if one.outcome == "ok" and one.acks == "all" and one.invoked_at >= began
+        }
+        return len(done) == len(self.partitions)
+
+    def _has_committed_since(self, began: float):
+        return _now_and_then(self.world, lambda: self._committed_since(began))
+
+    def _client(self, name: str):
+        return name, self.world, self.network, self.nodes, self.history
+
+    def _producer(self, name: str, acks: str, every_s: float) -> Producer:
+        return Producer(*self._client(name), partitions=self.partitions, acks=acks, every_s=every_s)
+
+    def _saw_watermark(self, partition: str, node_id: int, leader_epoch: int, position: int) -> None:
+        self.history.watermarks.append((partition, node_id, leader_epoch, position))
+
+    def _cut_below_watermark(self, node_id: int, partition: str, to: int, watermark: int) -> None:
+        self.history.cuts_below_watermark.append(
+            f"node {node_id} cut {partition} to {to}, below its high watermark {watermark}, at {self.world.now:.4f}"
+        )
+
+
+def _now_and_then(world: World, is_done):
+    """Ask every 50 ms of virtual time, not after every event."""
+    asked_at = [0.0]
+
+    def ask() -> bool:
+        if world.now < asked_at[0]:
+            return False
+        asked_at[0] = world.now + 0.05
+        return is_done()
+
+    return ask
+
+
+def run(seed: int, options: Options | None = None, told_events: int = TOLD_EVENTS) -> Outcome:
+    return Run(seed, options or options_for(seed), told_events).execute()

@@ -1,0 +1,52 @@
+"""The disk of a simulated node: RecordingDisk, with fsyncs that can fail as Linux lets them.
+
+After a failed fsync the kernel takes the pages for clean: a later one succeeds and writes nothing. Only bytes that are
+written again get another chance.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from itertools import islice
+from random import Random
+
+from engine.recorded_file import RecordedFile
+from engine.recording_disk import RecordingDisk
+
+_STATES_LOOKED_AT = 4
+
+
+class SimDisk(RecordingDisk):
+    """`failing_syncs` counts down: so many of the next syncs of segments fail."""
+
+    failing_syncs = 0
+
+    def __init__(self, clock=None, *, tree=None, boots=1, given_up: dict[RecordedFile, int] | None = None) -> None:
+        super().__init__(clock, tree=tree, boots=boots)
+        self._given_up: dict[RecordedFile, int] = {} if given_up is None else given_up
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        file = self._handle(handle).file
+        if self._given_up and self._given_up.get(file, position) >= position:
+            self._given_up.pop(file, None)
+        return super().pwritev(handle, buffers, position)
+
+    def fdatasync(self, handle: int) -> None:
+        found = self._handle(handle)
+        if self.failing_syncs and found.path.endswith(".log") and found.file.has_unsynced:
+            self.failing_syncs -= 1
+            self._given_up[found.file] = len(found.file.durable)
+            raise OSError(errno.EIO, "the disk did not take it", found.path)
+        if found.file not in self._given_up:
+            super().fdatasync(handle)
+
+    def after_kill(self) -> SimDisk:
+        """The same files for the next process: the page cache outlives the one before."""
+        return SimDisk(self._clock, tree=self._tree, boots=self.boots, given_up=self._given_up)
+
+    def after_power_loss(self, random: Random) -> SimDisk:
+        """One of the states that may be left, the extremes among them."""
+        wanted = random.randrange(_STATES_LOOKED_AT)
+        states = list(islice(self.crash_states(_STATES_LOOKED_AT, random), wanted + 1))
+        return SimDisk(self._clock, tree=states[-1]._tree, boots=self.boots + 1)

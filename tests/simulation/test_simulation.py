@@ -1,0 +1,36 @@
+"""Whole clusters under faults, by seed. `make sim SEEDS=...` runs more; `make sim SEED=7` replays one."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from tests.simulation.report import never_happened
+from tests.simulation.run import run
+
+SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "40"))
+
+
+def test_no_seed_finds_anything_and_everything_happens():
+    counts: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        outcome = run(seed)
+        assert not outcome.problems, outcome.told()
+        counts += outcome.counts
+    assert never_happened(counts) == []
+
+
+def test_one_seed_is_one_run():
+    first, second = run(11), run(11)
+    assert first.counts == second.counts
+    assert first.problems == second.problems == []
+
+
+def test_a_failure_is_told_with_its_seed_and_the_last_events_of_each_node():
+    outcome = run(3)
+    outcome.problems.append("C1 lost: a planted one")
+    outcome.story = "--- node 1\n   0.3 is here"
+    told = outcome.told()
+    assert "make sim SEED=3" in told
+    assert "C1 lost" in told
+    assert "--- node 1" in told

@@ -1,0 +1,61 @@
+"""Virtual time: what happens next, and a seed that decides everything.
+
+No thread, no clock, no event loop: a heap of calls. Two runs with one seed and the same options do the same, so nothing
+here may iterate over a set or ask the machine for anything.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+TOLD_EVENTS = 40  # of each node, at a failure, unless more are asked for
+
+
+class World:
+    """The scheduler, the randomness of a run, and what is told of it."""
+
+    def __init__(self, seed: int, told_events: int = TOLD_EVENTS) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.now = 0.0
+        self._told_events = told_events
+        self.counts: Counter[str] = Counter()
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._sequence = 0
+        self._told: dict[str, deque[tuple[float, str, tuple[Any, ...]]]] = {}
+
+    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (self.now + delay_s, self._sequence, call, args))
+
+    def run_until(self, end: float, is_done: Callable[[], bool] | None = None) -> None:
+        """Let things happen until a time, or until `is_done`, asked after every event that may have changed it."""
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            self.now, _, call, args = heapq.heappop(heap)
+            call(*args)
+            if is_done is not None and is_done():
+                return
+        self.now = max(self.now, end)
+
+    def tell(self, who: str, text: str, *args: Any) -> None:
+        """Remember a line for the case that the run fails. Formatted only then."""
+        lines = self._told.get(who)
+        if lines is None:
+            lines = self._told[who] = deque(maxlen=self._told_events)
+        lines.append((self.now, text, args))
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def story(self) -> str:
+        """The last events of everybody, each with its time."""
+        parts = []
+        for who in sorted(self._told):
+            parts.append(f"--- {who}")
+            parts += [f"{at:9.4f} {text % args if args else text}" for at, text, args in self._told[who]]
+        return "\n".join(parts)
