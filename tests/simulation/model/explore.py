@@ -1,0 +1,100 @@
+"""Explores the model: every state within bounds, breadth first, or long walks at random where there are too many.
+
+A path that breaks an invariant is given back as the names of its steps: breadth first finds a shortest one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+
+from tests.simulation.model.invariants import broken
+from tests.simulation.model.protocol import Bounds, Rules, State, initial, steps
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`invariant` is None when nothing was found."""
+
+    states: int
+    is_complete: bool
+    invariant: str | None = None
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        what = f"{self.invariant} broken" if self.invariant else "all invariants hold"
+        return "\n  ".join([f"{what}, {self.states} states{' in all' if self.is_complete else ''}", *self.path])
+
+
+def told(names: tuple[str, ...], rules: Rules, bounds: Bounds) -> State:
+    """The state that a story leads to: where an exploration may begin that would take long to get there."""
+    state = initial(rules)
+    for name in names:
+        choices = dict(_steps(state, rules, bounds))
+        following = choices.get(name)
+        assert isinstance(following, State), f"{name!r} cannot happen here: {sorted(choices)}"
+        state = following
+    return state
+
+
+def explore(rules: Rules, bounds: Bounds, states_max: int, story: tuple[str, ...] = ()) -> Finding:
+    """Breadth first from the end of a story, up to so many states."""
+    first = told(story, rules, bounds)
+    came_from: dict[State, tuple[State, str] | None] = {first: None}
+    to_do = deque([first])
+    while to_do:
+        state = to_do.popleft()
+        for name, following in _steps(state, rules, bounds):
+            if isinstance(following, str):
+                return Finding(len(came_from), False, following, (*_path(came_from, state), name))
+            if following in came_from:
+                continue
+            came_from[following] = (state, name)
+            found = broken(following, rules)
+            if found is not None:
+                return Finding(len(came_from), False, found, _path(came_from, following))
+            if len(came_from) >= states_max:
+                return Finding(len(came_from), False)
+            to_do.append(following)
+    return Finding(len(came_from), True)
+
+
+def walk(rules: Rules, bounds: Bounds, walks: int, length: int, seed: int) -> Finding:
+    """Random walks, each from the beginning until nothing is left to do or so many steps are made."""
+    random = Random(seed)
+    visited = 0
+    for _ in range(walks):
+        state, names = initial(rules), []
+        for _ in range(length):
+            choices = _steps(state, rules, bounds)
+            if not choices:
+                break
+            name, following = random.choice(choices)
+            names.append(name)
+            visited += 1
+            found = following if isinstance(following, str) else broken(following, rules)
+            if found is not None:
+                return Finding(visited, False, found, tuple(names))
+            assert not isinstance(following, str)
+            state = following
+    return Finding(visited, False)
+
+
+def _steps(state: State, rules: Rules, bounds: Bounds) -> list[tuple[str, State | str]]:
+    """The next states; an assertion of a core is a broken invariant like any other."""
+    found: list[tuple[str, State | str]] = []
+    try:
+        for name, following in steps(state, rules, bounds):
+            found.append((name, following))
+    except (AssertionError, IndexError) as error:
+        found.append((f"then an assertion fails: {error}", "TypeOk"))
+    return found
+
+
+def _path(came_from: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+    names: list[str] = []
+    while (step := came_from[state]) is not None:
+        state, name = step
+        names.append(name)
+    return tuple(reversed(names))
