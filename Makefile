@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long sim sim-long faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,12 @@ load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
+
+sim: $(VENV)/.all ## Whole clusters in virtual time: SEED=7 replays one run, SEEDS=1000 runs many, from FROM on
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0)) $(ARGS)
+
+sim-long: $(VENV)/.all ## The same for MINUTES (60), one new seed after another
+	@$(BIN)/python -m tests.simulation --minutes $(or $(MINUTES),60) --from $(or $(FROM),100000) $(ARGS)
 
 faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
 	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)
