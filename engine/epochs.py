@@ -39,7 +39,9 @@ def assigned(epochs: Sequence[EpochStart], epoch: int, start_offset: int) -> lis
     """
     if epochs and epochs[-1].epoch == epoch:
         return list(epochs)
-    kept = (known for known in epochs if known.epoch < epoch and known.start_offset < start_offset)
+    kept = [known for known in epochs if known.epoch <= epoch and known.start_offset < start_offset]
+    if kept and kept[-1].epoch == epoch:
+        return kept  # its records go on here: what is dropped had left none
     return [*kept, EpochStart(epoch, start_offset)]
 
 

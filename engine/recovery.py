@@ -26,7 +26,7 @@ from engine.batch import HEADER_BYTES
 from engine.damage import decode_quarantine
 from engine.data_directory import Checkpoint, LastStop
 from engine.disk import Disk, read_file, write_fully
-from engine.epochs import EpochStart, truncated_from_end, with_epoch
+from engine.epochs import EpochStart, with_epoch
 from engine.errors import Corrupt
 from engine.hole import batch_behind
 from engine.index import SegmentIndex
@@ -108,7 +108,7 @@ def open_log(
         segments,
         log_start=max(log_start, 0),
         leader_epoch=epochs[-1].epoch if epochs else 0,
-        epochs=truncated_from_end(epochs, active.next_offset),
+        epochs=epochs,
     )
     return log, report
 

@@ -49,6 +49,11 @@ def test_records_of_an_older_epoch_replace_a_newer_one_that_left_none():
     assert assigned(KNOWN, 5, 20) == [*KNOWN[:2], EpochStart(5, 20)]
 
 
+def test_records_of_an_epoch_go_on_where_a_newer_one_left_none():
+    """Found by the simulator: the newer epoch's start came to lie among records that are not its own."""
+    assert assigned(KNOWN, 4, 20) == KNOWN[:2]
+
+
 def test_a_shorter_log_forgets_the_epochs_behind_its_end():
     assert truncated_from_end(KNOWN, 20) == KNOWN[:2]
     assert truncated_from_end(KNOWN, 21) == KNOWN

@@ -1,4 +1,4 @@
-"""Each planted bug is found by the simulator, by the seed named here, which is the first that does."""
+"""Each planted bug is found by the simulator, by the seed named here, or soon after it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation.mutants import MUTANTS, found_by_seed
 
+TRIES = 40  # a change of anything changes every run, and with it which seed is the first
 FIRST_SEED = {
     "ack before replication": 2,
     "watermark ignores the in-sync set": 0,
@@ -34,8 +35,8 @@ FIRST_SEED = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name):
     first = FIRST_SEED[name]
-    found = found_by_seed(name, range(first, first + 1))
-    assert found is not None, f"seed {first} finds it no more: `python -m tests.simulation --mutants` looks for another"
+    found = found_by_seed(name, range(first, first + TRIES))
+    assert found is not None, f"no seed from {first} on finds it: `python -m tests.simulation --mutants` looks anew"
 
 
 def test_every_planted_bug_has_its_seed_and_is_found_soon():
