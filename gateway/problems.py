@@ -73,8 +73,16 @@ KINDS: dict[str, Kind] = {
     "overloaded": Kind(503, "The node has too much to do", retryable=True),
     "draining": Kind(503, "The node is stopping", retryable=True),
     "storage_failed": Kind(503, "The disk failed; the partition is offline", retryable=True, no_side_effects=False),
+    "not_leader": Kind(503, "This node does not lead the partition", retryable=True),
+    "no_leader": Kind(503, "Nobody leads the partition now", retryable=True),
+    "not_enough_replicas": Kind(503, "Too few replicas are in sync to append", retryable=True),
+    "offset_not_available": Kind(503, "A new leader does not know yet what is committed", retryable=True),
     "store_unavailable": Kind(503, "The object store cannot be reached", retryable=True),
     "ack_timeout": Kind(504, "Not acknowledged in time", retryable=True, no_side_effects=False),
+    "leadership_lost": Kind(504, "Leadership moved before the acknowledgement", retryable=True, no_side_effects=False),
+    "not_enough_replicas_after_append": Kind(
+        504, "Too few replicas were left to acknowledge", retryable=True, no_side_effects=False
+    ),
     "storage_full": Kind(507, "No space is left", retryable=True),
 }
 

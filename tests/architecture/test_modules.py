@@ -32,6 +32,7 @@ FOR_TESTS_ONLY = {
         ),
         "decided and simulated; the driver that brings it to the network comes next",
     ),
+    "replication.errors": "what clients are told of a cluster; raised by the driver that comes next",
     "replication.coordination.latch": "who is the controller; until there is one, its contract is held by tests",
 }
 

@@ -7,6 +7,7 @@ import pytest
 from engine import errors
 from engine.errors import EngineError
 from gateway.problems import KINDS, Problem, from_engine
+from replication import errors as replication_errors
 
 
 def all_kinds(kind):
@@ -16,15 +17,16 @@ def all_kinds(kind):
 
 
 def engine_kinds():
-    """What engine/errors.py declares."""
-    return [kind for kind in all_kinds(EngineError) if kind.__module__ == errors.__name__]
+    """What engine/errors.py and replication/errors.py declare."""
+    declaring = (errors.__name__, replication_errors.__name__)
+    return [kind for kind in all_kinds(EngineError) if kind.__module__ in declaring]
 
 
 NEVER_ANSWERED = {"start_refused"}
 
 
 @pytest.mark.parametrize("kind", engine_kinds(), ids=lambda kind: kind.__name__)
-def test_every_failure_of_the_engine_is_known_to_http(kind):
+def test_every_failure_of_the_engine_and_of_replication_is_known_to_http(kind):
     if kind.code in NEVER_ANSWERED:
         return
     assert kind.code in KINDS
