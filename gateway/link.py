@@ -1,7 +1,8 @@
-"""Calls between the processes of one node, over Unix sockets: a name, small arguments, a payload; a reply or an error.
+"""Calls between processes: a name, small arguments, a payload; a reply or an error.
 
-Not a network protocol: both ends are one version of one program and trust each other. Frames are length-prefixed;
-arguments are MessagePack, payloads are bytes as they are, so that a batch crosses without being looked at.
+Between those of one node over Unix sockets, between nodes over connections that gateway/internal_link.py makes. Both
+ends trust each other. Frames are length-prefixed; arguments are MessagePack, payloads are bytes as they are, so that a
+batch crosses without being looked at.
 What must hold: (1) the payload bytes under way on a link are bounded, and beyond that a call is refused at once;
 (2) a call ends at its deadline, when its caller is cancelled (the other side is told) or when the link is lost, never
 later; (3) a slow reply delays no other one.
@@ -14,7 +15,6 @@ import itertools
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -24,6 +24,7 @@ from gateway.problems import KINDS, Problem
 
 Arguments = Any
 Handler = Callable[[Arguments, bytes], Awaitable[tuple[Any, bytes | bytearray]]]
+Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and gives the connection to a link made for it
 
 BYTES_UNDER_WAY_MAX = 128 * 1024 * 1024  # half of what waits for the disk at most (append_queue_bytes_max)
 
@@ -38,6 +39,10 @@ class Busy(EngineError):
 
     code = "overloaded"
     retryable = True
+
+
+class LinkRefused(ConnectionRefusedError):
+    """The other process is there and does not take us. Somebody has to look why."""
 
 
 class LinkLost(EngineError):
@@ -187,15 +192,21 @@ class Caller:
     """A link to one other process that is made again whenever it is lost."""
 
     RETRY_S = 0.05
+    RETRY_S_MAX = 1.0  # of a machine that does not answer; a socket beside us costs nothing to try
 
     def __init__(
         self,
         path: str,
         handlers: Mapping[str, Handler] | None = None,
         when_lost: Callable[[], None] | None = None,
+        dial: Dial | None = None,
     ) -> None:
-        """With `when_lost` the link is made once, and its loss is told instead of mended."""
+        """With `when_lost` the link is made once, and its loss is told instead of mended.
+
+        Without `dial` the path is that of a Unix socket.
+        """
         self.path = path
+        self._dial = dial
         self._handlers = handlers or {}
         self._when_lost = when_lost
         self._link: Link | None = None
@@ -236,13 +247,26 @@ class Caller:
             self._link.close()
 
     async def _connect_for_ever(self) -> None:
-        loop = asyncio.get_running_loop()
+        pause_s, reason = self.RETRY_S, ""
+        dial = self._dial or self._dial_unix
         while not self._is_closed:
-            with suppress(OSError):
-                _, self._link = await loop.create_unix_connection(lambda: Link(self._handlers, self._lost), self.path)
+            try:
+                self._link = await dial(lambda: Link(self._handlers, self._lost))
+            except LinkRefused as error:  # said once: somebody has to look, and it is tried again
+                if str(error) != reason:
+                    reason = str(error)
+                    log.error("another process refuses us", extra={"at": self.path, "reason": reason})
+            except OSError:
+                pass  # nobody is there yet
             if self._link is not None and self._link.is_up:
                 return
-            await asyncio.sleep(self.RETRY_S)
+            await asyncio.sleep(pause_s)
+            if self._dial is not None:
+                pause_s = min(2 * pause_s, self.RETRY_S_MAX)
+
+    async def _dial_unix(self, make_link: Callable[[], Link]) -> Link:
+        _, link = await asyncio.get_running_loop().create_unix_connection(make_link, self.path)
+        return link
 
     def _lost(self, _: Link) -> None:
         if self._when_lost is not None:

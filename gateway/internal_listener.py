@@ -1,0 +1,118 @@
+"""The port on which the other nodes of the cluster reach one process: replica fetches, and links for all else.
+
+Not for clients, and not the place of any decision: it lets in who knows the cluster's secret and names its id, and
+hands on. Each process of a node has its own, since a follower fetches from the process that leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from engine.errors import EngineError, StartRefused
+from gateway.internal_link import CLUSTER_ID, FETCH_PATH, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
+from gateway.link import Handler, Link
+from gateway.problems import Problem, from_engine
+
+FETCH_REQUEST_BYTES_MAX = 16 * 1024 * 1024  # the first of a session names all its partitions, 100 bytes each
+CLOSE_S = 1.0
+_UPGRADED = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
+
+Fetching = Callable[[bytes], Awaitable[bytes | bytearray]]  # the body of a replica fetch, and of its answer
+
+
+class InternalListener:
+    """Serves other nodes until closed."""
+
+    def __init__(self, credentials: Credentials, handlers: Mapping[str, Handler], fetching: Fetching) -> None:
+        self._credentials = credentials
+        self._handlers = handlers
+        self._fetching = fetching
+        self._links: dict[_Taken, None] = {}
+        app = web.Application(middlewares=[self._around], client_max_size=FETCH_REQUEST_BYTES_MAX)
+        app.router.add_post(FETCH_PATH, self._fetch)
+        app.router.add_get(LINK_PATH, self._link)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
+
+    def __repr__(self) -> str:
+        return f"InternalListener({self._runner.addresses}, links={len(self._links)})"
+
+    async def open(self, host: str, port: int) -> None:
+        """Raises StartRefused."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
+            raise StartRefused(text, hint="give --internal-port-base another port") from None
+
+    async def close(self) -> None:
+        for link in list(self._links):
+            link.close()
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _around(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            self._check(request)
+            return await handler(request)
+        except Problem as problem:
+            return problem.response("internal")
+        except EngineError as error:
+            return from_engine(error).response("internal")
+        except web.HTTPException:
+            return Problem("not_found", f"there is nothing at {request.path}").response("internal")
+
+    def _check(self, request: web.Request) -> None:
+        """Who does not know the secret is told nothing else. Raises Problem unauthorized, forbidden."""
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        is_known = hmac.compare_digest(secret.encode(errors="surrogateescape"), self._credentials.secret.encode())
+        if scheme != SCHEME or not is_known:
+            raise Problem("unauthorized", "this port is for nodes of its cluster", headers={"WWW-Authenticate": SCHEME})
+        if request.headers.get(CLUSTER_ID) != self._credentials.cluster_id:
+            text = f"this node is of cluster {self._credentials.cluster_id}, not {request.headers.get(CLUSTER_ID)}"
+            raise Problem("forbidden", text)
+
+    async def _fetch(self, request: web.Request) -> web.Response:
+        """POST /internal/v1/replica-fetch"""
+        answer = await self._fetching(await request.read())
+        return web.Response(body=answer, content_type="application/octet-stream")
+
+    async def _link(self, request: web.Request) -> web.Response:
+        """GET /internal/v1/link: from here on the connection is a link's, until it is lost."""
+        if request.headers.get("Upgrade") != PROTOCOL:
+            text = f"this node speaks {PROTOCOL}, not {request.headers.get('Upgrade')}"
+            raise Problem("not_implemented", text)
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError
+        link = _Taken(self._handlers, request)
+        self._links[link] = None
+        try:
+            watch_silence(transport)
+            transport.set_protocol(link)
+            transport.write(_UPGRADED)
+            link.connection_made(transport)
+            await link.lost.wait()
+        finally:
+            del self._links[link]
+        return web.Response()  # nobody is there to read it
+
+
+class _Taken(Link):
+    """The end of a link that came in. aiohttp's protocol is told when it is lost, since it made the connection."""
+
+    def __init__(self, handlers: Mapping[str, Handler], request: web.Request) -> None:
+        super().__init__(handlers)
+        self.lost = asyncio.Event()
+        self._before = request.protocol
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._before.connection_lost(exc)
+        self.lost.set()
