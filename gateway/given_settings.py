@@ -110,10 +110,31 @@ def _check_relations(settings: NodeSettings) -> None:
     if room < 2 * settings.request_body_bytes_max:
         hint = "a packed body is held twice, as it came and unpacked"
         raise StartRefused("the bytes in flight allowed are less than twice request_body_bytes_max", hint=hint)
+    if settings.replica_fetch_wait_ms * 2 > settings.replica_lag_ms_max:
+        hint = "a follower with nothing to get would be taken for one that is behind"
+        raise StartRefused("replica_fetch_wait_ms is more than a half of replica_lag_ms_max", hint=hint)
+    _check_cluster(settings)
     if "@" in settings.advertised_url:
         raise StartRefused("advertised_url holds a user or a password", hint="every client is told it: leave them out")
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
+
+
+def _check_cluster(settings: NodeSettings) -> None:
+    """What several nodes need that one does not."""
+    if not settings.coordination:
+        if settings.default_replication_factor > 1:
+            text = f"default_replication_factor is {settings.default_replication_factor} and the node is alone"
+            raise StartRefused(text, hint="give --coordination, or leave it out")
+        return
+    hint = "every node must reach it, since a new leader reads what another one shipped: s3://bucket/prefix, or "
+    hint += "file:// with a directory that all of them share"
+    if not settings.store:
+        raise StartRefused("a node of a cluster has no --store", hint=hint)
+    scheme, _, path = settings.store.partition("://")
+    for directory in settings.directories:
+        if scheme == "file" and os.path.commonpath([directory, os.path.abspath(path)]) == directory:
+            raise StartRefused(f"the store {settings.store} lies inside the data directory of one node", hint=hint)
 
 
 def check_certificate(cert: str, key: str) -> None:

@@ -45,7 +45,65 @@ class NodeSettings:
         why="Shard i listens on this port plus i too, for clients that want no forwarding. 0 takes free ports.",
     )
     cluster_id: str = setting("", why="Refuse a data directory of another cluster. Empty: whatever the directory says.")
-    rack: str = setting("", why="Where the node stands, for spreading replicas. Shown in /v1/cluster.")
+    rack: str = setting("", why="Where the node stands: replicas are spread over racks. Shown in /v1/cluster.")
+    coordination: str = setting(
+        "", why="zookeeper://host:2181,host:2181/penstock: the nodes that name the same are one cluster. Empty: alone."
+    )
+    internal_port_base: int = setting(
+        0,
+        minimum=0,
+        maximum=65_000,
+        why="Shard i takes other nodes of the cluster on this port plus i. 0: free ports; a firewall wants fixed ones.",
+    )
+    session_timeout_ms: int = setting(
+        6 * SECOND_MS,
+        minimum=400,
+        maximum=MINUTE_MS,
+        why="A node of which ZooKeeper hears nothing for so long is dead, and others lead. Shorter takes a pause for a "
+        "death; ZooKeeper's own bounds are 2 and 20 of its ticks.",
+    )
+    replica_lag_ms_max: int = setting(
+        10 * SECOND_MS,
+        minimum=100,
+        maximum=10 * MINUTE_MS,
+        why="A follower that has not caught up for so long is no longer waited for. Longer than a pause of its disk.",
+    )
+    replica_fetch_min_bytes: int = setting(
+        1, minimum=1, maximum=8 * MIB, why="A follower is answered once so much is there: 1 is the least delay."
+    )
+    replica_fetch_max_bytes: int = setting(
+        8 * MIB,
+        minimum=KIB,
+        maximum=256 * MIB,
+        why="What one answer to a follower holds, of all partitions together; one batch is given in any case.",
+    )
+    replica_fetch_wait_ms: int = setting(
+        500,
+        minimum=1,
+        maximum=MINUTE_MS,
+        why="A follower with nothing to get is answered after so long. At most a half of replica_lag_ms_max.",
+    )
+    replica_catchup_bytes_per_second: int = setting(
+        0,
+        minimum=0,
+        maximum=64 * GIB,
+        why="What replicas that are behind or new may fetch from one process, so that others do not suffer. 0: all.",
+    )
+    default_replication_factor: int = setting(
+        1, minimum=1, maximum=32, why="Replicas of a topic made without saying how many. 3 survive any one node."
+    )
+    leader_rebalance_check_ms: int = setting(
+        MINUTE_MS,
+        minimum=100,
+        maximum=DAY_MS,
+        why="How often leaderships that wandered go back to the nodes that they were meant for.",
+    )
+    leader_imbalance_percent: int = setting(
+        10,
+        minimum=0,
+        maximum=100,
+        why="They stay while no node lacks more than this share of the partitions that it was meant to lead.",
+    )
     advertised_url: str = setting("", why="What clients are told to call, behind a proxy or NAT. Empty: host and port.")
     insecure: bool = setting(False, why="Allow an address other than loopback though there are no tokens.")
     tokens_file: str = setting("", why="TOML with who may do what (docs/access.md). Empty: whoever comes may do all.")

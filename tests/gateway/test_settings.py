@@ -57,6 +57,9 @@ def test_every_setting_can_be_given_in_each_way(config):
             "request_body_bytes_max",
             "request_bytes_in_flight_max",
             "connection_bytes_in_flight_max",
+            "coordination",
+            "default_replication_factor",
+            "replica_lag_ms_max",
         ):
             continue  # tied to others by a relation; tested below
         toml = f"{rule.name} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
@@ -123,12 +126,27 @@ def test_a_stranger_in_the_environment_is_somebody_elses():
         ({}, {}, "data_dirs = ['x', 5]", ["penstock.toml", "data_dirs"]),
         ({}, {}, "data_dirs = ['x']\ndata_dir = 'y'", ["penstock.toml", "both"]),
         ({"fetch_bytes_default": 4096, "fetch_bytes_max": 2048}, {}, "", ["fetch_bytes_default"]),
+        ({"replica_fetch_wait_ms": 6000}, {}, "", ["replica_fetch_wait_ms", "half of replica_lag_ms_max"]),
+        ({"default_replication_factor": 3}, {}, "", ["default_replication_factor", "alone", "--coordination"]),
+        ({"coordination": "zookeeper://h:1/p"}, {}, "", ["--store", "every node must reach it"]),
+        (
+            {"coordination": "zookeeper://h:1/p", "data_dir": "/d", "store": "file:///d/x"},
+            {},
+            "",
+            ["file:///d/x", "inside the data directory", "s3://"],
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(config, flags, environment, toml, says):
     error = refused(flags, environment, config(toml))
     for words in says:
         assert words in str(error)
+
+
+@pytest.mark.parametrize("store", ["file:///shared", "file:///data-of-all", "s3://bucket/prefix"])
+def test_a_store_that_all_nodes_can_reach_is_a_clusters(store):
+    flags = {"coordination": "zookeeper://h:1/p", "data_dir": "/data", "store": store}
+    assert load_settings(flags, {}).store == store
 
 
 def test_with_tokens_a_node_may_be_reached_from_outside():
