@@ -214,6 +214,18 @@ class TopicSettings:
         why="A sequenced producer that sends nothing to a partition for so long is forgotten. Longer than any client "
         "goes on trying.",
     )
+    min_insync_replicas: int = setting(
+        2,
+        minimum=1,
+        maximum=100,
+        why="With fewer replicas in sync acks=all is refused, so that what is acknowledged survives a lost disk. "
+        "Never more than there are replicas: a topic with one of them is written all the same.",
+    )
+    unclean_election: bool = setting(
+        False,
+        why="Whether a replica that lacks committed records may lead when all that have them are gone: the partition "
+        "is available again, and those records are lost.",
+    )
 
 
 TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}

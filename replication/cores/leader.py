@@ -181,6 +181,8 @@ class Leader:
 
     def on_written(self, log_end: int, now: float) -> list[LeaderEffect]:
         assert log_end >= self.log_end
+        for known in self._progress.values():
+            known.leader_moves_on(self.log_end, now)
         self.log_end = log_end
         return self._advance(now)
 

@@ -38,6 +38,11 @@ class Progress:
         if self._mark_at is None:
             self._mark_end, self._mark_at = leader_end, now
 
+    def leader_moves_on(self, leader_end: int, now: float) -> None:
+        """The leader is about to write. Who was at its end until now has missed nothing, however long that was idle."""
+        if self.end >= leader_end:
+            self._caught_up(now)
+
     def is_caught_up(self, leader_end: int, now: float, lag_s_max: float) -> bool:
         return self.end >= leader_end or now - self.caught_up_at <= lag_s_max
 

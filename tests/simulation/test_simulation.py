@@ -8,7 +8,7 @@ from collections import Counter
 from tests.simulation.report import never_happened
 from tests.simulation.run import run
 
-SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "40"))
+SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "54"))
 
 
 def test_no_seed_finds_anything_and_everything_happens():

@@ -169,3 +169,17 @@ def test_a_moved_replica_is_forgotten():
     made.on_state(versioned(replace(state(epoch=3, in_sync=(1, 2), replicas=(1, 2))), 1), 1.0)
     assert made.answer_to(fetch(3)) is Refusal.UNKNOWN_REPLICA
     assert made.on_fetch(fetch(2), 1.0)[1] == [AdvanceWatermark(12)]
+
+
+@pytest.mark.parametrize("rules", [OS, RULES])
+def test_who_had_all_before_an_idle_partition_is_written_to_again_is_caught_up_at_that_moment(rules):
+    made = leader(rules=rules)
+    made.on_synced(12, 0.0)
+    made.on_fetch(fetch(2), 1.0)
+    made.on_fetch(fetch(3, log_end=11), 1.0)
+    made.on_written(13, 3600.0)
+    (proposal,) = made.on_tick(3600.0 + LAG_S)
+    assert node_ids(proposal.state.in_sync) == {1, 2}, "3 was behind before"
+    made.on_not_taken()
+    (late,) = made.on_tick(3600.0 + LAG_S + 0.1)
+    assert node_ids(late.state.in_sync) == {1}, "an hour at the end does not help who falls behind now"
