@@ -94,6 +94,7 @@ class Leader:
         found: VersionedState,
         rules: TopicRules,
         *,
+        partition: str,
         lag_s_max: float,
         log_start: int,
         log_end: int,
@@ -107,6 +108,7 @@ class Leader:
         assert state.leader.node_id == own.node_id
         assert epochs[-1].epoch == state.leader_epoch, "the epoch is begun, durably, before it is led"
         self.own = own
+        self.partition = partition
         self.rules = rules
         self.leader_epoch = state.leader_epoch
         self.epoch_start = epochs[-1].start_offset
@@ -198,12 +200,12 @@ class Leader:
         self.epochs = tuple(truncated_from_start(self.epochs, log_start))
 
     def on_tick(self, now: float) -> list[LeaderEffect]:
-        """Called a few times in `lag_s_max`: leave out who has not kept up."""
+        """Called a few times in `lag_s_max`: leave out who has not kept up; take in who only could not join before."""
         behind = [m for m in self.state.in_sync if m.node_id != self.own.node_id and not self._keeps_up(m, now)]
         effects = self._advance(now)
         if behind and self._set.proposed is None:
             effects.append(self._proposal(tuple(m for m in self.state.in_sync if m not in behind)))
-        return effects
+        return effects + self._grow_at_rest(now)
 
     def on_nodes(self, nodes: Registrations) -> None:
         """Who is registered now; a fetch of an earlier incarnation is not believed any more."""
@@ -215,12 +217,12 @@ class Leader:
         if not self._set.adopt(found):
             return []
         self._follow_replicas(now)
-        return self._advance(now)
+        return self._advance(now) + self._grow_at_rest(now)
 
     def on_confirmed(self, partition_epoch: int, now: float) -> list[LeaderEffect]:
         """The store has taken what was proposed."""
         self._set.confirmed(partition_epoch)
-        return self._advance(now)
+        return self._advance(now) + self._grow_at_rest(now)
 
     def on_not_taken(self) -> None:
         """The proposal is known not to be in the store and not to come (InSyncSet.not_taken)."""
@@ -252,13 +254,26 @@ class Leader:
 
     def _grow(self, node_id: int) -> list[LeaderEffect]:
         """Take the follower in, if it may vouch from now on and the store will let it."""
-        node = self._nodes.get(node_id)
         known = self._progress[node_id]
         if self._set.proposed is not None or self.state.is_in_sync(node_id) or not self._may_join(known):
             return []
-        if node is None or node.is_leaving or node.incarnation != known.incarnation:
+        if not self._may_be_taken(node_id, known):
             return []
-        return [self._proposal((*self.state.in_sync, Member(node_id, node.incarnation)))]
+        return [self._proposal((*self.state.in_sync, Member(node_id, known.incarnation)))]
+
+    def _grow_at_rest(self, now: float) -> list[LeaderEffect]:
+        """A follower of an idle partition fetches no more; what kept it out, another change perhaps, may be over."""
+        for node_id, known in sorted(self._progress.items()):
+            if self._is_joining(node_id, known, now) and (effects := self._grow(node_id)):
+                return effects
+        return []
+
+    def _may_be_taken(self, node_id: int, known: Progress) -> bool:
+        """Whether the node that fetched is there still, means to stay, and its disk has not failed the partition."""
+        node = self._nodes.get(node_id)
+        if node is None or node.is_leaving or self.partition in node.offline:
+            return False
+        return node.incarnation == known.incarnation
 
     def _proposal(self, in_sync: tuple[Member, ...]) -> Propose:
         proposed = with_in_sync(self.state, in_sync, self.rules)
@@ -281,10 +296,8 @@ class Leader:
         return (self._set.maximal | joining) & (self._progress.keys() | {self.own.node_id})
 
     def _is_joining(self, node_id: int, known: Progress, now: float) -> bool:
-        node = self._nodes.get(node_id)
-        may_be_taken = node is not None and not node.is_leaving and node.incarnation == known.incarnation
         is_near = self._may_join(known) and known.is_caught_up(self.log_end, now, self._lag_s_max)
-        return may_be_taken and is_near
+        return is_near and self._may_be_taken(node_id, known)
 
     def _keeps_up(self, member: Member, now: float) -> bool:
         known = self._progress.get(member.node_id)

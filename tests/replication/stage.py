@@ -256,6 +256,7 @@ class Stage:
                 node.member,
                 found,
                 self.rules,
+                partition=PARTITION,
                 lag_s_max=10.0,
                 log_start=0,
                 log_end=len(node.log),

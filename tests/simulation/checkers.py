@@ -224,6 +224,18 @@ def positions_going_back(history: History, states: Sequence[StateChange]) -> lis
     return found
 
 
+def thrown_out(states: Sequence[StateChange]) -> list[str]:
+    """Where nothing fails nobody leaves an in-sync set, however long nothing was sent."""
+    found = []
+    known: dict[str, VersionedState] = {}
+    for at, partition, state in states:
+        before = known.get(partition, state)
+        if missing := set(before.state.in_sync) - set(state.state.in_sync):
+            found.append(f"thrown out: {sorted(missing)} of {partition} at {at:.4f}, and nothing had failed")
+        known[partition] = state
+    return found
+
+
 def _batches_between(log: FinalLog, start: int, end: int) -> list[bytes]:
     headers = ((read_header(batch), batch) for batch in log.batches)
     return [batch for header, batch in headers if header.base_offset >= start and header.next_offset <= end]

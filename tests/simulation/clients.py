@@ -7,6 +7,7 @@ from wherever it is, at the leader or at any replica.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from engine import batch as record_batch
@@ -25,6 +26,14 @@ class Client:
         self.name = name
         self.world, self.network, self.nodes, self.history = world, network, nodes, history
         self.is_stopped = False
+        self.idle_until = 0.0
+
+    def is_idle(self, go_on: Callable[[], None]) -> bool:
+        """Whether there is nothing to send for a while; then `go_on` is called at its end."""
+        if self.world.now < self.idle_until:
+            self.world.after(self.idle_until - self.world.now, go_on)
+            return True
+        return False
 
     def ask(self, node_id: int, call: str, *args: Any) -> None:
         """Ask a node; the last of `args` is called with its answer, or never."""
@@ -57,7 +66,7 @@ class Producer(Client):
         return call != "on_produce"
 
     def run(self) -> None:
-        if self.is_stopped:
+        if self.is_stopped or self.is_idle(self.run):
             return
         self._number += 1
         partition = self.world.random.choice(self._partitions)
@@ -108,7 +117,7 @@ class SequencedProducer(Client):
         self._is_maybe_stored = False
 
     def run(self) -> None:
-        if self.is_stopped:
+        if self.is_stopped or self.is_idle(self.run):
             return
         self._number += 1
         count = self.world.random.choice((1, 1, 2, 3))

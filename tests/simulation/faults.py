@@ -7,8 +7,11 @@ that one kind does not always hide another. Which losses a run's guarantee allow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from replication.cores import reassignment
 from replication.cores.partition_state import Member
+from tests.simulation.clients import Client
 from tests.simulation.network import Network, Weather
 from tests.simulation.node import Node
 from tests.simulation.store import STORE, Store
@@ -33,15 +36,25 @@ KINDS = (
     "trim",
     "reassign",
     "leave",
+    "idle",
 )
+CALM = frozenset({"idle", "jump_clock", "trim"})  # these throw nobody out of an in-sync set
 
 
 class Faults:
     """The adversary of one run."""
 
-    def __init__(self, world: World, network: Network, nodes: dict[int, Node], store: Store, kinds: list[str]) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        nodes: dict[int, Node],
+        store: Store,
+        clients: Sequence[Client],
+        kinds: Sequence[str],
+    ) -> None:
         self.world, self.network, self.nodes, self.store = world, network, nodes, store
-        self.kinds = kinds
+        self.clients, self.kinds = clients, kinds
         self.is_over = False
         self._disks_lost = 0
 
@@ -179,6 +192,12 @@ class Faults:
             node.life.is_leaving = True
             node.life.register()
             self.world.after(0.5, self._replace_process, node)
+
+    def idle(self) -> None:
+        """Nobody sends anything for longer than a follower may lag, then all go on."""
+        until = self.world.now + self._node().options.lag_s_max * (0.8 + 1.5 * self.world.random.random())
+        for client in self.clients:
+            client.idle_until = until
 
     # Between them.
 

@@ -59,6 +59,7 @@ class Hosted:
         self.leader: Leader | None = None
         self._waiters: list[Waiter] = []
         self._held: dict[int, Held] = {}
+        self._fetched: dict[int, FollowerFetch] = {}  # what the leader has heard last of each follower
         self._asked = 0  # the number of the newest fetch; only its answer asks again
         self._is_syncing = False
 
@@ -77,6 +78,8 @@ class Hosted:
             return
         self.known = found
         if self.leader is not None and found.state.leader_epoch == self.leader.leader_epoch:
+            for node in [node for node in self._fetched if node not in found.state.replicas]:
+                del self._fetched[node]  # who leaves has left the session, and begins anew should it come back
             self._do(self.leader.on_state(found, self._now))
             return
         role = role_of(self.life.member, found.state)
@@ -124,6 +127,7 @@ class Hosted:
             self.life.member,
             found,
             self.life.rules,
+            partition=self.partition,
             lag_s_max=self.life.options.lag_s_max,
             log_start=log.log_start,
             log_end=log.log_end,
@@ -140,6 +144,7 @@ class Hosted:
         if self.leader is None:
             return
         self.leader = None
+        self._fetched.clear()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.reply("info", "not_leader")
@@ -191,14 +196,23 @@ class Hosted:
             return
         if self.log.offline:
             return
-        answer, effects = leader.on_fetch(fetch, self._now)
-        self._do(effects)
+        answer = self._heard(leader, fetch)
         if isinstance(answer, Send) and not self._has_news(fetch):
             held = Held(fetch, reply)
             self._held[fetch.node_id] = held
             self.life.after(FETCH_WAIT_S, self._serve, held)
             return
         self._answer(fetch, leader.answer_to(fetch) if self.leader is leader else Refusal.NOT_LEADER, reply)
+
+    def _heard(self, leader: Leader, fetch: FollowerFetch) -> FetchAnswer:
+        """Fetch sessions: a partition of which a follower has nothing new to say is not in its fetch at all."""
+        if fetch == self._fetched.get(fetch.node_id):
+            return leader.answer_to(fetch)
+        answer, effects = leader.on_fetch(fetch, self._now)
+        if isinstance(answer, Send):
+            self._fetched[fetch.node_id] = fetch
+        self._do(effects)
+        return answer
 
     def tick(self) -> None:
         if self.leader is not None:

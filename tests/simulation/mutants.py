@@ -14,7 +14,7 @@ from unittest.mock import patch
 import engine.writer
 from engine.admission import Admission
 from engine.producers import Producers
-from replication.cores import controller, election, follower, in_sync_set, leader, role, watermark
+from replication.cores import controller, election, follower, in_sync_set, leader, progress, role, watermark
 from replication.cores.partition_state import PartitionState, TopicRules
 from tests.simulation import hosted, store
 from tests.simulation.run import Options, options_for, run
@@ -216,6 +216,12 @@ MUTANTS = {
         _patched(Admission, "replay", lambda self, header, settings, now_ms: None),
         rules=GROUP,
         kinds=("bad_weather", "kill", "expire_session"),
+    ),
+    "idle partitions lose their followers": Mutant(
+        "whoever has all before an idle partition is written to again has until then been behind",
+        _patched(progress.Progress, "leader_moves_on", lambda self, leader_end, now: None),
+        kinds=("idle",),
+        fault_every_s=0.3,
     ),
     "end told too early": Mutant(
         "a new leader tells its high watermark before it knows what was read (KIP-207)",

@@ -15,9 +15,9 @@ from random import Random
 from engine import batch as record_batch
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import TopicRules, initial_state
-from tests.simulation.checkers import FinalLog, Guarantee, check_all
+from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
 from tests.simulation.clients import Consumer, Producer, SequencedProducer
-from tests.simulation.faults import KINDS, Faults
+from tests.simulation.faults import CALM, KINDS, Faults
 from tests.simulation.history import History
 from tests.simulation.network import Network
 from tests.simulation.node import Node, NodeOptions
@@ -61,6 +61,8 @@ def options_for(seed: int) -> Options:
         is_fsync_demanded=random.random() < 0.7,
     )
     kinds = tuple(kind for kind in KINDS if random.random() < 0.45)
+    if random.random() < 0.03:
+        kinds = tuple(sorted(CALM))
     return Options(
         nodes=random.choice((3, 3, 3, 4)),
         partitions=random.choice((1, 1, 2)),
@@ -107,7 +109,7 @@ class Run:
             Consumer(*self._client(f"c{i}"), partition=self.partitions[i % len(self.partitions)], every_s=0.2)
             for i in range(2)
         ]
-        self.faults = Faults(self.world, self.network, self.nodes, self.store, list(options.kinds))
+        self.faults = Faults(self.world, self.network, self.nodes, self.store, self.producers, options.kinds)
 
     def execute(self) -> Outcome:
         try:
@@ -158,7 +160,8 @@ class Run:
         unclean = any(found.state.unclean_elections for found in self.store.snapshot.partitions.values())
         guarantee = Guarantee(keeps_acks_all=not unclean, keeps_what_was_read=not unclean)
         logs = [log for partition in self.partitions for log in self._final_logs(partition)]
-        return check_all(self.history, self.store.history, logs, guarantee)
+        found = check_all(self.history, self.store.history, logs, guarantee)
+        return found + (thrown_out(self.store.history) if CALM.issuperset(self.options.kinds) else [])
 
     def _final_logs(self, partition: str) -> list[FinalLog]:
         state = self.store.snapshot.partitions[partition].state

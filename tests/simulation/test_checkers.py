@@ -8,7 +8,7 @@ import pytest
 
 from engine import batch as record_batch
 from replication.cores.partition_state import Member, PartitionState, VersionedState
-from tests.simulation.checkers import FinalLog, Guarantee, check_all
+from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
 from tests.simulation.history import History, Latest, Polled, Produced
 
 VALUES = ("a", "b", "c")
@@ -140,3 +140,10 @@ def test_a_planted_anomaly_is_found(plant, says):
     history, states, logs = good()
     plant(history, states, logs)
     assert any(says in problem for problem in problems(history, states, logs))
+
+
+def test_who_leaves_an_in_sync_set_for_nothing_is_found():
+    members = (Member(1, 1), Member(2, 2))
+    smaller = VersionedState(PartitionState((1, 2), members[0], 1, members[:1]), 1)
+    assert thrown_out([state(0), state(1)]) == []
+    assert thrown_out([state(0), (1.0, "t", smaller)])[0].startswith("thrown out: [Member(node_id=2")

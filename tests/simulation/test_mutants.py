@@ -28,6 +28,7 @@ FIRST_SEED = {
     "fsync errors ignored": 0,
     "dedup off": 0,
     "sequences not copied": 0,
+    "idle partitions lose their followers": 9,
     "end told too early": 12,
 }
 

@@ -22,6 +22,7 @@ def leader(found=None, rules=OS, log_end=12, watermark=0, log_start=0) -> Leader
         Member(1, 1),
         versioned(found or state(epoch=3)),
         rules,
+        partition="t/0",
         lag_s_max=LAG_S,
         log_start=log_start,
         log_end=log_end,
@@ -115,6 +116,7 @@ def test_a_newer_state_settles_what_was_proposed_and_an_older_one_nothing():
     made.on_fetch(fetch(3), 1.0)
     assert made.on_state(versioned(state(epoch=3, in_sync=(1,)), 0), 1.0) == []
     assert made.statistics().proposed == (1, 2, 3)
+    made.on_nodes(alive(1, 2))  # or 3 would be proposed anew
     made.on_state(versioned(state(epoch=3, in_sync=(1,), eligible=(2,)), 1), 1.0)
     assert made.statistics().proposed is None
 
@@ -183,3 +185,30 @@ def test_who_had_all_before_an_idle_partition_is_written_to_again_is_caught_up_a
     made.on_not_taken()
     (late,) = made.on_tick(3600.0 + LAG_S + 0.1)
     assert node_ids(late.state.in_sync) == {1}, "an hour at the end does not help who falls behind now"
+
+
+def test_who_could_not_join_for_another_change_joins_without_fetching_again():
+    made = leader(state(epoch=3, in_sync=(1,)))
+    assert [type(effect) for effect in made.on_fetch(fetch(2), 1.0)[1]] == [Propose]
+    assert made.on_fetch(fetch(3), 1.0)[1] == [], "one change at a time"
+    *_, joins = made.on_confirmed(1, 1.1)
+    assert node_ids(joins.state.in_sync) == {1, 2, 3}
+
+
+def test_who_was_leaving_joins_once_it_stays():
+    made = leader(state(epoch=3, in_sync=(1, 2)))
+    made.on_nodes({**alive(1, 2), 3: Registration(3, 0, is_leaving=True)})
+    made.on_fetch(fetch(2), 1.0)
+    made.on_fetch(fetch(3), 1.0)
+    assert made.on_tick(1.1) == []
+    made.on_nodes(alive(1, 2, 3))
+    (joins,) = made.on_tick(1.2)
+    assert node_ids(joins.state.in_sync) == {1, 2, 3}
+
+
+def test_whose_disk_has_failed_the_partition_does_not_join():
+    made = leader(state(epoch=3, in_sync=(1, 2)))
+    made.on_nodes({**alive(1, 2), 3: Registration(3, 0, offline=frozenset({"t/0"}))})
+    made.on_fetch(fetch(2), 1.0)
+    assert made.on_fetch(fetch(3), 1.0)[1] == []
+    assert made.on_tick(1.1) == []
