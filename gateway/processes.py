@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -44,6 +44,15 @@ class DirectoryTask:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterTask:
+    """What a process of a node in a cluster must know before it asks the supervisor."""
+
+    cluster_id: str
+    secret: str = field(repr=False)
+    internal_port: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShardTask:
     """Everything a shard or the worker needs to begin. The worker is given index -1 and no ports."""
 
@@ -57,6 +66,7 @@ class ShardTask:
     count: int
     ports: list[int]
     direct_url: str
+    cluster: ClusterTask | None = None
 
     def line(self) -> bytes:
         return orjson.dumps(dataclasses.asdict(self)) + b"\n"
@@ -66,6 +76,7 @@ class ShardTask:
         fields = orjson.loads(line)
         fields["settings"] = NodeSettings(**fields["settings"])
         fields["identity"] = Identity(**fields["identity"])
+        fields["cluster"] = fields["cluster"] and ClusterTask(**fields["cluster"])
         fields["directories"] = [DirectoryTask(**one) for one in fields["directories"]]
         return cls(**fields)
 

@@ -1,9 +1,9 @@
-"""The supervisor of a node of several shards: holds the data directory, the topics and the coordination store, starts
-shards and the worker.
+"""The supervisor of a node of several shards: holds the data directory and the topics, starts shards and the worker.
 
 It serves no request. A shard that dies is started again; its siblings go on. When the supervisor itself dies, the
 shards stop by themselves, and until the last one has, the lock of the data directory stays held: each inherits it.
-Invariant: a topic change is answered only when every shard that is up has followed it.
+What the node agrees upon, with itself or with others, is its `member`'s: gateway/own_topics.py, or in a cluster
+gateway/cluster_member.py.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from engine.errors import StartRefused, Unreachable
 from gateway.link import Link, LinkLost
 from gateway.listener import free_port, url_of
 from gateway.logs import set_up_logging
+from gateway.own_topics import Alone, Membership
 from gateway.processes import CHANGE_S, DirectoryTask, ShardTask, record_to, supervisor_socket
 from gateway.reloading import Reloader, first_tokens
 from gateway.server import (
     new_id,
-    open_coordination,
     open_directories,
     open_probed_store,
     stop_event,
@@ -39,7 +39,6 @@ from gateway.server import (
     tell_ready,
 )
 from gateway.settings import NodeSettings
-from replication.producer_ids import StoredBlocks
 
 WORKER = -1
 RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
@@ -59,7 +58,8 @@ async def serve_shards(settings: NodeSettings) -> None:
     run_dir = tempfile.mkdtemp(prefix="penstock-")
     try:
         with ThreadPoolExecutor(2, "penstock-supervisor") as executor:
-            supervisor = Supervisor(settings, directories, run_dir, port, executor)
+            member = Alone(executor)
+            supervisor = Supervisor(settings, directories, run_dir, port, executor, member)
             supervisor.tokens = tokens
             await supervisor.start()
             reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
@@ -92,7 +92,7 @@ class _Child:
 
 
 class Supervisor:
-    """Starts and restarts the processes of a node and makes its topics."""
+    """Starts and restarts the processes of a node."""
 
     def __init__(
         self,
@@ -101,7 +101,9 @@ class Supervisor:
         run_dir: str,
         port: int,
         executor: ThreadPoolExecutor,
+        member: Membership,
     ) -> None:
+        self.member = member
         self.url = settings.advertised_url or url_of(settings, port)
         self.store_url = store_url(settings, directories.first)
         self.tokens: str | None = None  # what the tokens file held when it could last be used
@@ -114,30 +116,38 @@ class Supervisor:
         self._direct_ports = _direct_ports(settings)
         self._children = [_Child(index) for index in (*range(settings.shards), WORKER)]
         self._keepers: list[asyncio.Task[None]] = []
-        self._all_ready = asyncio.Event()
+        self._all_up = asyncio.Event()
+        self._has_joined = False
         self._is_stopping = False
         self._telling: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Returns when every shard serves. Raises StartRefused when one cannot."""
-        self._coordination = await open_coordination(self._directories.first, self._executor)
-        self.blocks = StoredBlocks(self._coordination.session())
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
+        await self.member.begin(self._directories, self._catalog, self)
         self._directories.when_failed = self._directory_failed
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: _Conversation(self).link, supervisor_socket(self._run_dir)
         )
         self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
-        ready = asyncio.create_task(self._all_ready.wait())
-        await asyncio.wait([ready, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if not self._all_ready.is_set():
+        up = asyncio.create_task(self._all_up.wait())
+        await asyncio.wait([up, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        try:
+            if not self._all_up.is_set():
+                raise StartRefused("a shard could not start", hint="its reason stands above")
+            await self.member.join()
+        except StartRefused:
             await self.stop()
-            raise StartRefused("a shard could not start", hint="its reason stands above")
+            raise
+        self._has_joined = True
+        await self.tell_shards("all_ready", None)
 
     async def stop(self) -> bool:
         """End every process, shards first. Returns whether all ended clean, so that the next start need not scan."""
+        if self._has_joined:
+            await self.member.leave()
         self._is_stopping = True
         deadline = self._settings.shutdown_deadline_ms / 1000 + STOP_MARGIN_S
         is_clean = True
@@ -157,7 +167,7 @@ class Supervisor:
         for keeper in self._keepers:
             keeper.cancel()
         self._server.close()
-        await self._coordination.close()
+        await self.member.close()
         return is_clean
 
     async def _keep(self, child: _Child) -> None:
@@ -167,13 +177,15 @@ class Supervisor:
             child.process = await self._spawn(child.index)
             code = await child.process.wait()
             was_ready, child.is_ready, child.link = child.is_ready, False, None
-            if self._is_stopping or not (was_ready or self._all_ready.is_set()):
+            if self._is_stopping or not (was_ready or self._all_up.is_set()):
                 return
             for directory in self._directories:
-                if directory.last_stop is LastStop.CLEAN or self._all_ready.is_set():
+                if directory.last_stop is LastStop.CLEAN or self._all_up.is_set():
                     directory.last_stop = LastStop.KILLED  # not before a power loss has been recovered from
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.deaths_in_a_row = 0
+            if child.index != WORKER and self._has_joined:
+                self.member.shard_died()
             pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
             child.deaths_in_a_row += 1
             log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
@@ -207,6 +219,7 @@ class Supervisor:
             count=self._settings.shards,
             ports=[] if index == WORKER else [self._port, self._direct_ports[index]],
             direct_url="" if index == WORKER else url_of(self._settings, self._direct_ports[index]),
+            cluster=self.member.task(index),
         )
 
     async def joined(self, index: int, link: Link) -> list[dict[str, Any]]:
@@ -221,33 +234,9 @@ class Supervisor:
         if all(child.is_ready for child in self._children):
             for directory in self._directories.usable:
                 await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
-            await self._tell(self._children[:-1], "all_ready", None)
-            self._all_ready.set()
-
-    async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
-    ) -> bool:
-        async with self._catalog.changing:
-            record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
-            if is_new:  # the worker last: it asks the shards at once
-                await self._tell(self._children[:-1], "open_topic", record_to(record))
-                await self._tell(self._children[-1:], "open_topic", record_to(record))
-            return is_new
-
-    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
-        async with self._catalog.changing:
-            record = await self._catalog.alter(name, overrides, partitions)
-            if partitions is not None:  # at every owner before anybody sends records there
-                await self._tell(self._children[:-1], "open_added", record_to(record))
-            await self._tell(self._children[:-1], "altered", record_to(record))
-            await self._tell(self._children[-1:], "altered", record_to(record))
-
-    async def delete_topic(self, name: str) -> None:
-        async with self._catalog.changing:
-            record = self._catalog.record(name)
-            await self._tell(self._children[:-1], "close_topic", name)
-            await self._catalog.delete(record)
-            await self._tell(self._children[-1:], "removed", record_to(record))
+            self._all_up.set()
+            if self._has_joined:  # one of them was started again
+                await self.tell_shards("all_ready", None)
 
     def follow_failure(self, directory_id: str, detail: str) -> None:
         """A shard has found a data directory failing."""
@@ -256,7 +245,7 @@ class Supervisor:
     def _directory_failed(self, directory: DataDirectory) -> None:
         tell_offline(directory)
         assert directory.fault is not None
-        telling = self._tell(self._children[:-1], "directory_failed", (directory.directory_id, directory.fault.detail))
+        telling = self.tell_shards("directory_failed", (directory.directory_id, directory.fault.detail))
         task = asyncio.create_task(telling)
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
@@ -264,12 +253,22 @@ class Supervisor:
     async def use_tokens(self, text: str) -> None:
         """Every shard checks requests against these once this returns."""
         self.tokens = text
-        await self._tell(self._children[:-1], "tokens", text)
+        await self.tell_shards("tokens", text)
 
     async def renew_tls(self) -> None:
         """One shard after the other, so that the others take the connections meanwhile."""
         for child in self._children[:-1]:
             await self._tell([child], "renew_tls", None)
+
+    async def tell_shards(self, change: str, arguments: Any) -> None:
+        await self._tell(self._children[:-1], change, arguments)
+
+    async def tell_worker(self, change: str, arguments: Any) -> None:
+        await self._tell(self._children[-1:], change, arguments)
+
+    def shard_links(self) -> list[Link]:
+        """To every shard that is up, for what is said without waiting, in the order in which it is said."""
+        return [child.link for child in self._children[:-1] if child.link is not None and child.link.is_up]
 
     async def _tell(self, children: Sequence[_Child], change: str, arguments: Any) -> None:
         """Every process that is up. One that goes down meanwhile learns it from `joined` when it is back."""
@@ -297,6 +296,7 @@ class _Conversation:
                 "take_producer_ids": self._take_producer_ids,
                 "end_of_producer_ids": self._end_of_producer_ids,
                 "directory_failed": self._directory_failed,
+                **supervisor.member.handlers(),
             }
         )
 
@@ -313,10 +313,10 @@ class _Conversation:
         return None, b""
 
     async def _create_topic(self, arguments: Any, _: bytes) -> tuple[bool, bytes]:
-        return await self._supervisor.create_topic(*arguments), b""
+        return await self._supervisor.member.create_topic(*arguments), b""
 
     async def _alter_topic(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
-        await self._supervisor.alter_topic(*arguments)
+        await self._supervisor.member.alter_topic(*arguments)
         return None, b""
 
     async def _directory_failed(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
@@ -324,15 +324,15 @@ class _Conversation:
         return None, b""
 
     async def _delete_topic(self, name: Any, _: bytes) -> tuple[None, bytes]:
-        await self._supervisor.delete_topic(name)
+        await self._supervisor.member.delete_topic(name)
         return None, b""
 
     async def _take_producer_ids(self, _: Any, __: bytes) -> tuple[tuple[int, int], bytes]:
-        block = await self._supervisor.blocks.take()
+        block = await self._supervisor.member.take_producer_ids()
         return (block.start, block.stop), b""
 
     async def _end_of_producer_ids(self, _: Any, __: bytes) -> tuple[int, bytes]:
-        return await self._supervisor.blocks.end(), b""
+        return await self._supervisor.member.end_of_producer_ids(), b""
 
 
 def _directory_task(directory: DataDirectory) -> DirectoryTask:

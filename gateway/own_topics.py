@@ -1,0 +1,123 @@
+"""A node of several processes that is alone: its catalog is the truth of topics, a journal on its disk of the rest.
+
+What a node of a cluster has in place of it is gateway/cluster_member.py. Invariant: a topic change is answered only
+when every process that is up has followed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+from engine.catalog import Catalog
+from engine.data_directories import DataDirectories
+from gateway.link import Handler
+from gateway.processes import ClusterTask, record_to
+from gateway.server import open_coordination
+from replication.coordination.embedded import EmbeddedStore
+from replication.producer_ids import StoredBlocks
+
+
+class Processes(Protocol):
+    """The processes of this node. One that goes down meanwhile learns of a change when it is back."""
+
+    async def tell_shards(self, change: str, arguments: Any) -> None: ...
+    async def tell_worker(self, change: str, arguments: Any) -> None: ...
+
+
+class Membership(Protocol):
+    """What the supervisor asks of either: alone, or a member of a cluster."""
+
+    async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
+        """Before any process is started; the catalog is loaded. Raises StartRefused."""
+
+    def task(self, index: int) -> ClusterTask | None:
+        """What a process must know of the cluster before it asks."""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """What the processes call."""
+
+    async def join(self) -> None:
+        """All processes serve. Returns when this node takes part. Raises StartRefused."""
+
+    def shard_died(self) -> None: ...
+    async def leave(self) -> None:
+        """Before the processes are told to end: give away what others can take over."""
+
+    async def close(self) -> None: ...
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
+    ) -> bool: ...
+    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None: ...
+    async def delete_topic(self, name: str) -> None: ...
+    async def take_producer_ids(self) -> range: ...
+    async def end_of_producer_ids(self) -> int: ...
+
+
+class Alone:
+    """Implements Membership."""
+
+    _catalog: Catalog
+    _processes: Processes
+    _coordination: EmbeddedStore | None = None
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
+        self._coordination = await open_coordination(directories.first, self._executor)
+        self._blocks = StoredBlocks(self._coordination.session())
+        self._catalog = catalog
+        self._processes = processes
+
+    def task(self, index: int) -> None:
+        return None
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {}
+
+    async def join(self) -> None:
+        """There is nobody."""
+
+    def shard_died(self) -> None:
+        """It leads again what it led, as soon as it is back."""
+
+    async def leave(self) -> None:
+        """There is nobody."""
+
+    async def close(self) -> None:
+        if self._coordination is not None:
+            await self._coordination.close()
+
+    async def take_producer_ids(self) -> range:
+        return await self._blocks.take()
+
+    async def end_of_producer_ids(self) -> int:
+        return await self._blocks.end()
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
+    ) -> bool:
+        """Whether it is new."""
+        async with self._catalog.changing:
+            record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
+            if is_new:  # the worker last: it asks the shards at once
+                await self._processes.tell_shards("open_topic", record_to(record))
+                await self._processes.tell_worker("open_topic", record_to(record))
+            return is_new
+
+    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
+        async with self._catalog.changing:
+            record = await self._catalog.alter(name, overrides, partitions)
+            if partitions is not None:  # at every owner before anybody sends records there
+                await self._processes.tell_shards("open_added", record_to(record))
+            await self._processes.tell_shards("altered", record_to(record))
+            await self._processes.tell_worker("altered", record_to(record))
+
+    async def delete_topic(self, name: str) -> None:
+        async with self._catalog.changing:
+            record = self._catalog.record(name)
+            await self._processes.tell_shards("close_topic", name)
+            await self._catalog.delete(record)
+            await self._processes.tell_worker("removed", record_to(record))
