@@ -19,16 +19,17 @@ changes; `written` and `failed` both leave nothing tentative; what is in force c
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from engine import batch as record_batch
-from engine.batch import Header
+from engine.batch import KEYED_PRODUCER, Buffer, Header
 from engine.batch_header import PRODUCER_ID_AT
 from engine.errors import DuplicateOlderThanWindow, EngineError, KeyReused, LogEndMismatch, ProducerFenced, SequenceGap
 from engine.fencing import Fencing
-from engine.keyed_batch import KeyEntry
+from engine.keyed_batch import KeyEntry, read_entry
 from engine.partition_keys import PartitionKeys
 from engine.producers import First, Producer, Producers
 from engine.settings import TopicSettings
@@ -182,6 +183,28 @@ class Admission:
         """
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms, settings.producers_max)
+
+    def copied(
+        self,
+        batches: Sequence[tuple[Header, Buffer]],
+        settings: TopicSettings,
+        now_ms: int,
+        rolled_at: Sequence[int],
+    ) -> None:
+        """Copies are in the log, which began new segments at these offsets: `written`, where nothing was judged.
+
+        `batches` are those among them that say something to an admission.
+        """
+        rolls = deque(rolled_at)
+        for header, batch in batches:
+            while rolls and rolls[0] <= header.base_offset:
+                self._states.append(self.state(rolls.popleft()))
+            self.replay(header, settings, now_ms)
+            if header.is_control:
+                self.fencing.replay(batch, header.base_offset)
+            if header.producer_id == KEYED_PRODUCER and (entry := read_entry(batch)) is not None:
+                self.keys.replay(entry, header.base_offset, header.last_offset_delta + 1)
+        self._states += [self.state(offset) for offset in rolls]
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
         """Forget what has not been used for as long as the settings say."""

@@ -18,7 +18,9 @@ from functools import partial
 from typing import Protocol
 
 from engine.admission import Append, Appended, Terms
+from engine.batch import Buffer
 from engine.clock import Clock
+from engine.copies import Copies
 from engine.errors import StorageFailed
 from engine.group_times import GroupTimes
 from engine.partition import Partition
@@ -78,6 +80,28 @@ class Committer:
             self._oldest = self._clock.monotonic()
         self.look_at(partition)
         return future
+
+    def append_copies(
+        self, partition: Partition, data: Buffer, *, wants_sync: bool, starts_segment: bool = False
+    ) -> asyncio.Future[int]:
+        """Queue whole batches as another replica has stored them; done with log_end in the page cache, or fsynced.
+
+        `starts_segment`: the leader has a segment begin with the first one, so this log gets a new one there too.
+        Batches below log_end are passed over. One across it belongs to a log that begins anew there
+        (Shard.restart_log). Ends with UnexpectedOffset, InvalidBatch or CorruptBatch when this or what was queued
+        before it does not join, and with whatever keeps it from the disk. A cancel gives up the wait, not the copy.
+        """
+        if partition.offline is not None:
+            raise partition.offline
+        future: asyncio.Future[int] = self._loop.create_future()
+        partition.copies.add(Copies(memoryview(data), future, wants_sync, starts_segment))
+        self.queued_bytes += len(data)
+        future.add_done_callback(partial(self._copied, len(data)))
+        self.look_at(partition)
+        return future
+
+    def _copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
+        self.queued_bytes -= size_bytes
 
     def roll(self, partition: Partition) -> asyncio.Future[int]:
         """Seal the active segment; done with sealed_end once the new one is there and the old one is durable."""
@@ -151,7 +175,10 @@ class Committer:
 
     def _has_impatient(self) -> bool:
         """An append that does not need the sync must not wait for it: worth a wake-up of its own."""
-        return any(share.work.sync and not all(a.wants_sync for a in share.taken) for share in self._under_way)
+        return any(
+            share.work.sync and (share.partition.copies.is_impatient or not all(a.wants_sync for a in share.taken))
+            for share in self._under_way
+        )
 
     def _written(self) -> None:
         now = self._clock.monotonic()
@@ -210,7 +237,7 @@ def _needs_sync(partition: Partition, now: float) -> bool:
     """The three reasons of the file's head."""
     since = partition.unsynced_since
     return (
-        any(append.wants_sync for append in partition.queue)
+        partition.is_sync_wanted
         or _waits_for_sync(partition)
         or (since is not None and now - since >= partition.settings.flush_ms / 1000)
     )

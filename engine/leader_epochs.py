@@ -8,6 +8,7 @@ Invariants: epochs and start offsets both strictly increase; an epoch is durable
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 
 from engine import paths
@@ -63,5 +64,11 @@ def note_epoch(log: Log, epoch: int, start_offset: int) -> None:
     """Records of this epoch begin here, our own or copies: durable first, then known. Raises OSError."""
     epochs = assigned(log.epochs, epoch, start_offset)
     if epochs != log.epochs:
-        save_epochs(log.disk, log.directory, epochs)
+        if not is_told_by_batches(log.epochs, epochs):
+            save_epochs(log.disk, log.directory, epochs)
         log.epochs = epochs
+
+
+def is_told_by_batches(known: Sequence[EpochStart], epochs: Sequence[EpochStart]) -> bool:
+    """Whether what is to be noted may be left to the batches: a log's first epoch, if it is 0, has no file."""
+    return not known and [one.epoch for one in epochs] == [0]

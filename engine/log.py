@@ -9,7 +9,7 @@ log_start <= log_end; offsets are given out only while a plan is made, and one p
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -59,6 +59,21 @@ class Roll:
     """Begin a new active segment; the file is made by the writer."""
 
     segment: Segment
+
+
+@dataclass(slots=True)
+class Run:
+    """Batches one after another in what a leader sent, from `start` on; perhaps they begin a segment of the leader."""
+
+    data: memoryview
+    starts_segment: bool = False
+    start: int = 0
+    headers: list[Header] = field(default_factory=list)
+
+    def add(self, position: int, header: Header) -> None:
+        if not self.headers:
+            self.start = position
+        self.headers.append(header)
 
 
 class Log:
@@ -117,33 +132,13 @@ class Log:
 
         Changes the batches' stamps and nothing else, so that a plan that fails can be forgotten.
         """
-        return self._plan(batches, settings, now_ms, self._stamped)
-
-    def plan_copies(self, batches: list[Buffer], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
-        """The same for batches that another replica has stamped: they are kept byte for byte, and must join.
-
-        Raises UnexpectedOffset, with nothing changed.
-        """
-        return self._plan(batches, settings, now_ms, _as_it_is)
-
-    def _plan(
-        self,
-        batches: Sequence[Buffer],
-        settings: TopicSettings,
-        now_ms: int,
-        stamp: Callable[[Buffer, int], tuple[Buffer, ...]],
-    ) -> list[Write | Roll]:
         steps: list[Write | Roll] = []
-        segment, position, next_offset = self.active, self.active.size_bytes, self.log_end
-        write = Write(segment, position, now_ms)
+        write, next_offset = Write(self.active, self.active.size_bytes, now_ms), self.log_end
+        position = write.position
         for data in batches:
-            if self._is_full(segment, position, next_offset, len(data), settings, now_ms):
-                segment, position = Segment(self.disk, self.directory, next_offset), 0
-                segment.created_ms = now_ms
-                steps += [write] if write.buffers else []
-                steps.append(Roll(segment))
-                write = Write(segment, position, now_ms)
-            pieces = stamp(data, next_offset)
+            if self._is_full(write.segment, position, next_offset, len(data), settings, now_ms):
+                write, position = self._next_write(steps, write, next_offset, now_ms), 0
+            pieces = record_batch.stamped(data, next_offset, self.leader_epoch)
             header = record_batch.read_header(pieces[0])
             write.buffers += pieces
             write.headers.append(header)
@@ -152,9 +147,40 @@ class Log:
         steps += [write] if write.buffers else []
         return steps
 
-    def _stamped(self, batch: Buffer, next_offset: int) -> tuple[Buffer, ...]:
-        assert not isinstance(batch, memoryview)
-        return record_batch.stamped(batch, next_offset, self.leader_epoch)
+    def plan_copies(self, runs: Sequence[Run], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
+        """The same for batches that another replica has stamped: they are kept byte for byte, and must join.
+
+        Raises UnexpectedOffset, with nothing changed.
+        """
+        steps: list[Write | Roll] = []
+        write, next_offset = Write(self.active, self.active.size_bytes, now_ms), self.log_end
+        position = write.position
+        for run in runs:
+            start = end = run.start  # of what the present write has not been given yet
+            for header in run.headers:
+                if header.base_offset != next_offset:
+                    text = f"a copied batch begins at offset {header.base_offset}, the log ends at {next_offset}"
+                    raise UnexpectedOffset(text)
+                size_bytes = header.size_bytes
+                is_wanted = run.starts_segment and end == run.start and position > 0
+                if is_wanted or self._is_full(write.segment, position, next_offset, size_bytes, settings, now_ms):
+                    write.buffers += [run.data[start:end]] if end > start else []
+                    write, start, position = self._next_write(steps, write, next_offset, now_ms), end, 0
+                write.headers.append(header)
+                end += size_bytes
+                position += size_bytes
+                next_offset = header.next_offset
+            write.buffers += [run.data[start:end]] if end > start else []
+        steps += [write] if write.buffers else []
+        return steps
+
+    def _next_write(self, steps: list[Write | Roll], write: Write, next_offset: int, now_ms: int) -> Write:
+        """The plan goes on in a new segment."""
+        segment = Segment(self.disk, self.directory, next_offset)
+        segment.created_ms = now_ms
+        steps += [write] if write.buffers else []
+        steps.append(Roll(segment))
+        return Write(segment, 0, now_ms)
 
     def _is_full(
         self, segment: Segment, position: int, next_offset: int, incoming: int, settings: TopicSettings, now_ms: int
@@ -250,13 +276,6 @@ class Log:
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         return dropped
-
-
-def _as_it_is(batch: Buffer, next_offset: int) -> tuple[Buffer, ...]:
-    found = record_batch.read_header(batch).base_offset
-    if found != next_offset:
-        raise UnexpectedOffset(f"a copied batch begins at offset {found}, the log ends at {next_offset}")
-    return (batch,)
 
 
 def _between_damage(span: ReadSpan, offset: int) -> ReadSpan:

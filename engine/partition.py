@@ -17,6 +17,7 @@ from typing import Any
 
 from engine.admission import Admission, Append, Appended
 from engine.batch import Header
+from engine.copies import CopyQueue, Taken
 from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed, Unreachable
 from engine.log import BytePosition, Log, Roll, Write
 from engine.segment import Segment
@@ -55,6 +56,7 @@ class Partition:
         self.offline: EngineError | None = None
         self.durable_end = log.log_end
         self.queue: list[Append] = []
+        self.copies = CopyQueue()
         self.unsynced_since: float | None = None
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
@@ -149,21 +151,35 @@ class Partition:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.queue or self._roll_waiters)
+        return bool(self.queue or self._roll_waiters or self.copies)
+
+    @property
+    def is_sync_wanted(self) -> bool:
+        """Somebody waits for what is queued to be fsynced."""
+        return any(append.wants_sync for append in self.queue) or self.copies.wants_sync
 
     # What follows is called by the committer, in this order for each group.
 
     def take_work(self, *, sync: bool, now_ms: int) -> tuple[PartitionWork, list[Append]]:
-        """Plan what is queued, or a roll alone when one is asked for. `sync` asks that all be durable afterwards."""
+        """Plan a roll alone when one is asked for, or copies, or what is queued.
+
+        `sync` asks that all be durable afterwards.
+        """
         taken: list[Append] = []
+        copied: Taken | None = None
         if self._roll_waiters:
             steps = self.log.plan_roll(now_ms)
             self._rolling, self._roll_waiters = self._roll_waiters, []
+        elif self.copies:
+            copied = self.copies.take(self.log, self.admission.fencing, self.settings, now_ms)
+            steps = copied.steps
         else:
             admitted = self.admission.admit(self.queue, self.log_end, now_ms)
             steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
+        if copied is not None:
+            work.notes = copied.notes
         if sync:
             work.sync = list(dict.fromkeys([*self._unsynced, *(step.segment for step in steps)]))
             work.sync_directory = self._directory_unsynced or _rolls(steps)
@@ -172,7 +188,7 @@ class Partition:
     def written(self, work: PartitionWork, taken: list[Append], now: float) -> list[Segment]:
         """The group's writes are in the page cache, or failed. Returns the segments that this sealed."""
         if work.write_error is not None:
-            self._failed_write(work.write_error, taken)
+            self._failed_write(work, work.write_error, taken)
             return []
         sealed = [self.log.active] if _rolls(work.steps) else []
         self.log.applied(work.steps)
@@ -187,11 +203,15 @@ class Partition:
             self.unsynced_since = now
         if work.steps:
             self._boundaries.append((self.log_end, self.log.end_position))
-        self.admission.written(self.settings, [s.segment.base_offset for s in work.steps if isinstance(s, Roll)])
-        headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
-        self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
-        self.batches_in += len(headers)
-        _tell_appended(headers, taken)
+        rolled_at = [s.segment.base_offset for s in work.steps if isinstance(s, Roll)]
+        if self.copies.under_way is not None:
+            self._copied(work, self.copies.under_way, rolled_at)
+        else:
+            self.admission.written(self.settings, rolled_at)
+            headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
+            self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
+            self.batches_in += len(headers)
+            _tell_appended(headers, taken)
         self.when_positions_move()
         return sealed
 
@@ -208,6 +228,8 @@ class Partition:
             self._directory_unsynced = False
             self.unsynced_since = None
             self.when_positions_move()
+        if self.durable_end == self.log_end:
+            self.copies.synced(self.log_end)
         self._tell_rolled()
 
     def go_offline(self, error: EngineError) -> None:
@@ -228,6 +250,7 @@ class Partition:
         self.fail_appends(self.queue, error)
         self._rolling = _failed(self._rolling, error)
         self._roll_waiters = _failed(self._roll_waiters, error)
+        self.copies.end(error)
         self._high_watermark.fail(error)
 
     def discard_queue(self) -> int:
@@ -240,6 +263,18 @@ class Partition:
             if not append.written.done():
                 append.written.set_exception(error)
 
+    def _copied(self, work: PartitionWork, taken: Taken, rolled_at: list[int]) -> None:
+        now_ms = next((step.now_ms for step in work.steps if isinstance(step, Write)), 0)
+        self.admission.copied(taken.notable, self.settings, now_ms, rolled_at)
+        self._note(work, taken)
+        self.copies.written(self.log)
+
+    def _note(self, work: PartitionWork, taken: Taken) -> None:
+        """What was made durable before the copies is known from now on, whatever became of them."""
+        if work.are_noted:
+            self.log.epochs = self.log.epochs if taken.epochs is None else taken.epochs
+            self.admission.fencing.is_noted |= taken.notes_token
+
     def _tell_rolled(self) -> None:
         """Only now: a roll promises that what it sealed is durable."""
         waiters, self._rolling = self._rolling, []
@@ -247,9 +282,12 @@ class Partition:
             if not future.done():
                 future.set_result(self.log.sealed_end)
 
-    def _failed_write(self, error: EngineError, taken: list[Append]) -> None:
+    def _failed_write(self, work: PartitionWork, error: EngineError, taken: list[Append]) -> None:
         """What was refused for what the plan would have written fails with it; what has long been stored does not."""
         self.admission.failed()
+        if self.copies.under_way is not None:
+            self._note(work, self.copies.under_way)
+            self.copies.failed(error)
         _tell_verdicts([append for append in taken if _is_repeat_of_stored(append, self.log_end)])
         self.fail_appends(taken, error)
         self._rolling = _failed(self._rolling, error)

@@ -18,7 +18,7 @@ from engine.admission import Admission
 from engine.batch import HEADER_BYTES, KEYED_PRODUCER, Codec, Header, has_valid_crc
 from engine.disk import Disk
 from engine.errors import Corrupt
-from engine.fence_keeping import kept_fence
+from engine.fenced_file import kept_fence
 from engine.keyed_batch import KeyEntry
 from engine.log import Log
 from engine.segment import Segment, headers

@@ -26,11 +26,16 @@ log = logging.getLogger("penstock.engine")
 
 @dataclass(slots=True)
 class PartitionWork:
-    """What one partition wants of a group: steps in order, then perhaps a sync of the segments named."""
+    """What one partition wants of a group: steps in order, then perhaps a sync of the segments named.
+
+    `notes` make durable what must be so before the first step.
+    """
 
     name: str
     directory: str
     steps: list[Write | Roll]
+    notes: list[Callable[[], None]] = field(default_factory=list)
+    are_noted: bool = False
     sync: list[Segment] = field(default_factory=list)
     sync_directory: bool = False
     write_error: EngineError | None = None
@@ -70,6 +75,9 @@ def carry_out(disk: Disk, group: Group) -> None:
 def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
     done: list[Write] = []
     try:
+        for note in work.notes:
+            note()
+        work.are_noted = True
         for step in work.steps:
             if isinstance(step, Roll):
                 handle = disk.open(step.segment.path, create=True, writable=True)

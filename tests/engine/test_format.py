@@ -18,7 +18,7 @@ from engine.damage import Damage, decode_quarantine, encode_quarantine
 from engine.data_directories import DataDirectories, open_data_directories
 from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop, open_data_directory
 from engine.disk import RealDisk
-from engine.fence_keeping import kept_fence
+from engine.fenced_file import kept_fence
 from engine.fencing import Fence
 from engine.index import SegmentIndex, load_index
 from engine.leader_epochs import load_epochs, save_epochs

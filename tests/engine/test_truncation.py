@@ -11,7 +11,7 @@ from engine.data_directory import Checkpoint, LastStop
 from engine.epochs import EpochStart
 from engine.errors import UnexpectedOffset
 from engine.leader_epochs import load_epochs, note_epoch
-from engine.log import Log
+from engine.log import Log, Run
 from engine.recording_disk import RecordingDisk
 from engine.recovery import open_log
 from engine.settings import TopicSettings
@@ -36,8 +36,14 @@ def batch(value: str, base_offset: int = 0, epoch: int = 0, count: int = 1) -> b
     return made
 
 
+def run(one: bytearray) -> Run:
+    return Run(memoryview(one), headers=[record_batch.read_header(one)])
+
+
 def append(log: Log, *batches: bytearray, copies: bool = False) -> None:
-    steps = log.plan_copies(list(batches), SETTINGS, 1) if copies else log.plan(list(batches), SETTINGS, 1)
+    steps = (
+        log.plan_copies([run(one) for one in batches], SETTINGS, 1) if copies else log.plan(list(batches), SETTINGS, 1)
+    )
     work = PartitionWork("t/0", DIRECTORY, steps, sync=[step.segment for step in steps], sync_directory=True)
     carry_out(log.disk, Group([work]))
     assert work.write_error is None
@@ -149,7 +155,7 @@ def test_copies_are_kept_byte_for_byte_and_must_join():
     assert log.disk.pread(log.active.handle, log.active.size_bytes, 0) == bytes(first + second)
     for wrong in (batch("c", 1, 6), batch("c", 3, 6)):
         with pytest.raises(UnexpectedOffset):
-            log.plan_copies([wrong], SETTINGS, 1)
+            log.plan_copies([run(wrong)], SETTINGS, 1)
     assert log.log_end == 2
 
 

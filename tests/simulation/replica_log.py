@@ -14,7 +14,7 @@ from engine.admission import Admission, Append, Appended
 from engine.data_directory import Checkpoint, DataDirectory
 from engine.errors import EngineError
 from engine.leader_epochs import note_epoch
-from engine.log import Roll
+from engine.log import Roll, Run
 from engine.rebuilding import rebuilt_admission
 from engine.recovery import open_log
 from engine.segment import Segment, save_index
@@ -100,8 +100,8 @@ class ReplicaLog:
             assert record_batch.has_valid_crc(data, position, header)
             if not self.log.epochs or header.leader_epoch != self.log.epochs[-1].epoch:
                 note_epoch(self.log, header.leader_epoch, header.base_offset)
-            piece = data[position : position + header.size_bytes]
-            for offset in self._write(self.log.plan_copies([piece], self.settings, now_ms)):
+            run = Run(memoryview(data), start=position, headers=[header])
+            for offset in self._write(self.log.plan_copies([run], self.settings, now_ms)):
                 save_state(self.log.disk, self.log.directory, self.admission.state(offset))
             self.admission.replay(header, self.settings, now_ms)
             taken += 1
