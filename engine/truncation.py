@@ -39,9 +39,9 @@ def truncate_to(log: Log, offset: int) -> None:
 def restart_at(log: Log, offset: int, log_start: int) -> None:
     """Forget every record and go on from an offset, as when the leader has none of those before it. Raises OSError.
 
-    `log_start` may lie behind it: records are deleted in front of any offset, batches are copied whole.
+    `log_start` may lie behind it: records are deleted in front of any offset, batches are copied whole. Or before it:
+    then the tiered store has what lies between.
     """
-    assert offset <= log_start
     first = Segment(log.disk, log.directory, offset)
     _drop_behind(log, None)
     first.opened_for_append(log.disk.open(first.path, create=True, writable=True))

@@ -35,10 +35,14 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The follower's end is not within the leader's log."""
+    """The follower's end is not within what the leader has on its disk, or cannot be compared with it.
 
-    log_start: int
+    Records from log_start on that lie below local_log_start are in the tiered store only.
+    """
+
+    local_log_start: int
     log_end: int
+    log_start: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class FollowerPosition:
 
     leader_epoch: int
     log_start: int
+    local_log_start: int
     log_end: int
     durable_end: int
     high_watermark: int
@@ -37,9 +38,14 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Forget every record and go on from here: the leader has nothing older."""
+    """Forget every record and go on from here: the leader has nothing older on its disk, or cannot tell where we part.
+
+    What lies between log_start and here is in the tiered store: who took its own start for the log's would have it
+    deleted there as soon as it led.
+    """
 
     at: int
+    log_start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +126,21 @@ def follower_watermark(own: int, leaders: int, log_end: int) -> int:
 
 
 def _out_of_range(position: FollowerPosition, answer: OutOfRange) -> FollowerEffect:
-    """1. The leader's log is shorter. 2. It begins behind our end. 3. Both have moved meanwhile: ask again."""
+    """What to do without a place where the logs part.
+
+    1. Our last record is of a later epoch than this leader's: the coordination store was set back; touch nothing.
+    2. The leader's log is shorter: so is ours, then. 3. It begins behind our end, or knows too little of its beginning
+    to compare: begin where it does. Nothing that was promised hangs on what this forgets: what lies below its first
+    local record is in the tiered store or deleted, and what it cannot compare with lies there too.
+    """
+    if (last_epoch(position) or 0) > position.leader_epoch:
+        return AskLater()
     if answer.log_end < position.log_end:
         return _truncate(position, answer.log_end)
-    if answer.log_start > position.log_end:
-        return Restart(answer.log_start)
-    return AskLater()
+    return Restart(answer.local_log_start, answer.log_start)
 
 
 def _truncate(position: FollowerPosition, to: int) -> FollowerEffect:
-    if to < position.log_start:
-        return Restart(to)
+    if to < position.local_log_start:
+        return Restart(to, min(to, position.log_start))
     return Truncate(to, is_below_watermark=to < position.high_watermark)

@@ -7,14 +7,15 @@ The rules that were found with TLA+ (Kip320) and that tests take away one by one
 log before it is sent anything (`_position_verdict`); (2) both sides name the same leader epoch, and (3) only such
 fetches acknowledge (`_epoch_verdict`); (4) who joins the in-sync set has reached the beginning of this epoch
 (`_may_join`).
-Invariants: log_start <= high_watermark <= own log_end; the high watermark never goes back; one change of the set at a
-time, and the watermark waits for every member that the store may know.
+Invariants: log_start <= local_log_start <= high_watermark <= own log_end; the high watermark never goes back;
+one change of the set at a time, and the watermark waits for every member that the store may know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.epochs import EpochStart, end_offset_for, truncated_from_start
 from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
@@ -54,6 +55,14 @@ class LeaderStatistics:
     lags: tuple[tuple[int, int], ...]
 
 
+class LogBounds(NamedTuple):
+    """Below log_start records are deleted; between it and local_log_start the tiered store has them."""
+
+    log_start: int
+    local_log_start: int
+    log_end: int
+
+
 def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> Refusal | None:
     """Whether both sides mean the same leadership; None when they do."""
     if fetch.leader_epoch < leader_epoch:
@@ -62,22 +71,27 @@ def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> Refusal | None:
 
 
 def position_verdict(
-    epochs: Sequence[EpochStart], log_start: int, log_end: int, fetch: FollowerFetch
+    epochs: Sequence[EpochStart], bounds: LogBounds, fetch: FollowerFetch
 ) -> OutOfRange | Diverging | None:
     """Whether a follower's log is a prefix of this one; None when it is.
 
-    1. Below log_start: nothing to compare with. 2. An epoch that this log knows nothing of, or an end beyond that
-    epoch's: the logs part there. 3. An end beyond ours with our own newest epoch cannot be reconciled by epochs.
+    1. Below the first local record: nothing to compare with, or to send. 2. An epoch older than all that this log
+    knows, which itself began in the middle, where another's disk did: whoever wrote before cannot be told, and where
+    the two logs part neither. 3. An epoch that this log knows nothing of, or an end beyond that epoch's: the logs part
+    there. 4. An end beyond ours with our own newest epoch cannot be reconciled by epochs.
     """
-    if fetch.log_end < log_start:
-        return OutOfRange(log_start, log_end)
+    out_of_range = OutOfRange(bounds.local_log_start, bounds.log_end, bounds.log_start)
+    if fetch.log_end < bounds.local_log_start:
+        return out_of_range
     if fetch.last_epoch is not None:
-        ends = end_offset_for(epochs, fetch.last_epoch, log_end)
+        if fetch.last_epoch < epochs[0].epoch and epochs[0].start_offset > bounds.log_start:
+            return out_of_range
+        ends = end_offset_for(epochs, fetch.last_epoch, bounds.log_end)
         if ends is None:
-            return OutOfRange(log_start, log_end)
+            return out_of_range
         if ends.epoch < fetch.last_epoch or ends.end_offset < fetch.log_end:
             return Diverging(ends)
-    return OutOfRange(log_start, log_end) if fetch.log_end > log_end else None
+    return out_of_range if fetch.log_end > bounds.log_end else None
 
 
 def may_join(end: int, watermark: int, epoch_start: int) -> bool:
@@ -97,6 +111,7 @@ class Leader:
         partition: str,
         lag_s_max: float,
         log_start: int,
+        local_log_start: int,
         log_end: int,
         durable_end: int,
         watermark: int,
@@ -114,9 +129,10 @@ class Leader:
         self.epoch_start = epochs[-1].start_offset
         self.epochs = tuple(epochs)
         self.log_start = log_start
+        self.local_log_start = local_log_start
         self.log_end = log_end
         self.durable_end = durable_end
-        self.high_watermark = watermark
+        self.high_watermark = max(watermark, local_log_start)  # what has left this disk had been committed
         self._lag_s_max = lag_s_max
         self._set = InSyncSet(found)
         self._nodes: Registrations = {}
@@ -193,10 +209,10 @@ class Leader:
         self.durable_end = max(self.durable_end, durable_end)
         return self._advance(now)
 
-    def on_log_start(self, log_start: int) -> None:
-        """Records below are deleted; followers hear of it with their next answer."""
-        assert self.log_start <= log_start <= self.high_watermark
-        self.log_start = log_start
+    def on_log_start(self, log_start: int, local_log_start: int) -> None:
+        """Records below are deleted, or have left this disk; followers hear of it with their next answer."""
+        assert self.log_start <= log_start <= local_log_start <= self.high_watermark
+        self.log_start, self.local_log_start = log_start, local_log_start
         self.epochs = tuple(truncated_from_start(self.epochs, log_start))
 
     def on_tick(self, now: float) -> list[LeaderEffect]:
@@ -243,7 +259,8 @@ class Leader:
         return Refusal.NOT_LEADER if is_stale else None
 
     def _position_verdict(self, fetch: FollowerFetch) -> OutOfRange | Diverging | None:
-        return position_verdict(self.epochs, self.log_start, self.log_end, fetch)
+        bounds = LogBounds(self.log_start, self.local_log_start, self.log_end)
+        return position_verdict(self.epochs, bounds, fetch)
 
     def _end_of(self, log_end: int, durable_end: int) -> int:
         """The end of a replica that the topic's durability names."""

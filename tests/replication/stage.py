@@ -47,7 +47,7 @@ class StageNode:
 
     def position(self) -> FollowerPosition:
         epoch = self.role.leader_epoch if isinstance(self.role, Follow) else -1
-        return FollowerPosition(epoch, 0, len(self.log), self.durable_end, self.high_watermark, self.epochs)
+        return FollowerPosition(epoch, 0, 0, len(self.log), self.durable_end, self.high_watermark, self.epochs)
 
 
 class Stage:
@@ -124,7 +124,7 @@ class Stage:
                 self.tell(f"{leading.number} answers: epoch {ends.epoch} ends at {ends.end_offset} here")
             case Refusal():
                 self.tell(f"{leading.number} answers: {answer.value}")
-            case OutOfRange(log_start, log_end):
+            case OutOfRange(_, log_end, log_start):
                 self.tell(f"{leading.number} answers: the log is {log_start}..{log_end}")
             case Send():
                 pass
@@ -259,6 +259,7 @@ class Stage:
                 partition=PARTITION,
                 lag_s_max=10.0,
                 log_start=0,
+                local_log_start=0,
                 log_end=len(node.log),
                 durable_end=node.durable_end,
                 watermark=node.high_watermark,

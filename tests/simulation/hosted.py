@@ -53,7 +53,7 @@ class Hosted:
         self.life = life
         self.partition = partition
         self.log = log
-        self.high_watermark = log.log.log_start
+        self.high_watermark = log.log.local_log_start
         self.known: VersionedState | None = None
         self.role: Role = Wait(0)
         self.leader: Leader | None = None
@@ -130,6 +130,7 @@ class Hosted:
             partition=self.partition,
             lag_s_max=self.life.options.lag_s_max,
             log_start=log.log_start,
+            local_log_start=log.local_log_start,
             log_end=log.log_end,
             durable_end=self.log.durable_end,
             watermark=self.high_watermark,
@@ -225,7 +226,7 @@ class Hosted:
             return
         log = self.log.log
         self.log.trim(int(log.log_start + (leader.high_watermark - log.log_start) * share))
-        leader.on_log_start(log.log_start)
+        leader.on_log_start(log.log_start, log.local_log_start)
         self.life.tell("%s: log_start=%d", self.partition, log.log_start)
 
     def read(self, offset: int, reply: Reply) -> None:
@@ -305,6 +306,7 @@ class Hosted:
         return FollowerPosition(
             self.role.leader_epoch if isinstance(self.role, Follow) else -1,
             log.log_start,
+            log.local_log_start,
             log.log_end,
             self.log.durable_end,
             self.high_watermark,
@@ -347,10 +349,10 @@ class Hosted:
                 self._truncated(to, is_below_watermark)
                 self.log.truncate(to)
                 self.high_watermark = min(self.high_watermark, self.log.log.log_end)
-            case follower.Restart(at):
+            case follower.Restart(at, log_start):
                 self._truncated(at, at < self.high_watermark)
                 self.life.world.count("restarts of a log")
-                self.log.restart(at)
+                self.log.restart(at, log_start)
                 self.high_watermark = at
             case follower.Append(watermark, log_start):
                 self._append(data, watermark, log_start)

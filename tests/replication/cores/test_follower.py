@@ -18,7 +18,7 @@ from replication.cores.follower import (
     on_answer,
 )
 
-HERE = FollowerPosition(5, 2, 20, 18, 15, (EpochStart(2, 0), EpochStart(4, 10)))
+HERE = FollowerPosition(5, 2, 4, 20, 18, 15, (EpochStart(2, 0), EpochStart(4, 10)))
 ASKED = next_fetch(2, 7, HERE)
 
 
@@ -34,10 +34,11 @@ def test_a_fetch_says_where_it_stands():
         (Diverging(EpochEnd(4, 12)), Truncate(12, is_below_watermark=True)),
         (Diverging(EpochEnd(3, 14)), Truncate(10, is_below_watermark=True)),
         (Diverging(EpochEnd(2, 5)), Truncate(5, is_below_watermark=True)),
-        (Diverging(EpochEnd(1, 0)), Restart(0)),
-        (OutOfRange(0, 16), Truncate(16)),
-        (OutOfRange(30, 40), Restart(30)),
-        (OutOfRange(10, 40), AskLater()),
+        (Diverging(EpochEnd(1, 0)), Restart(0, 0)),
+        (Diverging(EpochEnd(2, 3)), Restart(3, 2)),
+        (OutOfRange(0, 16, 0), Truncate(16)),
+        (OutOfRange(30, 40, 25), Restart(30, 25)),
+        (OutOfRange(10, 40, 1), Restart(10, 1)),
         (Refusal.UNKNOWN_LEADER_EPOCH, AskLater()),
         (Refusal.FENCED_LEADER_EPOCH, AskStore()),
         (Refusal.NOT_LEADER, AskStore()),
@@ -50,9 +51,9 @@ def test_an_answer_and_its_effect(answer, effect):
 @pytest.mark.parametrize(
     "now",
     [
-        FollowerPosition(6, 2, 20, 18, 15, HERE.epochs),
-        FollowerPosition(5, 2, 21, 18, 15, HERE.epochs),
-        FollowerPosition(5, 2, 20, 18, 15, (EpochStart(2, 0), EpochStart(5, 10))),
+        FollowerPosition(6, 2, 4, 20, 18, 15, HERE.epochs),
+        FollowerPosition(5, 2, 4, 21, 18, 15, HERE.epochs),
+        FollowerPosition(5, 2, 4, 20, 18, 15, (EpochStart(2, 0), EpochStart(5, 10))),
     ],
     ids=["another epoch", "another end", "other records up to the same end"],
 )
@@ -64,3 +65,9 @@ def test_an_answer_to_another_question_has_no_effect(now):
 def test_what_a_follower_shows_never_goes_back():
     assert follower_watermark(15, 12, 20) == 15
     assert follower_watermark(15, 19, 17) == 17
+
+
+def test_a_store_that_was_set_back_makes_nobody_cut_its_log():
+    later = FollowerPosition(3, 2, 4, 20, 18, 15, HERE.epochs)
+    asked = next_fetch(2, 7, later)
+    assert on_answer(later, asked, OutOfRange(30, 40, 25)) == AskLater()

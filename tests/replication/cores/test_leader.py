@@ -8,7 +8,7 @@ import pytest
 
 from engine.epochs import EpochEnd, EpochStart
 from replication.cores.fetch import Diverging, FollowerFetch, OutOfRange, Refusal, Send
-from replication.cores.leader import AdvanceWatermark, Leader, Propose
+from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, position_verdict
 from replication.cores.partition_state import Member, Registration, node_ids
 from replication.cores.watermark import AckVerdict
 from tests.replication.cores.states import OS, RULES, alive, state, versioned
@@ -25,6 +25,7 @@ def leader(found=None, rules=OS, log_end=12, watermark=0, log_start=0) -> Leader
         partition="t/0",
         lag_s_max=LAG_S,
         log_start=log_start,
+        local_log_start=log_start,
         log_end=log_end,
         durable_end=log_end,
         watermark=watermark,
@@ -46,11 +47,11 @@ def fetch(node=2, log_end=12, epoch=3, last_epoch: int | None = 3, durable_end=N
         (fetch(epoch=2), Refusal.FENCED_LEADER_EPOCH),
         (fetch(epoch=4), Refusal.UNKNOWN_LEADER_EPOCH),
         (fetch(node=9), Refusal.UNKNOWN_REPLICA),
-        (fetch(log_end=1, last_epoch=1), OutOfRange(2, 12)),
+        (fetch(log_end=1, last_epoch=1), OutOfRange(2, 12, 2)),
         (fetch(log_end=11, last_epoch=1), Diverging(EpochEnd(1, 10))),
         (fetch(log_end=11, last_epoch=2), Diverging(EpochEnd(1, 10))),
         (fetch(log_end=13, last_epoch=3), Diverging(EpochEnd(3, 12))),
-        (fetch(log_end=12, last_epoch=4), OutOfRange(2, 12)),
+        (fetch(log_end=12, last_epoch=4), OutOfRange(2, 12, 2)),
         (fetch(log_end=10, last_epoch=1), Send(10, 2, 2)),
         (fetch(log_end=2, last_epoch=None), Send(2, 2, 2)),
     ],
@@ -212,3 +213,18 @@ def test_whose_disk_has_failed_the_partition_does_not_join():
     made.on_fetch(fetch(2), 1.0)
     assert made.on_fetch(fetch(3), 1.0)[1] == []
     assert made.on_tick(1.1) == []
+
+
+def test_what_has_left_the_disk_is_not_sent_and_its_start_is_told_apart_from_the_logs():
+    made = leader(log_start=0, watermark=12)
+    made.on_log_start(2, 6)
+    assert made.answer_to(fetch(log_end=5, last_epoch=1)) == OutOfRange(6, 12, 2)
+    assert made.answer_to(fetch(log_end=6, last_epoch=1)) == Send(6, 12, 2)
+
+
+def test_who_began_in_the_middle_cannot_tell_where_an_older_epoch_ended():
+    """A follower of epoch 2 with records up to 11 may have parted from this log anywhere before 10."""
+    epochs = (EpochStart(3, 10),)
+    asked = fetch(log_end=11, last_epoch=2)
+    assert position_verdict(epochs, LogBounds(0, 10, 12), asked) == OutOfRange(10, 12, 0)
+    assert position_verdict(epochs, LogBounds(10, 10, 12), asked) == Diverging(EpochEnd(2, 10)), "the rest is deleted"

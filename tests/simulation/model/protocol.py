@@ -279,7 +279,7 @@ def _follow(state: State, node: int, replica: Replica, rules: Rules) -> Iterator
 def _position(node: int, replica: Replica) -> FollowerPosition:
     role = _followed(node, replica)
     epoch = role.leader_epoch if role is not None else -1
-    return FollowerPosition(epoch, 0, len(replica.log), replica.synced, replica.hw, replica.epochs)
+    return FollowerPosition(epoch, 0, 0, len(replica.log), replica.synced, replica.hw, replica.epochs)
 
 
 def _served(state: State, by: int, fetch: FollowerFetch, rules: Rules, *, is_lost: bool = False) -> State:
@@ -290,7 +290,7 @@ def _served(state: State, by: int, fetch: FollowerFetch, rules: Rules, *, is_los
     known = registrations(state).get(fetch.node_id)
     if rules.checks_incarnation and known is not None and fetch.incarnation < known.incarnation:
         return state
-    answer = rules.position_verdict(replica.epochs, 0, len(replica.log), fetch)
+    answer = rules.position_verdict(replica.epochs, leader.LogBounds(0, 0, len(replica.log)), fetch)
     if answer is None:
         ends = list(replica.ends)
         ends[fetch.node_id - 1] = (fetch.log_end, fetch.durable_end)
@@ -305,7 +305,7 @@ def _answered(state: State, by: int, fetch: FollowerFetch, answer: object) -> St
     if not replica.is_running or not replica.known_incarnation or _followed(node, replica) is None:
         return state
     match follower.on_answer(_position(node, replica), fetch, answer):  # type: ignore[arg-type]
-        case follower.Truncate(to, _) | follower.Restart(to):
+        case follower.Truncate(to, _) | follower.Restart(to, _):
             return _with(
                 state,
                 node,

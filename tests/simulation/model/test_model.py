@@ -140,7 +140,7 @@ def test_a_fetch_of_an_earlier_life_acknowledges_nothing():
 
 def test_an_answer_to_another_log_of_the_same_length_is_not_followed():
     """Found by a walk: the log was cut and had grown again, and the old answer would have cut it once more."""
-    now = FollowerPosition(5, 0, 3, 3, 0, (EpochStart(2, 0), EpochStart(5, 2)))
+    now = FollowerPosition(5, 0, 0, 3, 3, 0, (EpochStart(2, 0), EpochStart(5, 2)))
     then = replace(now, epochs=(EpochStart(2, 0), EpochStart(4, 2)))
     late = next_fetch(3, 1, then)
     assert on_answer(then, late, Diverging(EpochEnd(2, 2))) == Truncate(2)
