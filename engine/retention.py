@@ -5,7 +5,8 @@ store still has them. What only the store has expires there (engine/tiering/expi
 from a segment's last append, not from the records' own timestamps: a backfill of old events is kept as long as fresh
 ones, and a record from the future blocks nothing.
 Invariants: never the active segment, never at or above the high watermark or what is not fsynced yet (or a power loss
-could leave a log that ends before it starts), locally never what the store does not have.
+could leave a log that ends before it starts), locally never what the store does not have. A follower expires nothing
+for everybody: its log_start is what its leader tells it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ class Bounds(NamedTuple):
     local: int
 
 
-def expired_below(partition: Partition, now_ms: int, tiered_end: int | None) -> Bounds:
+def expired_below(partition: Partition, now_ms: int, tiered_end: int | None, *, is_leader: bool = True) -> Bounds:
     """Where log_start and the local log may begin now. `tiered_end` is None when nothing is ever tiered."""
     settings, log = partition.settings, partition.log
     limit = min(partition.high_watermark, partition.durable_end)
     sealed = [s for s in log.segments[:-1] if s.next_offset <= limit]
-    log_start = _end_of_expired(sealed, log.size_bytes, now_ms, settings.retention_ms, settings.retention_bytes)
-    log_start = max(log.log_start, log_start or 0)
+    log_start = log.log_start
+    if is_leader:
+        end = _end_of_expired(sealed, log.size_bytes, now_ms, settings.retention_ms, settings.retention_bytes)
+        log_start = max(log_start, end or 0)
     if tiered_end is None:
         return Bounds(log_start, log_start)
     tiered = [s for s in sealed if s.next_offset <= tiered_end]

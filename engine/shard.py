@@ -93,6 +93,7 @@ class Shard:
         self.when_closed: Callable[[Topic], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
+        self.leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None while another node leads
         self.key_budget = KeyBudget(keys_max)
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
@@ -228,9 +229,14 @@ class Shard:
         return partition.log.log_start
 
     async def raise_log_start(self, partition: Partition, offset: int) -> int:
-        """Give up what has expired and is in the store only; returns log_start, which is durable. Raises OSError."""
+        """Give up what has expired and is in the store only; returns log_start, which is durable. Raises OSError.
+
+        Only a leader does: a follower's log_start is its leader's.
+        """
         if partition.offline is not None:
             raise partition.offline
+        if self.leading_epoch(partition) is None:
+            return partition.log.log_start
         bound = min(offset, partition.log.local_log_start)
         if bound > partition.log.log_start:
             await asyncio.shield(self._in_background(self.trimmer.trim(partition, Bounds(bound, bound))))
@@ -333,7 +339,8 @@ class Shard:
             self.committer.roll(partition).add_done_callback(lambda future: future.exception())
 
     async def _expire(self, partition: Partition) -> None:
-        bounds = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition))
+        is_leader = self.leading_epoch(partition) is not None
+        bounds = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition), is_leader=is_leader)
         if self.trimmer.is_due(partition, bounds):
             try:
                 await keep_fence(self.disk, self._executor, partition, bounds.local)
@@ -361,6 +368,11 @@ class Shard:
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+def _own_epoch(partition: Partition) -> int:
+    """A node that is alone leads whatever it has."""
+    return partition.log.leader_epoch
 
 
 def _nothing(*_: object) -> None:

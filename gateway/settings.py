@@ -294,7 +294,10 @@ class NodeSettings:
         10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
     )
     tier_check_ms: int = setting(
-        5 * SECOND_MS, minimum=10, maximum=DAY_MS, why="How often sealed segments are looked for, besides at each roll."
+        5 * SECOND_MS,
+        minimum=10,
+        maximum=DAY_MS,
+        why="How often sealed segments are looked for, besides at a roll; where all is quiet up to 12 times as rarely.",
     )
     tier_cache_bytes_max: int = setting(
         GIB, minimum=64 * MIB, maximum=2**50, why="Disk kept for copies of tiered segments that somebody reads."

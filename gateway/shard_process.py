@@ -249,11 +249,12 @@ class TierOfShard:
             partition = partition_of(*arguments)
             if partition.offline is not None:
                 raise partition.offline
-            log = local_log(partition)
+            log = local_log(partition, self._shard.leading_epoch(partition))
             sealed = [dataclasses.astuple(segment) for segment in log.sealed]
             kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
-            return (positions, sealed, self._tiered_ends.get(partition, 0), kept), b""
+            known_end = self._tiered_ends.get(partition, 0)
+            return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
 
         async def tiered(arguments: Any, _: bytes) -> tuple[None, bytes]:
             *which, end_offset = arguments

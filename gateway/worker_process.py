@@ -18,6 +18,7 @@ import uvloop
 
 from engine.clock import SystemClock
 from engine.disk import RealDisk
+from engine.epochs import EpochStart
 from engine.placement import shard_of
 from engine.scrub import Finding, SealedFile
 from engine.scrubber import ScrubbedPartition
@@ -104,7 +105,7 @@ def _add(
     served[record.topic_id] = record
     for number in range(first, record.partitions):
         owner = shards[shard_of(record.topic_id, number, len(shards))]
-        shipping.add(record, number, _Source(owner, record, number), leader_epoch=0)
+        shipping.add(record, number, _Source(owner, record, number))
 
 
 def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[ScrubbedPartition]:
@@ -151,12 +152,22 @@ class _Source:
 
     async def local_log(self) -> LocalLog:
         answer, _ = await self._owner.link().call("sealed_log", self._which, timeout_s=CALL_S)
-        positions, sealed, known_end, kept = answer
+        positions, sealed, known_end, kept, leader_epoch, epochs = answer
         if known_end < self._told_end:  # the shard has restarted since
             await self.tiered(self._told_end)
         segments = tuple(SealedSegment(*fields) for fields in sealed)
+        starts = tuple(EpochStart(*fields) for fields in epochs)
         log_start, local_log_start, log_end, high_watermark, durable_end = positions
-        return LocalLog(log_start, local_log_start, log_end, high_watermark, durable_end, segments, *kept)
+        active_bytes, retention_ms, retention_bytes = kept
+        return LocalLog(
+            *(log_start, local_log_start, log_end, high_watermark, durable_end),
+            sealed=segments,
+            active_bytes=active_bytes,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            leader_epoch=leader_epoch,
+            epochs=starts,
+        )
 
     async def expired(self, end_offset: int) -> int:
         log_start, _ = await self._owner.link().call("expired", (*self._which, end_offset), timeout_s=CALL_S)

@@ -107,6 +107,12 @@ class Manifest:
         return runs[-1].end_offset if runs else self.log_start
 
     @property
+    def end_epoch(self) -> int | None:
+        """The epoch of the leader that wrote the last stored record; None when there is none."""
+        runs = self.entries or self.folded
+        return runs[-1].last_leader_epoch if runs else None
+
+    @property
     def base_offset(self) -> int:
         """The first stored offset; may lie below log_start, which can point into an object."""
         runs = self.folded or self.entries

@@ -17,6 +17,7 @@ class Halt(Enum):
 
     GAP = "the local log begins after the end of the store: restore the missing range from a replica"
     STORE_AHEAD = "the store holds offsets that the local log never had: this disk lost data or is another log's"
+    DIVERGED = "the store holds other records than the log there: an election that was not clean has dropped them"
     LOCAL_GAP = "two sealed segments do not join: restore the partition from a replica"
 
 
@@ -41,18 +42,22 @@ class Plan:
         return sum(upload.segment.size_bytes for upload in self.uploads)
 
 
-def plan_uploads(tiered_end: int, local: LocalLog) -> Plan:
-    """What to ship, given where the manifest ends. Cases, in the order of the branches:
+def plan_uploads(tiered_end: int, local: LocalLog, tiered_epoch: int | None = None) -> Plan:
+    """What to ship, given where the manifest ends and which leader wrote its last record. In the order of the branches:
 
     1. the store is ahead of the log: halt, or the log would give the same offsets to other records;
-    2. this disk begins after what is in the store or given up: halt;
-    3. a segment is in the store or given up: skip it;
-    4. a segment is not wholly committed and durable: stop, the rest follows later;
-    5. a segment does not join the one before: halt;
-    6. otherwise ship it, from the end reached so far on.
+    2. the log has the store's last record from another leader: halt, the two parted before it;
+    3. this disk begins after what is in the store or given up: halt;
+    4. a segment is in the store or given up: skip it;
+    5. a segment is not wholly committed and durable: stop, the rest follows later;
+    6. a segment does not join the one before: halt;
+    7. otherwise ship it, from the end reached so far on.
     """
     if tiered_end > local.log_end:
         return _halted([], Halt.STORE_AHEAD, f"the store ends at {tiered_end}, the log at {local.log_end}")
+    if not has_same_history(tiered_end, tiered_epoch, local):
+        numbers = f"the record before {tiered_end} is of epoch {tiered_epoch} in the store"
+        return _halted([], Halt.DIVERGED, f"{numbers}, of {local.epoch_before(tiered_end)} in the log")
     end = max(tiered_end, local.log_start)
     if local.local_log_start > end:
         return _halted([], Halt.GAP, f"the store ends at {end}, the local log begins at {local.local_log_start}")
@@ -68,6 +73,15 @@ def plan_uploads(tiered_end: int, local: LocalLog) -> Plan:
         uploads.append(Upload(segment, end))
         end = segment.end_offset
     return Plan(tuple(uploads))
+
+
+def has_same_history(tiered_end: int, tiered_epoch: int | None, local: LocalLog) -> bool:
+    """Whether the log had the store's last record from the same leader, as far as this disk knows.
+
+    If so, it has everything before it from the same leaders too.
+    """
+    own_epoch = local.epoch_before(tiered_end)
+    return tiered_epoch is None or own_epoch is None or own_epoch == tiered_epoch
 
 
 def _halted(uploads: list[Upload], halt: Halt, numbers: str) -> Plan:

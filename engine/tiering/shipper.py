@@ -1,7 +1,9 @@
 """Ships one partition's sealed segments while this node leads it: the driver around the plan, the upload and the chain.
 
 Decides nothing itself (plan.py does) and blocks nothing: store and disk are used in the executor's threads, whose
-number bounds the uploads of all partitions together. One shipper per partition and leader epoch.
+number bounds the uploads of all partitions together. Whether this node leads, and in which epoch, is part of what the
+log says at each pass: nothing of one epoch is carried into another. While another node leads, it only looks how far
+that one has come (following.py), so that local copies may go here too.
 
 A cancel or a crash is safe at every await. The store is the truth: the manifest held here is dropped before each
 commit and loaded again unless that commit is known to have worked, and a thread that a cancel left behind can at most
@@ -14,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 from typing import ParamSpec, Protocol, TypeVar
@@ -24,9 +26,10 @@ from engine.disk import Disk
 from engine.errors import EngineError
 from engine.tiering.collect import remove_expired_roots, remove_orphans
 from engine.tiering.expiry import StoreExpiry
+from engine.tiering.following import ManifestWatch
 from engine.tiering.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
 from engine.tiering.manifest_chain import commit, fold_if_due, load_newest, take_over
-from engine.tiering.plan import Halt, Plan, Upload, plan_uploads
+from engine.tiering.plan import Halt, Plan, Upload, has_same_history, plan_uploads
 from engine.tiering.store import ObjectStore
 from engine.tiering.upload import upload_segment
 from engine.tiering.values import LocalLog
@@ -43,14 +46,20 @@ class State(Enum):
     SHIPPING = "shipping"
     BACKING_OFF = "backing off"  # something failed; it is tried again
     HALTED = "halted"  # nothing can be shipped until somebody acts; looked at again now and then
-    FENCED = "fenced"  # another leader has taken over; this shipper is done
+    FENCED = "fenced"  # another leader has taken over, as this node will hear; nothing more is shipped in this epoch
+    FOLLOWING = "following"  # another node leads and ships
 
 
 @dataclass(frozen=True, slots=True)
 class ShipperOptions:
-    """How long a shipper waits for what. `wake` ends an idle wait, never a backoff."""
+    """How long a shipper waits for what. `wake` ends an idle wait, never a backoff.
 
-    idle_seconds: float = 10.0  # a missed wake costs this much; also how often a halt is looked at again
+    A pass that finds nothing new doubles the next wait, up to `quiet_factor_max` times the first: thousands of quiet
+    partitions must cost next to nothing.
+    """
+
+    idle_seconds: float = 10.0  # how often a halt is looked at again, or what has been sealed but not yet committed
+    quiet_factor_max: int = 12  # a missed wake, or the store's retention, may come this much later
     backoff_first_seconds: float = 0.5
     backoff_max_seconds: float = 60.0
     commits_between_cleanings: int = 256  # old roots are removed then, a page of a LIST at a time
@@ -104,26 +113,29 @@ class PartitionShipper:
         prefix: str,
         source: SegmentSource,
         *,
-        leader_epoch: int,
         writer: str,
         components: ShipperComponents,
         options: ShipperOptions = ShipperOptions(),
     ) -> None:
         self._prefix = prefix
         self._source = source
-        self._leader_epoch = leader_epoch
+        self._leader_epoch = -1  # in which it ships, or shipped last
+        self._fenced_epoch = -1
         self._writer = writer
         self._with = components
         self._options = options
         self._woken = asyncio.Event()
         self._expiry = StoreExpiry(components.store)
+        self._watch = ManifestWatch(components.store, prefix, components.clock)
         self._state = State.IDLE
         self._has_begun: bool | None = None  # whether the store has a manifest; None until it was asked
         self._manifest: Manifest | None = None
         self._last_seen: Manifest | None = None  # for statistics only
         self._reported_end: int | None = None
         self._plan = Plan(())
+        self._is_awaiting = False  # something is sealed that could not be shipped yet
         self._failures = 0
+        self._quiet_factor = 1
         self._last_error: str | None = None
         self._shipped_segments = 0
         self._shipped_bytes = 0
@@ -155,37 +167,48 @@ class PartitionShipper:
         return self._last_seen
 
     def wake(self) -> None:
-        """A segment was sealed or committed: look now."""
+        """A segment was sealed or committed, or the leadership has moved: look now."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Ship until cancelled, or until another leader has taken over.
+        """Ship until cancelled, whenever this node leads.
 
         Every failure is retried, the hopeless ones too: whoever mends a disk or a bucket need not restart the node.
         """
-        while self._state is not State.FENCED:
+        while True:
             self._woken.clear()
+            seen = self._last_seen
             try:
                 await self.ship_once()
             except Fenced as error:
+                self._fenced_epoch = self._leader_epoch
                 self._note_failure(State.FENCED, error)
+                await self._idle()
             except (EngineError, OSError) as error:
                 is_hopeless = isinstance(error, EngineError) and not error.retryable
                 self._note_failure(State.HALTED if is_hopeless else State.BACKING_OFF, error)
                 await asyncio.sleep(self._backoff_seconds())
             else:
-                await self._idle()
+                is_quiet = self._last_seen is seen and self._state is not State.HALTED
+                await self._idle(is_quiet=is_quiet and not self._is_awaiting)
 
     async def ship_once(self) -> None:
         """One pass over what is pending. Raises what stopped it; a halt is no error but a state."""
         local = await self._source.local_log()
+        if local.leader_epoch is None or local.leader_epoch <= self._fenced_epoch:
+            await self._follow(local)
+            return
+        self._begin(local.leader_epoch)
         manifest = await self._own_manifest(local)
+        self._is_awaiting = local.sealed_end > (manifest.end_offset if manifest else local.local_log_start)
         if manifest is None:
+            self._state = State.IDLE
             return
         self._state = State.SHIPPING
-        self._plan = plan_uploads(manifest.end_offset, local)
-        if self._plan.halt is not Halt.STORE_AHEAD:  # then what the store has is not this log's to delete
-            await self._report(manifest)
+        local = await self._with_log_start_of(manifest, local)
+        self._plan = plan_uploads(manifest.end_offset, local, manifest.end_epoch)
+        is_other_log = self._plan.halt in (Halt.STORE_AHEAD, Halt.DIVERGED)  # then nothing may be deleted here
+        await (self._take_back if is_other_log else self._report)(manifest)
         while self._plan.uploads:
             upload, *others = self._plan.uploads
             manifest = await self._ship(manifest, upload, local.log_start)
@@ -195,6 +218,34 @@ class PartitionShipper:
         self._failures = 0
         self._last_error = self._plan.reason or None
         self._state = State.HALTED if self._plan.halt else State.IDLE
+
+    def _begin(self, leader_epoch: int) -> None:
+        """Forget what was known as a follower or in an earlier epoch: others have written meanwhile."""
+        if leader_epoch != self._leader_epoch or self._state is State.FOLLOWING:
+            self._leader_epoch = leader_epoch
+            self._manifest = self._has_begun = None
+            self._expiry = StoreExpiry(self._with.store)
+
+    async def _follow(self, local: LocalLog) -> None:
+        """Another node ships; what it has committed may leave this disk. A log that parted from it is cut by itself."""
+        is_fenced = local.leader_epoch is not None
+        self._state = State.FENCED if is_fenced else State.FOLLOWING
+        self._plan = Plan(())
+        self._is_awaiting = False
+        if self._watch.is_due(self._last_seen, local):
+            self._last_seen = await self._blocking(self._watch.look) or self._last_seen
+        if self._last_seen is not None and self._last_seen.end_offset <= local.log_end:
+            seen = self._last_seen
+            is_copy = has_same_history(seen.end_offset, seen.end_epoch, local)
+            await (self._report if is_copy else self._take_back)(seen)
+        self._failures = 0
+        self._last_error = self._last_error if is_fenced else None
+
+    async def _with_log_start_of(self, manifest: Manifest, local: LocalLog) -> LocalLog:
+        """The leader before may have given up more than had been heard here; what the store has not is not there."""
+        if manifest.log_start <= local.log_start:
+            return local
+        return replace(local, log_start=await self._source.expired(manifest.log_start))
 
     async def _own_manifest(self, local: LocalLog) -> Manifest | None:
         """The manifest to go on from; None while the store has none and there is nothing to begin one with.
@@ -266,6 +317,12 @@ class PartitionShipper:
             await self._source.tiered(manifest.end_offset)
             self._reported_end = manifest.end_offset
 
+    async def _take_back(self, _: Manifest) -> None:
+        """The log has lost what was shipped, and has other records there now: the store is no copy of those."""
+        if self._reported_end:
+            await self._source.tiered(0)
+        self._reported_end = None
+
     async def _clean(self, manifest: Manifest) -> None:
         """Remove what nobody needs any more, now and then."""
         store, clock = self._with.store, self._with.clock
@@ -281,9 +338,10 @@ class PartitionShipper:
         assert not kwargs
         return await asyncio.get_running_loop().run_in_executor(self._with.executor, function, *args)
 
-    async def _idle(self) -> None:
+    async def _idle(self, *, is_quiet: bool = False) -> None:
+        self._quiet_factor = min(2 * self._quiet_factor, self._options.quiet_factor_max) if is_quiet else 1
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._options.idle_seconds):
+            async with asyncio.timeout(self._options.idle_seconds * self._quiet_factor):
                 await self._woken.wait()
 
     def _note_failure(self, state: State, error: Exception) -> None:

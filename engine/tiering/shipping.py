@@ -52,12 +52,11 @@ class Shipping:
     def __repr__(self) -> str:
         return f"Shipping({self._with.store.url}, partitions={len(self._shipped)})"
 
-    def add(self, topic: TopicRecord, partition: int, source: SegmentSource, leader_epoch: int) -> None:
+    def add(self, topic: TopicRecord, partition: int, source: SegmentSource) -> None:
         prefix = paths.store_partition_prefix(self._cluster_id, topic.name, topic.topic_id, partition)
         shipper = PartitionShipper(
             prefix,
             source,
-            leader_epoch=leader_epoch,
             writer=self._writer,
             components=self._with,
             options=self._options,
@@ -66,7 +65,7 @@ class Shipping:
         self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)
 
     def wake(self, topic_id: str, partition: int) -> None:
-        """Something was sealed."""
+        """Something was sealed, or the leadership has moved."""
         if (shipped := self._shipped.get((topic_id, partition))) is not None:
             shipped.shipper.wake()
 

@@ -16,8 +16,8 @@ from engine.tiering.values import LocalLog, SealedSegment
 from engine.topics import TopicRecord
 
 
-def local_log(partition: Partition) -> LocalLog:
-    """A partition as its shipper sees it."""
+def local_log(partition: Partition, leader_epoch: int | None) -> LocalLog:
+    """A partition as its shipper sees it; `leader_epoch` is None while another node leads it."""
     return LocalLog(
         log_start=partition.log.log_start,
         local_log_start=partition.log.local_log_start,
@@ -33,6 +33,8 @@ def local_log(partition: Partition) -> LocalLog:
         active_bytes=partition.log.active.size_bytes,
         retention_ms=partition.settings.retention_ms,
         retention_bytes=partition.settings.retention_bytes,
+        leader_epoch=leader_epoch,
+        epochs=tuple(partition.log.epochs),
     )
 
 
@@ -99,7 +101,7 @@ class Tier:
     def _ship(self, topic: TopicRecord, partition: Partition) -> None:
         if partition.offline is None:
             source = _Source(self._shard, partition, lambda end: self._tiered(topic.topic_id, partition, end))
-            self._shipping.add(topic, partition.number, source, partition.log.leader_epoch)
+            self._shipping.add(topic, partition.number, source)
 
     def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
         self._tiered_ends[partition] = end_offset
@@ -119,7 +121,7 @@ class _Source:
         self._when_tiered = when_tiered
 
     async def local_log(self) -> LocalLog:
-        return local_log(self._partition)
+        return local_log(self._partition, self._shard.leading_epoch(self._partition))
 
     async def tiered(self, end_offset: int) -> None:
         self._when_tiered(end_offset)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from operator import attrgetter
+
+from engine.epochs import EpochStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,8 @@ class LocalLog:
 
     Raising `log_start` gives up what lies below it in the store as well; `local_log_start` is only where this disk
     begins. What is shipped lies below both `high_watermark` and `durable_end`: were a power loss to take back bytes
-    that are in the store already, the log would give their offsets to other records.
+    that are in the store already, the log would give their offsets to other records. `leader_epoch` is the one in which
+    this node leads the partition, None while it does not; `epochs` are the starts of all that the log knows.
     """
 
     log_start: int
@@ -37,6 +42,18 @@ class LocalLog:
     active_bytes: int = 0
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    leader_epoch: int | None = None
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def sealed_end(self) -> int:
+        """Where the last sealed segment ends."""
+        return self.sealed[-1].end_offset if self.sealed else self.local_log_start
+
+    def epoch_before(self, offset: int) -> int | None:
+        """Which leader wrote the record before an offset; None where this disk does not know."""
+        at = bisect_left(self.epochs, offset, key=attrgetter("start_offset"))
+        return self.epochs[at - 1].epoch if at and offset <= self.log_end else None
 
     def bytes_from(self, offset: int) -> int:
         """The size of what begins at or behind an offset."""

@@ -65,7 +65,7 @@ class Scene:
             ids = iter(f"{n:032x}" for n in range(100))
             parts = ShipperComponents(self.store, RealDisk(), self.node.shard.clock, Random(1), ids.__next__, executor)
             source = _Source(self.node.shard, self.partition, lambda end: None)
-            shipper = PartitionShipper(PREFIX, source, leader_epoch=0, writer="w", components=parts)
+            shipper = PartitionShipper(PREFIX, source, writer="w", components=parts)
             await shipper.ship_once()
 
     async def readable(self) -> list[int]:

@@ -25,14 +25,15 @@ QUICK = ShipperOptions(idle_seconds=0.01, backoff_first_seconds=0.001, backoff_m
 
 
 class Source:
-    """A partition's log that the test moves by hand; keeps what it was told."""
+    """A partition's log that the test moves by hand; keeps what it was told. `leader_epoch` None: another leads."""
 
     def __init__(self, local: LocalLog) -> None:
         self.local = local
+        self.leader_epoch: int | None = 1
         self.told: list[int] = []
 
     async def local_log(self) -> LocalLog:
-        return self.local
+        return replace(self.local, leader_epoch=self.leader_epoch)
 
     async def tiered(self, end_offset: int) -> None:
         self.told.append(end_offset)
@@ -65,10 +66,9 @@ def maker(executor: Executor, new_id: Callable[[], str]) -> Make:
     def made(
         store: ObjectStore, source: Source, *, epoch: int = 1, writer: str = "writer", options: ShipperOptions = QUICK
     ) -> PartitionShipper:
+        source.leader_epoch = epoch
         components = ShipperComponents(store, RealDisk(), clock, Random(1), new_id, executor)
-        shipper = PartitionShipper(
-            PREFIX, source, leader_epoch=epoch, writer=writer, components=components, options=options
-        )
+        shipper = PartitionShipper(PREFIX, source, writer=writer, components=components, options=options)
         shipper.clock = clock  # type: ignore[attr-defined]
         return shipper
 

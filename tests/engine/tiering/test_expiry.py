@@ -168,7 +168,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(file_store, 
             parts = ShipperComponents(file_store, RealDisk(), clock, Random(1), ids.__next__, executor)
             ends: list[int] = [0]
             source = _Source(shard, partition, ends.append)
-            shipper = PartitionShipper(PREFIX, source, leader_epoch=0, writer="w", components=parts, options=QUICK)
+            shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
             shard.tiered_end = lambda _: ends[-1]
             for _ in range(3):
                 data = record_batch.encode_values([b"x"] * 10, 5)

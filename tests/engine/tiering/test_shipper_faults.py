@@ -136,8 +136,11 @@ async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_
     await old.ship_once()
     await make(file_store, Source(local_log(segments[:2])), epoch=2, writer="new").ship_once()
     old_source.local = local_log(segments)
-    await asyncio.wait_for(old.run(), 60)
-    assert old.statistics().state == "fenced"
+    running = asyncio.ensure_future(old.run())
+    async with asyncio.timeout(60):
+        while old.statistics().state != "fenced":
+            await asyncio.sleep(0.01)
+    running.cancel()
     assert "leader epoch 1 is over" in str(old.statistics().last_error)
     assert old_source.told == [0, WIDTH]
     check_store(file_store, segments[:2])
