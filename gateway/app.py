@@ -18,6 +18,7 @@ from aiohttp import web
 from engine.errors import EngineError
 from gateway import fencing, fetch, fetch_many, operations, produce, produce_many, producers, tail, topics
 from gateway.answer_headers import answer_headers, keep_answer_headers
+from gateway.direct import FORWARD, check_forward
 from gateway.node import NODE, Node
 from gateway.origins import Origins, options
 from gateway.problems import Problem, from_engine
@@ -167,8 +168,8 @@ def _options_of(handler: Handler) -> Handler:
 
 def _check_common_headers(request: web.Request) -> None:
     """The application's name goes into logs and, later, quotas: it must be a plain word."""
-    if "Penstock-Forward" in request.headers:
-        raise Problem("not_implemented", "the header Penstock-Forward is not built yet")
+    if FORWARD in request.headers:
+        check_forward(request)
     client_id = request.headers.get("Penstock-Client-Id")
     if client_id is not None and not CLIENT_ID.fullmatch(client_id):
         raise Problem("invalid_header", "Penstock-Client-Id takes 1 to 128 of A-Z a-z 0-9 . _ -")

@@ -17,6 +17,7 @@ from engine.admission import Appended, Terms
 from engine.errors import EngineError
 from engine.shard import Topic
 from gateway import problems
+from gateway.handover import AnyLeader, Parcel
 from gateway.node import Node
 from gateway.placing import Batch
 from gateway.problems import Problem
@@ -54,9 +55,11 @@ async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int 
         node.stages.ack.observe(time.perf_counter() - began)
 
 
-def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[Appended] | Problem | None:
+def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[Appended | None] | Problem | None:
     batch = part.batch
     try:
+        if node.handover is not None:
+            return node.handover.begin(_parcel(node, part, acks, timeout_ms))
         leader = node.leader(part.topic, batch.partition)
         if acks is Acks.NONE:
             leader.append_nowait(batch.data, part.terms)
@@ -66,7 +69,17 @@ def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[App
         return problems.from_engine(error)
 
 
-async def _acknowledge(queued: Awaitable[Appended] | Problem | None) -> Outcome:
+def _parcel(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Parcel:
+    deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+    record, number = part.topic.record, part.batch.partition
+
+    def find_leader() -> AnyLeader:
+        return node.leader(part.topic, number)
+
+    return Parcel(record.topic_id, number, part.batch.data, acks, part.terms, deadline, find_leader)
+
+
+async def _acknowledge(queued: Awaitable[Appended | None] | Problem | None) -> Outcome:
     if queued is None or isinstance(queued, Problem):
         return queued
     try:

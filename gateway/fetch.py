@@ -12,11 +12,12 @@ from gateway.answer_packing import packed
 from gateway.caching import STATUS
 from gateway.cloud_events import EVENT, EVENT_BATCH
 from gateway.cloud_events_out import BINARY
+from gateway.direct import demand_direct, leader_headers, read_leader_epoch
 from gateway.negotiation import choose_media_type, prefers_events
 from gateway.node import NODE
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
-from gateway.routing import at_owner
+from gateway.routing import at_owner, topic_id_of
 from gateway.tail import tail_partition
 from gateway.times import parse_timestamp
 
@@ -51,8 +52,12 @@ async def fetch(request: web.Request) -> web.StreamResponse:
         query["timestamp"] = parse_timestamp(query["timestamp"])
     if "If-None-Match" in request.headers:
         query["if_none_match"] = request.headers["If-None-Match"]
-    topic, number = request.match_info["topic"], path_partition(request)
-    headers, body = await at_owner(request.app[NODE], "fetch", topic, number, query, wait_ms=query["wait_ms"])
+    node, topic, number = request.app[NODE], request.match_info["topic"], path_partition(request)
+    query["leader_epoch"] = read_leader_epoch(request)
+    await demand_direct(request, node, [(topic, number)])
+    headers, body = await at_owner(node, "fetch", topic, number, query, wait_ms=query["wait_ms"])
+    if node.peers.nodes is not None:
+        headers = headers | leader_headers(node, topic_id_of(node, topic, number), [number])
     if STATUS in headers:
         return web.Response(status=int(headers.pop(STATUS)), headers=headers)
     if query["media_type"] in (EVENT, BINARY) and not body and "ce-id" not in headers:  # there is none to give

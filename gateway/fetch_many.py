@@ -33,11 +33,12 @@ _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Entry(Struct, forbid_unknown_fields=True, gc=False):
-    """A partition, and the first offset wanted of it."""
+    """A partition, the first offset wanted of it, and the newest leader epoch that its reader was told."""
 
     topic: str
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    leader_epoch: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
 
 
 class Wish(Struct, forbid_unknown_fields=True):
@@ -90,7 +91,8 @@ def _wanted(node: Node, caller: Caller, entry: Entry) -> Wanted | Problem:
     if not caller.allows(Right.READ, entry.topic):
         return forbidden(caller, Right.READ, entry.topic)
     try:
-        return Wanted(entry.topic, topic_id_of(node, entry.topic, entry.partition), entry.partition, entry.offset)
+        topic_id = topic_id_of(node, entry.topic, entry.partition)
+        return Wanted(entry.topic, topic_id, entry.partition, entry.offset, entry.leader_epoch)
     except EngineError as error:
         return from_engine(error)
 
@@ -107,7 +109,7 @@ async def _read(node: Node, wanted: Sequence[Wanted], wish: Wish, *, must_wait: 
             await many.wait(min_bytes, wish.wait_ms / 1000)
     max_records = None if wish.max_records is UNSET else wish.max_records
     value = None if wish.value is UNSET else wish.value
-    return await many.read(Limits(max_bytes, max_records, value, next(node.turns), as_lines=False))
+    return await many.read_patiently(Limits(max_bytes, max_records, value, next(node.turns), as_lines=False))
 
 
 def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list[_Answered]:

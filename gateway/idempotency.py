@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -23,12 +23,16 @@ from xxhash import xxh3_128
 from engine.admission import Appended
 from engine.errors import EngineError, KeyReused
 from engine.keyed_batch import HASH_BYTES, KeyEntry
+from engine.partition import Partition
 from engine.partition_keys import FoundKey
 from engine.shard import Topic
 from gateway.appending import Outcome
 from gateway.cloud_events import binary_attributes
-from gateway.link import Busy, LinkLost
+from gateway.handover import will_pass
+from gateway.link import LinkDown, LinkLost
 from gateway.node import Node
+from gateway.patience import Patience
+from gateway.peers import Owner
 from gateway.problems import Problem, from_engine
 from gateway.terms import has_sequence
 
@@ -140,10 +144,10 @@ def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], began_m
     return {WINDOW_HEADER: str(max(0, kept_ms) // 1000)}
 
 
-def find_here(topic: Topic, key_hash: bytes, request_hash: bytes, now_ms: int) -> FoundKey | None:
-    """Among the partitions of this process. One that tells of another request comes first."""
+def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: bytes, now_ms: int) -> FoundKey | None:
+    """Among partitions of this process. One that tells of another request comes first."""
     found = None
-    for partition in topic.partitions.values():
+    for partition in partitions:
         one = partition.admission.keys.find(key_hash, now_ms)
         if one is not None:
             if one.request_hash != request_hash:
@@ -154,12 +158,12 @@ def find_here(topic: Topic, key_hash: bytes, request_hash: bytes, now_ms: int) -
 
 async def _found(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> FoundKey | None:
     """What any partition knows of the key. Raises KeyReused if it is of another request, Busy."""
-    here = find_here(topic, *keyed, now_ms)
-    if here is None and node.peers.count == 1:
-        return None
-    found = [here]
-    if node.peers.count > 1:
-        found += await _found_elsewhere(node, topic, keyed, now_ms)
+    if node.peers.nodes is not None:
+        found = await _found_in_cluster(node, topic, keyed, now_ms)
+    else:
+        found = [find_here(topic.partitions.values(), *keyed, now_ms)]
+        if node.peers.count > 1:
+            found += await _found_elsewhere(node, topic, keyed, now_ms)
     known = [one for one in found if one is not None]
     for one in known:
         if one.request_hash != keyed.request_hash:
@@ -169,18 +173,36 @@ async def _found(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> 
     return known[0] if known else None
 
 
+async def _found_in_cluster(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> list[FoundKey | None]:
+    """As soon as each partition's leader has told: one that does not know its log yet may not know the key either."""
+    patience = Patience(node)
+    while True:
+        try:
+            return await _found_elsewhere(node, topic, keyed, now_ms)
+        except EngineError as error:
+            if not will_pass(error):
+                raise
+            await patience.pause(error)
+
+
 async def _found_elsewhere(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> list[FoundKey | None]:
-    """One call to each other process that has partitions of the topic, all at once."""
-    topic_id = topic.record.topic_id
-    owners = {node.peers.owner(topic_id, number) for number in range(topic.record.partitions)} - {node.peers.index}
-    arguments = (topic.record.name, topic_id, *keyed, now_ms)
-    begun = [node.peers.link(owner).begin("find_key", arguments) for owner in owners]
+    """One call to each process that answers for partitions of the topic, all at once; none to this one, if alone."""
+    record, peers = topic.record, node.peers
+    by_owner: dict[Owner, list[int]] = {}
+    for number in range(record.partitions):
+        by_owner.setdefault(peers.owner(record.topic_id, number), []).append(number)
+    here = by_owner.pop(Owner(None, peers.index), [])
+    links = [(peers.link(owner), numbers) for owner, numbers in by_owner.items()]
+    begun = [link.begin("find_key", (record.name, record.topic_id, numbers, *keyed, now_ms)) for link, numbers in links]
     found: list[FoundKey | None] = []
+    if peers.nodes is not None:
+        led = [node.led_partition(topic, number) for number in here]
+        found.append(find_here(led, *keyed, now_ms))
     for one in begun:
         try:
             async with asyncio.timeout(FIND_S):
                 fields, _ = await one
         except (LinkLost, TimeoutError):
-            raise Busy("a process that may know the key went away") from None
+            raise LinkDown("a process that may know the key went away") from None
         found.append(None if fields is None else FoundKey(*fields))
     return found

@@ -41,6 +41,10 @@ class Busy(EngineError):
     retryable = True
 
 
+class LinkDown(Busy):
+    """The other process cannot be reached now, so nothing was sent. In a cluster another one may take over."""
+
+
 class LinkRefused(ConnectionRefusedError):
     """The other process is there and does not take us. Somebody has to look why."""
 
@@ -86,10 +90,10 @@ class Link(asyncio.Protocol):
     ) -> asyncio.Future[tuple[Any, bytes]]:
         """Send a call now, so that calls keep their order. Cancelling the future tells the other side.
 
-        Raises Busy when too much is under way or the link is down: then nothing was sent.
+        Raises Busy when too much is under way, LinkDown when there is no link: then nothing was sent.
         """
         if self._transport is None:
-            raise Busy("the process that owns the partition is restarting")
+            raise LinkDown("the process that owns the partition is restarting")
         if self.bytes_under_way and self.bytes_under_way + len(payload) > BYTES_UNDER_WAY_MAX:
             raise Busy("too many bytes are on their way to the process that owns the partition")
         number = next(self._numbers)
@@ -234,9 +238,9 @@ class Caller:
         return self._link
 
     def link(self) -> Link:
-        """The link as it is. Raises Busy while it is down."""
+        """The link as it is. Raises LinkDown while it is down."""
         if self._link is None or not self._link.is_up:
-            raise Busy("the process that owns the partition is restarting")
+            raise LinkDown("the process that owns the partition is restarting")
         return self._link
 
     def close(self) -> None:

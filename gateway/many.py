@@ -1,6 +1,7 @@
-"""One reader's partitions, brought to the shards that own them: one wait and one read an owner, however many it owns.
+"""One reader's partitions, brought to the processes that own them: one wait and one read an owner, whatever it owns.
 
-Both ends: what a handler asks, and what is done for a handler in another shard. It knows no HTTP.
+Both ends: what a handler asks, and what is done for a handler in another process. It knows no HTTP. In a cluster the
+owner of a partition is its leader, who is looked up again before each call; without one there is nothing to give.
 """
 
 from __future__ import annotations
@@ -14,9 +15,17 @@ from gateway import many_reads
 from gateway.link import Busy, Handler, LinkLost
 from gateway.many_reads import Found, Limits, Part, ProblemFields, Wanted
 from gateway.node import Node
+from gateway.patience import Patience
+from gateway.peers import Owner
+from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
 
 CALL_S = 30.0  # what an owner may take beyond the wait that was asked for
+MOVED_PAUSE_S = 0.1  # before looking again where a partition is led; news of leaders end it early
 BUSY: ProblemFields = ("overloaded", "the process that owns the partition is restarting", {})
+NOBODY: ProblemFields = (NoLeader.code, "nobody leads the partition now", {})
+MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, and not for long
+
+_NOTHING = Found(0, has_problem=False)
 
 
 class ManyPartitions:
@@ -26,13 +35,34 @@ class ManyPartitions:
         assert wanted, "nobody waits for nothing"
         self.wanted = list(wanted)
         self._node = node
-        self._by_owner: dict[int, list[int]] = {}
-        self._found: dict[int, Found] = {}
-        for index, one in enumerate(wanted):
-            self._by_owner.setdefault(node.peers.owner(one.topic_id, one.partition), []).append(index)
+        self._by_owner: dict[Owner | None, list[int]] = {}
+        self._found: dict[Owner | None, Found] = {}
+        self._group()
+
+    def _group(self) -> None:
+        """By who answers for them now; None stands for nobody."""
+        peers = self._node.peers
+        by_owner: dict[Owner | None, list[int]] = {}
+        for index, one in enumerate(self.wanted):
+            try:
+                owner = peers.owner(one.topic_id, one.partition)
+            except NoLeader:
+                by_owner.setdefault(None, []).append(index)
+                continue
+            by_owner.setdefault(owner, []).append(index)
+            if (epoch := peers.known_epoch(one.topic_id, one.partition)) > one.leader_epoch:
+                self.wanted[index] = one._replace(leader_epoch=epoch)
+        if by_owner != self._by_owner:
+            self._by_owner = by_owner
+            self._found = dict.fromkeys(by_owner, _NOTHING)
+
+    def _group_again(self) -> None:
+        if self._node.peers.nodes is not None:
+            self._group()
 
     async def look(self) -> Found:
         """What there is now; not exact: enough to tell something from nothing."""
+        self._group_again()
         founds = await asyncio.gather(*(self._found_at(owner, 0) for owner in self._by_owner))
         self._found = dict(zip(self._by_owner, founds, strict=True))
         return _together(self._found)
@@ -42,6 +72,7 @@ class ManyPartitions:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not self._node.is_draining:
+                    self._group_again()
                     total = _together(self._found)
                     missing = min_bytes - total.size_bytes
                     if missing <= 0 or total.has_problem:
@@ -51,23 +82,39 @@ class ManyPartitions:
                     enough = {owner: self._found[owner].size_bytes + part for owner in self._by_owner}
                     found = await self._first_to_have(enough, wait_s)
                     self._found |= found
-                    if any(one.size_bytes < enough[owner] for owner, one in found.items()):
+                    if any(one.size_bytes < enough[owner] and not one.has_moved for owner, one in found.items()):
                         return
 
     async def wait_for_any(self, wait_s: float) -> None:
         """As wait, for whatever comes first, when nothing was there at the last look."""
-        self._found = dict.fromkeys(self._by_owner, Found(0, has_problem=False))
+        self._group_again()
+        self._found = dict.fromkeys(self._by_owner, _NOTHING)
         await self.wait(1, wait_s)
+
+    async def read_patiently(self, limits: Limits) -> list[Part]:
+        """As read; but if there is nothing to give and what is in the way will pass, it is waited for."""
+        parts = await self.read(limits)
+        if self._node.peers.nodes is None or not _may_pass(parts):
+            return parts
+        patience = Patience(self._node)
+        while _may_pass(parts):
+            try:
+                await patience.pause(NoLeader("no leader was found in time"))
+            except NoLeader:
+                return parts
+            parts = await self.read(limits)
+        return parts
 
     async def read(self, limits: Limits) -> list[Part]:
         """What there is for each entry, in their order."""
+        self._group_again()
         owners = list(self._by_owner)
         if limits.max_records is None:
             full = sum(self._found[owner].size_bytes > 0 for owner in owners if owner in self._found) or len(owners)
             share = limits._replace(max_bytes=max(1, limits.max_bytes // full))
             reads = await asyncio.gather(*(self._read_at(owner, share) for owner in owners))
             return self._in_order(dict(zip(owners, reads, strict=True)))
-        parts: dict[int, list[Part]] = {}
+        parts: dict[Owner | None, list[Part]] = {}
         for step in range(len(owners)):  # one after the other: how many records are left is known only then
             owner = owners[(limits.turn + step) % len(owners)]
             parts[owner] = await self._read_at(owner, limits)
@@ -79,13 +126,13 @@ class ManyPartitions:
         """The entry has been read up to here."""
         self.wanted[index] = self.wanted[index]._replace(offset=next_offset)
 
-    def _in_order(self, by_owner: dict[int, list[Part]]) -> list[Part]:
+    def _in_order(self, by_owner: dict[Owner | None, list[Part]]) -> list[Part]:
         parts: dict[int, Part] = {}
         for owner, indexes in self._by_owner.items():
             parts |= zip(indexes, by_owner[owner], strict=True)
         return [parts[index] for index in range(len(self.wanted))]
 
-    async def _first_to_have(self, enough: dict[int, int], wait_s: float) -> dict[int, Found]:
+    async def _first_to_have(self, enough: dict[Owner | None, int], wait_s: float) -> dict[Owner | None, Found]:
         """Ask every owner to say when it has so much, and stop asking as soon as one does, or drains."""
         waits = {owner: asyncio.ensure_future(self._found_at(owner, size, wait_s)) for owner, size in enough.items()}
         draining = asyncio.ensure_future(self._node.draining.wait())
@@ -96,20 +143,29 @@ class ManyPartitions:
             for task in (*waits.values(), draining):
                 task.cancel()
 
-    async def _found_at(self, owner: int, enough_bytes: int, wait_s: float = 0.0) -> Found:
+    async def _found_at(self, owner: Owner | None, enough_bytes: int, wait_s: float = 0.0) -> Found:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
-        if owner == self._node.peers.index:
-            return await many_reads.wait(self._node, wanted, enough_bytes)
-        try:
-            link = self._node.peers.link(owner)
-            found, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
-        except (Busy, LinkLost):
-            return Found(0, has_problem=True)
-        return Found(*found)
+        if owner is None:
+            found = Found(0, has_problem=False, has_moved=True)
+        elif self._node.peers.is_here(owner):
+            found = await many_reads.wait(self._node, wanted, enough_bytes)
+        else:
+            try:
+                link = self._node.peers.link(owner)
+                fields, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
+                found = Found(*fields)
+            except (Busy, LinkLost):
+                is_alone = self._node.peers.nodes is None
+                found = Found(0, has_problem=is_alone, has_moved=not is_alone)
+        if found.has_moved and enough_bytes:  # the others are waited for meanwhile
+            await self._node.peers.wait_for_leaders(self._node.jittered(MOVED_PAUSE_S))
+        return found
 
-    async def _read_at(self, owner: int, limits: Limits) -> list[Part]:
+    async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
-        if owner == self._node.peers.index:
+        if owner is None:
+            return [Part(one.offset, 0, [], NOBODY, b"") for one in wanted]
+        if self._node.peers.is_here(owner):
             return await many_reads.read(self._node, wanted, limits)
         try:
             link = self._node.peers.link(owner)
@@ -135,8 +191,14 @@ def handlers_of_many(node: Node) -> Mapping[str, Handler]:
     return {"wait_many": wait_many, "read_many": read_many}
 
 
-def _together(found: Mapping[int, Found]) -> Found:
+def _together(found: Mapping[Owner | None, Found]) -> Found:
     return Found(sum(one.size_bytes for one in found.values()), any(one.has_problem for one in found.values()))
+
+
+def _may_pass(parts: Sequence[Part]) -> bool:
+    """Whether no record is given and no entry has a problem that lasts, but one has one that will pass."""
+    codes = {part.problem[0] for part in parts if part.problem is not None}
+    return bool(codes) and codes <= {*MOVING, BUSY[0]} and not any(part.record_count for part in parts)
 
 
 def _unpacked(heads: Any, bodies: bytes) -> list[Part]:

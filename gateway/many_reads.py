@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from engine.errors import EngineError, UnknownTopic
+from engine.errors import EngineError
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
+from gateway.handover import will_pass
 from gateway.node import Node
 from gateway.partition_reads import read_chunk
 from gateway.problems import Problem, from_engine
@@ -32,19 +33,24 @@ ProblemFields = tuple[str, str, dict[str, Any]]
 
 
 class Wanted(NamedTuple):
-    """One entry: a partition, and the first offset wanted of it."""
+    """One entry: a partition, the first offset wanted of it, and the leader epoch that its reader has seen."""
 
     topic: str
     topic_id: str
     partition: int
     offset: int
+    leader_epoch: int = 0
 
 
 class Found(NamedTuple):
-    """What there is to give, and whether some entry has a problem, which is told at once."""
+    """What there is to give, and whether some entry has a problem, which is told at once.
+
+    `has_moved`: some entry is to be asked for elsewhere; until it is, there is nothing to give of it.
+    """
 
     size_bytes: int
     has_problem: bool
+    has_moved: bool = False
 
 
 class Limits(NamedTuple):
@@ -76,7 +82,7 @@ async def wait(node: Node, wanted: Sequence[Wanted], enough_bytes: int) -> Found
     try:
         while True:
             found = _look(node, wanted, is_exact=enough_bytes > 1)
-            if found.has_problem or found.size_bytes >= enough_bytes or node.is_draining:
+            if found.has_problem or found.has_moved or found.size_bytes >= enough_bytes or node.is_draining:
                 return found
             for index, one in enumerate(wanted):
                 if index not in waits or waits[index].done():
@@ -135,26 +141,29 @@ async def _read(
 
 def _readable(node: Node, one: Wanted) -> Partition:
     """The partition of an entry. Raises EngineError: the entry's problem."""
-    if node.shard.topic(one.topic).record.topic_id != one.topic_id:
-        raise UnknownTopic(f"there is no topic {one.topic!r} of that id any more")
-    partition = node.shard.partition(one.topic, one.partition)
+    partition = node.answered_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
     if partition.offline is not None:
         raise partition.offline
+    if one.offset > partition.high_watermark:
+        node.local_leader(partition).check_latest()
     partition.check_readable(one.offset)
     return partition
 
 
 def _look(node: Node, wanted: Sequence[Wanted], *, is_exact: bool) -> Found:
     """How much there is; not exact, each partition that has something counts as one byte."""
-    size_bytes = 0
+    size_bytes, has_moved = 0, False
     for one in wanted:
         try:
             partition = _readable(node, one)
-        except EngineError:
-            return Found(size_bytes, has_problem=True)
+        except EngineError as error:
+            if not will_pass(error):
+                return Found(size_bytes, has_problem=True)
+            has_moved = True
+            continue
         if one.offset < partition.high_watermark:
             size_bytes += _available_bytes(node, partition, one.offset) if is_exact else 1
-    return Found(size_bytes, has_problem=False)
+    return Found(size_bytes, has_problem=False, has_moved=has_moved)
 
 
 def _available_bytes(node: Node, partition: Partition, offset: int) -> int:
@@ -219,5 +228,6 @@ def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Boun
         "next_offset": next_offset,
         "high_watermark": partition.high_watermark,
         "log_start": partition.log.log_start,
+        "leader_epoch": partition.log.leader_epoch,
     }
     return Part(next_offset, len(outs), [], None, record_json.encode_document(fields, outs)), size_bytes

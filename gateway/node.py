@@ -22,6 +22,7 @@ from engine.shard import Shard, Topic
 from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
 from gateway.access import Access
+from gateway.handover import AnyLeader, Handover
 from gateway.held_pieces import HeldPieces
 from gateway.in_flight import InFlight
 from gateway.kernel_sockets import KernelSockets
@@ -37,6 +38,7 @@ from gateway.settings import NodeSettings
 from gateway.stages import Stages
 from gateway.turns import Turns
 from gateway.unread_answers import AnswerLimits, UnreadAnswers
+from replication.errors import NotLeader
 from replication.leader import Leader
 from replication.producer_ids import ProducerIds
 
@@ -46,9 +48,6 @@ LOCAL_READS_AT_ONCE = 8  # over many partitions: what more of them had read woul
 READ_BYTES_MAX = 64 * 1024 * 1024  # read and rendered at once: two of the largest fetches, or many of the usual ones
 OFF_LOOP_BYTES = 512 * 1024  # coding this much takes about 2 ms; the bound for a loop callback is 20
 OFF_LOOP_RECORDS = 10_000  # so many take as long, however small they are
-
-
-AnyLeader = Leader | RemoteLeader
 
 
 class TopicChanges(Protocol):
@@ -92,6 +91,7 @@ class Node:
         self.shard = shard
         self.tier = tier
         self.peers = peers
+        self.handover = None if peers.nodes is None else Handover(peers, random)
         self.producer_ids = producer_ids
         self.clock = clock
         self.executor = executor
@@ -133,15 +133,46 @@ class Node:
     def local_leader(self, partition: Partition) -> Leader:
         return self._leaders[partition]
 
+    def answered_partition(self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0) -> Partition:
+        """A partition that this process answers for. Raises NotLeader when it does not (any more, or yet), or has not
+        heard of the epoch that the asker knows; alone, where nobody else could, UnknownTopic: what was on its way to a
+        topic that is deleted meanwhile is not for another of its name.
+        """
+        if self.peers.nodes is None:
+            if self.shard.topic(topic_name).record.topic_id != topic_id:
+                raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
+            return self.shard.partition(topic_name, number)
+        topic = self.shard.topics.get(topic_name)
+        if topic is None or topic.record.topic_id != topic_id:
+            raise NotLeader(f"this node does not know the topic {topic_name!r} of that id (any more, or yet)")
+        return self.led_partition(topic, number, least_epoch)
+
+    def led_partition(self, topic: Topic, number: int, least_epoch: int = 0) -> Partition:
+        """A partition that this process leads, in a cluster, in that epoch or a later one. Raises NotLeader."""
+        partition = topic.partitions.get(number)
+        if partition is None or partition not in self._leaders:
+            raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
+        self._leaders[partition].check_serves_reads(least_epoch)
+        return partition
+
+    def jittered(self, seconds: float) -> float:
+        """So that those who wait for the same do not all come at once."""
+        return self._random.uniform(seconds / 2, seconds)
+
     def leader(self, topic: Topic, number: int) -> AnyLeader:
-        """The leader of a partition that the topic is known to have, in this shard or in another one."""
+        """The leader of a partition that the topic is known to have, in this process or another. Raises NoLeader."""
+        topic_id = topic.record.topic_id
+        if self.peers.nodes is not None:
+            if self.peers.answers_for(topic_id, number):
+                return self._leaders[self.led_partition(topic, number)]
+            return RemoteLeader(self.peers, topic.record.name, topic_id, number)
         partition = topic.partitions.get(number)
         if partition is not None:
             try:
                 return self._leaders[partition]
             except KeyError:
                 raise UnknownTopic(f"topic {topic.record.name!r} has been deleted") from None
-        return RemoteLeader(self.peers, topic.record.name, topic.record.topic_id, number)
+        return RemoteLeader(self.peers, topic.record.name, topic_id, number)
 
     def partitioner_among(self, topic: Topic, partitions: int) -> Partitioner:
         """For records that are placed as they were when the topic had so many."""

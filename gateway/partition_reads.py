@@ -39,7 +39,11 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     """The headers and the body of a fetch's answer. Waits, as a long poll, for at most `wait_ms`."""
     if partition.offline is not None:
         raise partition.offline
+    leader = node.local_leader(partition)
+    leader.check_serves_reads(query.get("leader_epoch", 0))
     offset = await _start_offset(node, partition, query)
+    if offset > partition.high_watermark or query["from"] == "latest":
+        leader.check_latest()  # before it sends anybody away: the leader before it may have told of more
     partition.check_readable(offset)
     max_bytes = min(query["max_bytes"] or node.settings.fetch_bytes_default, node.settings.fetch_bytes_max)
     deadline = asyncio.get_running_loop().time() + query["wait_ms"] / 1000
@@ -83,6 +87,7 @@ def _cache_headers(node: Node, partition: Partition, chunk: Chunk | None, query:
 
 async def find_offsets(node: Node, partition: Partition, timestamp: int | None) -> tuple[dict[str, Any], bytes]:
     """The bounds and, for a time, the first record at or after it."""
+    node.local_leader(partition).check_latest()
     found = None if timestamp is None else await find_time(node, partition, timestamp)
     document = {
         "topic": partition.topic,
@@ -225,8 +230,10 @@ async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, w
     if wait_ms == 0 or min_bytes == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
         return
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+    leader = node.local_leader(partition)
     with node.long_poll(), suppress(TimeoutError):
         while not node.is_draining and not _has_enough(partition, offset, min_bytes):
+            leader.check_serves_reads()  # or the new leader would never be asked
             await done_by(deadline, partition.wait_for_high_watermark(max(partition.high_watermark, offset) + 1))
 
 
@@ -288,6 +295,7 @@ def _render(partition: Partition, outs: Sequence[Out], next_offset: int, media_t
         "next_offset": next_offset,
         "high_watermark": partition.high_watermark,
         "log_start": partition.log.log_start,
+        "leader_epoch": partition.log.leader_epoch,
     }
     return record_json.encode_document(fields, outs)
 
@@ -304,4 +312,5 @@ def _bounds_headers(partition: Partition) -> dict[str, str]:
     return {
         "Penstock-High-Watermark": str(partition.high_watermark),
         "Penstock-Log-Start": str(partition.log.log_start),
+        "Penstock-Leader-Epoch": str(partition.log.leader_epoch),
     }

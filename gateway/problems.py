@@ -64,6 +64,7 @@ KINDS: dict[str, Kind] = {
     "unsupported_media_type": Kind(415, "The media type cannot be taken here"),
     "unsupported_encoding": Kind(415, "The content encoding is not known"),
     "offset_above_high_watermark": Kind(416, "The offset lies beyond what is committed"),
+    "misdirected": Kind(421, "Another process leads the partition"),
     "idempotency_key_reused": Kind(422, "The idempotency key belongs to another request"),
     "too_many_requests": Kind(429, "Too many requests", retryable=True),
     "too_many_long_polls": Kind(429, "Too many long polls are open", retryable=True),

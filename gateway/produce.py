@@ -20,6 +20,7 @@ from engine.shard import Topic
 from gateway.appending import Part, answer, append, demand_one_success, result_of
 from gateway.client_batch import client_batch
 from gateway.cloud_events import EVENT, EVENT_BATCH, binary_attributes, binary_event, decode_event, decode_event_batch
+from gateway.direct import FORWARD, demand_direct, leader_headers
 from gateway.idempotency import InHand, keyed_request, read_key, window_headers
 from gateway.incoming import Incoming, IncomingRow
 from gateway.json_records import decode_envelope, decode_record_lines
@@ -144,6 +145,8 @@ async def _store(
     node.stages.decode.observe(time.perf_counter() - began)
     terms = wish.terms if entry is None else _with_key(wish.terms, entry)
     parts = [Part(topic, batch, terms) for batch in batches]
+    if FORWARD in request.headers:
+        await demand_direct(request, node, [(topic.record.name, batch.partition) for batch in batches])
     return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], wish, now_ms, entry)
 
 
@@ -222,6 +225,8 @@ async def _append(
         "results": results,
     }
     headers = window_headers([topic], outcomes, now_ms, node.clock.now_ms()) if entry is not None else {}
+    if node.peers.nodes is not None:
+        headers |= leader_headers(node, topic.record.topic_id, [part.batch.partition for part in parts])
     response = answer(document, status, outcomes, headers)
     node.stages.answer.observe(time.perf_counter() - acknowledged)
     return response

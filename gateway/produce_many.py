@@ -21,6 +21,7 @@ from gateway import problems
 from gateway.access import Caller, caller_of, forbidden
 from gateway.appending import Outcome, Part, answer, append, demand_one_success, result_of
 from gateway.cloud_events import binary_attributes
+from gateway.direct import FORWARD, demand_direct
 from gateway.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
 from gateway.incoming import IncomingRow
 from gateway.json_records import decode_topic_envelope, decode_topic_lines
@@ -113,6 +114,9 @@ async def _store(
             raise _too_many_partitions(len(entries), node)
         node.stages.decode.observe(time.perf_counter() - here)
         acks = ACKS_BY_WORD[query["acks"]]
+        if FORWARD in request.headers:
+            placed = [(one.name, one.partition) for one in entries if one.batch is not None]
+            await demand_direct(request, node, [(name, number) for name, number in placed if number is not None])
         entries = await _appended(node, entries, acks, query["timeout_ms"], turn)
         headers = {} if keyed is None else _window_headers(entries, now_ms, node.clock.now_ms())
         return _answer(entries, acks, now_ms, headers)

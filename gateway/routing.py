@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.admission import Appended, terms_of
-from engine.errors import UnknownPartition, UnknownTopic
+from engine.errors import EngineError, UnknownPartition
 from engine.partition_keys import FoundKey
 from engine.shard import Topic
+from gateway.handover import is_doubt, will_pass
 from gateway.idempotency import find_here
-from gateway.link import Busy, Handler, LinkLost
+from gateway.link import Handler, LinkDown, LinkLost
 from gateway.many import handlers_of_many
 from gateway.metrics import text_of
 from gateway.node import Node
 from gateway.partition_reads import READS
+from gateway.patience import Patience
 from replication.acks import ACKS_BY_WORD, Acks
 
 METRICS_S = 2.0
@@ -29,17 +31,46 @@ CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
 async def at_owner(
     node: Node, name: str, topic_name: str, number: int, arguments: Any, *, wait_ms: int = 0
 ) -> tuple[Any, bytes | bytearray]:
-    """Do one of READS for a partition, wherever it is. Raises UnknownTopic, UnknownPartition, what the read raises."""
+    """Do one of READS for a partition, wherever it is. Raises UnknownTopic, UnknownPartition, what the read raises.
+
+    In a cluster it looks for the leader for a while, and goes on at the next one when leadership moves.
+    """
+    if node.peers.nodes is None:
+        return await _at_owner_now(node, name, topic_name, number, arguments, wait_ms)
+    patience = Patience(node, wait_ms)
+    while True:
+        try:
+            return await _at_owner_now(node, name, topic_name, number, arguments, wait_ms)
+        except EngineError as error:
+            if not may_ask_again(name, error):
+                raise
+            await patience.pause(error)
+        if wait_ms:
+            wait_ms = patience.wait_left_ms
+            arguments = {**arguments, "wait_ms": wait_ms}
+
+
+def may_ask_again(name: str, error: EngineError) -> bool:
+    """Whether it failed because leadership moved, and may be done once more."""
+    return will_pass(error) or (is_doubt(error) and name not in CHANGES)
+
+
+async def _at_owner_now(
+    node: Node, name: str, topic_name: str, number: int, arguments: Any, wait_ms: int
+) -> tuple[Any, bytes | bytearray]:
     topic_id = topic_id_of(node, topic_name, number)
-    if node.peers.owns(topic_id, number):
-        return await READS[name](node, node.shard.partition(topic_name, number), arguments)
-    link = node.peers.link_to_owner(topic_id, number)
+    owner = node.peers.owner(topic_id, number)
+    if node.peers.is_here(owner):
+        return await READS[name](node, node.answered_partition(topic_name, topic_id, number), arguments)
+    link, epoch = node.peers.link(owner), node.peers.known_epoch(topic_id, number)
     try:
-        return await link.call(name, (topic_id, topic_name, number, arguments), timeout_s=wait_ms / 1000 + CALL_S)
+        return await link.call(
+            name, (topic_id, topic_name, number, epoch, arguments), timeout_s=wait_ms / 1000 + CALL_S
+        )
     except LinkLost:
         if name in CHANGES:
             raise  # it may have been done
-        raise Busy("the process that owns the partition went away") from None
+        raise LinkDown("the process that owns the partition went away") from None
 
 
 def topic_id_of(node: Node, topic_name: str, number: int) -> str:
@@ -75,21 +106,14 @@ async def _metrics_text(node: Node) -> str:
     return (await node.in_thread(lambda: text_of(families))).decode()
 
 
-def demand_same(node: Node, topic_name: str, topic_id: str) -> None:
-    """What was on its way to a topic that is deleted meanwhile is not for another of its name. Raises UnknownTopic."""
-    if node.shard.topic(topic_name).record.topic_id != topic_id:
-        raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
-
-
 def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
     """What this shard does when another one calls."""
 
     async def append(arguments: Any, payload: bytes) -> tuple[Appended | None, bytes]:
-        topic_id, topic, number, acks_word, timeout_ms, fields = arguments
+        topic_id, topic, number, epoch, acks_word, timeout_ms, fields = arguments
         node.check_accepting()
         node.check_capacity(len(payload))
-        demand_same(node, topic, topic_id)
-        leader = node.local_leader(node.shard.partition(topic, number))
+        leader = node.local_leader(node.answered_partition(topic, topic_id, number, epoch))
         acks = ACKS_BY_WORD[acks_word]
         terms = terms_of(fields)
         if acks is Acks.NONE:
@@ -97,23 +121,32 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
             return None, b""
         return await leader.produce(payload, acks, timeout_ms, terms), b""
 
+    async def check_append(arguments: Any, _: bytes) -> tuple[None, bytes]:
+        topic_id, topic, number, epoch, acks_word = arguments
+        node.check_accepting()
+        leader = node.local_leader(node.answered_partition(topic, topic_id, number, epoch))
+        leader.check_append(ACKS_BY_WORD[acks_word])
+        return None, b""
+
     async def find_key(arguments: Any, _: bytes) -> tuple[FoundKey | None, bytes]:
-        topic_name, topic_id, key_hash, request_hash, now_ms = arguments
+        topic_name, topic_id, numbers, key_hash, request_hash, now_ms = arguments
         topic = node.shard.topics.get(topic_name)
-        if topic is None or topic.record.topic_id != topic_id:
-            return None, b""
-        return find_here(topic, key_hash, request_hash, now_ms), b""
+        if node.peers.nodes is None:
+            if topic is None or topic.record.topic_id != topic_id:
+                return None, b""
+            return find_here(topic.partitions.values(), key_hash, request_hash, now_ms), b""
+        asked = [node.answered_partition(topic_name, topic_id, number) for number in numbers]
+        return find_here(asked, key_hash, request_hash, now_ms), b""
 
     async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
         return (node.peers.index, await _metrics_text(node)), b""
 
     def read(name: str) -> Handler:
         async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
-            topic_id, topic_name, number, read_arguments = arguments
-            demand_same(node, topic_name, topic_id)
-            return await READS[name](node, node.shard.partition(topic_name, number), read_arguments)
+            topic_id, topic_name, number, epoch, read_arguments = arguments
+            return await READS[name](node, node.answered_partition(topic_name, topic_id, number, epoch), read_arguments)
 
         return call
 
-    own = {"append": append, "find_key": find_key, "metrics": metrics}
+    own = {"append": append, "check_append": check_append, "find_key": find_key, "metrics": metrics}
     return {**own, **{name: read(name) for name in READS}, **handlers_of_many(node)}

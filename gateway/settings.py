@@ -92,6 +92,13 @@ class NodeSettings:
     default_replication_factor: int = setting(
         1, minimum=1, maximum=32, why="Replicas of a topic made without saying how many. 3 survive any one node."
     )
+    leader_wait_ms: int = setting(
+        10 * SECOND_MS,
+        minimum=0,
+        maximum=10 * MINUTE_MS,
+        why="How long a request that appends nothing looks for a leader before it is answered 503; a produce does for "
+        "its timeout_ms. Longer than an election, so that a failover is a pause.",
+    )
     leader_rebalance_check_ms: int = setting(
         MINUTE_MS,
         minimum=100,

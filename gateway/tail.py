@@ -21,7 +21,8 @@ from aiohttp import web
 from engine.errors import EngineError
 from gateway import event_stream
 from gateway.answer_headers import answer_headers
-from gateway.many import ManyPartitions
+from gateway.direct import demand_direct, read_leader_epoch
+from gateway.many import MOVING, ManyPartitions
 from gateway.many_reads import Limits, Part, Wanted
 from gateway.negotiation import SSE, by_preference
 from gateway.node import NODE, Node
@@ -37,7 +38,7 @@ PIECE_BYTES = 64 * 1024  # stored bytes read at once: 10,000 streams that all st
 WRITE_BYTES = 64 * 1024  # written at once: a piece may be one large batch, and a client may take nothing of it
 PAUSE_S = 0.25  # before looking again at what was said to be there and is not, as while a shard restarts
 NO_ROOM_PAUSE_S = 0.5  # before another look whether the clients of other streams have taken enough
-PASSING = ("overloaded", "store_unavailable")  # problems that a stream sits out
+PASSING = (*MOVING, "overloaded", "store_unavailable")  # problems that a stream sits out
 
 _START: Rules = {
     "from": Word(None, ("earliest", "latest")),
@@ -51,11 +52,12 @@ QUERY: Rules = {"positions": Text(None), **_START}  # ids that are longer fit a 
 async def tail_partition(request: web.Request) -> web.StreamResponse:
     """GET /v1/topics/{topic}/partitions/{partition}/records as `text/event-stream`"""
     node, name, number = request.app[NODE], request.match_info["topic"], path_partition(request)
-    topic_id = topic_id_of(node, name, number)
+    topic_id, epoch = topic_id_of(node, name, number), read_leader_epoch(request)
     query = read_query(request, PARTITION_QUERY)
+    await demand_direct(request, node, [(name, number)])
     given = None if query["offset"] is None else [query["offset"]]
     starts = await _starts(request, query, given, name, [number])
-    wanted = [Wanted(name, topic_id, number, starts[0])]
+    wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
     return await _Tail(node, wanted, query["value"], names_partition=False).answer(request)
 
 
@@ -71,6 +73,7 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
         text = f"the topic has {record.partitions} partitions, too many for one stream: tail them one by one"
         raise Problem("not_acceptable", text, limit=node.settings.fetch_partitions_max)
     numbers = range(record.partitions)
+    await demand_direct(request, node, [(name, number) for number in numbers])
     given = None if query["positions"] is None else _query_positions(query["positions"], record.partitions)
     starts = await _starts(request, query, given, name, numbers)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
@@ -92,7 +95,7 @@ class _Tail:
         started = time.perf_counter()
         node = self._node
         with node.long_poll(len(self._positions)):
-            await self._read()
+            self._parts = await self._many.read_patiently(self._limits())
             problem = _problem_of(self._parts)
             if problem is None and node.is_draining:
                 problem = Problem("draining", "the node is stopping")
@@ -156,8 +159,10 @@ class _Tail:
         return topic is not None and topic.record.partitions > len(self._positions)
 
     async def _read(self) -> None:
-        limits = Limits(PIECE_BYTES, None, self._value, next(self._node.turns), as_lines=True)
-        self._parts = await self._many.read(limits)
+        self._parts = await self._many.read(self._limits())
+
+    def _limits(self) -> Limits:
+        return Limits(PIECE_BYTES, None, self._value, next(self._node.turns), as_lines=True)
 
     async def _room(self) -> int:
         """How much memory what was read takes, once there is room for it: what finds none is let go and read again."""

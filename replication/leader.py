@@ -40,6 +40,15 @@ class Leader:
     def __repr__(self) -> str:
         return f"Leader({self.partition!r}, in_sync={self.in_sync})"
 
+    def check_append(self, acks: Acks) -> None:
+        """Raises what an append would be refused with now, before anything of it is queued: nothing, alone."""
+
+    def check_serves_reads(self, least_epoch: int = 0) -> None:
+        """Raises NotLeader unless this replica leads, in that epoch or a later one: who is alone does."""
+
+    def check_latest(self) -> None:
+        """Raises OffsetNotAvailable while a new leader does not know what was committed before it. Alone it does."""
+
     def append_nowait(self, batch: bytes | bytearray, terms: Terms | None = None) -> None:
         """acks=0: queue the batch and never look back."""
         self._committer.append(self.partition, batch, terms, wants_sync=False).add_done_callback(_forget)

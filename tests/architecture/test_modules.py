@@ -32,7 +32,6 @@ FOR_TESTS_ONLY = {
         ),
         "decided and simulated; the driver that brings it to the network comes next",
     ),
-    "replication.errors": "what clients are told of a cluster; raised by the driver that comes next",
     **dict.fromkeys(
         ("gateway.internal_link", "gateway.internal_listener"), "how nodes reach each other once they form a cluster"
     ),

@@ -19,5 +19,5 @@ async def test_an_append_on_its_way_to_a_topic_that_was_deleted_does_not_reach_t
         append = handlers_for_peers(gateway.node)["append"]
         for acks in ("0", "1", "all"):
             with pytest.raises(UnknownTopic):
-                await append((deleted_id, "t", 0, acks, 1000, None), bytes(batch.encode_values([b"1"], 5)))
+                await append((deleted_id, "t", 0, 0, acks, 1000, None), bytes(batch.encode_values([b"1"], 5)))
         assert await again.records() == []

@@ -71,7 +71,6 @@ def curl(url, protocol, *arguments):
         (415, "unsupported_encoding", "{topic}/records", ["Content-Encoding: br"]),
         (400, "unknown_query", "{topic}/records?colour=red", []),
         (501, "not_implemented", PLANNED_PATH, []),
-        (501, "not_implemented", "{topic}/records", ["Penstock-Forward: never"]),
     ],
     ids=lambda value: value if isinstance(value, str) and value.islower() and "/" not in value else None,
 )

@@ -159,8 +159,8 @@ async def test_other_media_types_queries_and_headers_are_refused(gateway):
         assert_problem(answer, "unsupported_media_type")
     assert_problem(await gateway.send("POST", PATH, line), "unsupported_media_type")
     assert_problem(await post_lines(gateway, "1", partition=1), "unknown_query", parameter="partition")
-    headers = {"Content-Type": NDJSON, "Penstock-Forward": "never"}
-    assert_problem(await gateway.send("POST", PATH, line, headers), "not_implemented")
+    headers = {"Content-Type": NDJSON, "Penstock-Forward": "always"}
+    assert_problem(await gateway.send("POST", PATH, line, headers), "invalid_header")
 
 
 async def test_records_and_partitions_of_a_request_are_bounded(start_gateway):

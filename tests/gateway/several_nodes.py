@@ -1,0 +1,182 @@
+"""Whole nodes in one process and loop with real links between them; who leads what is the test's to say.
+
+Each has every partition, and nothing is copied between them: what is tried here is where requests go, not replication.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from engine.partition import Partition
+from engine.topics import TopicRecord
+from gateway.handover import Handover
+from gateway.link import Caller, Link, LinkDown, listen
+from gateway.routing import handlers_for_peers
+from replication.acks import Acks
+from replication.errors import NotLeader, OffsetNotAvailable
+from replication.leader import Leader
+from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
+
+
+class Place(NamedTuple):
+    node_id: int
+    shard: int
+    url: str
+
+
+class World:
+    """What the nodes believe: one leader and epoch a partition, the same for all of them at once."""
+
+    def __init__(self) -> None:
+        self.members: dict[int, Member] = {}
+        self.leaders: dict[int, int | None] = {}  # by partition
+        self.epochs: dict[int, int] = {}
+
+    def lead(self, number: int, node_id: int | None) -> None:
+        """From now on, in a new epoch; whoever waits on the old leader is woken, as by its replica."""
+        self.leaders[number] = node_id
+        self.epochs[number] = self.epochs.get(number, 0) + 1
+        for member in self.members.values():
+            member.node.peers.leaders_moved()
+            for partition in member.node.shard.partitions():
+                if partition.number == number:
+                    partition.wake_all()
+
+
+class LedByWord(Leader):
+    """The leader of one partition, if the world says so; it may be made to refuse."""
+
+    world: World
+    refusal: Exception | None = None  # of appends
+    is_new = False  # does not know yet what is committed
+    asked = 0
+
+    def check_append(self, acks: Acks) -> None:
+        self.asked += 1
+        self.check_serves_reads()
+        if self.refusal is not None:
+            raise self.refusal
+
+    def check_serves_reads(self, least_epoch: int = 0) -> None:
+        number = self.partition.number
+        if self.world.leaders.get(number) != self.in_sync[0] or self.world.epochs[number] < least_epoch:
+            raise NotLeader(f"node {self.in_sync[0]} does not lead {number}")
+
+    def check_latest(self) -> None:
+        if self.is_new:
+            raise OffsetNotAvailable("not known yet")
+
+    def append(self, batch: Any, acks: Any, terms: Any = None) -> Any:
+        self.check_append(acks)
+        return super().append(batch, acks, terms)
+
+    def append_nowait(self, batch: Any, terms: Any = None) -> None:
+        self.check_append(Acks.NONE)
+        super().append_nowait(batch, terms)
+
+
+class NodesOfTest:
+    """The cluster as one node sees it."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self.node_id = node_id
+        self.callers: dict[int, Caller] = {}
+        self._world = world
+
+    def leader_of(self, topic_id: str, number: int) -> Place | None:
+        leader = self._world.leaders.get(number)
+        return None if leader is None else Place(leader, 0, self._world.members[leader].node.url)
+
+    def leader_epoch_of(self, topic_id: str, number: int) -> int:
+        return self._world.epochs.get(number, 0)
+
+    def link(self, node_id: int, shard: int) -> Link:
+        return self.callers[node_id].link()
+
+    def links(self) -> list[Link]:
+        links = []
+        for caller in self.callers.values():
+            try:
+                links.append(caller.link())
+            except LinkDown:
+                continue
+        return links
+
+    def close(self) -> None:
+        for caller in self.callers.values():
+            caller.close()
+
+
+class Member:
+    """One node, and a client of it."""
+
+    def __init__(self, gateway: InProcess, world: World, path: str) -> None:
+        self.gateway: Gateway = gateway
+        self.node = gateway.node
+        self.path = path
+        self.nodes = NodesOfTest(world, self.node.settings.node_id)
+        self._world = world
+        self._server: asyncio.Server | None = None
+        self.node.peers.nodes = self.nodes
+        self.node.handover = Handover(self.node.peers, Random(1))
+
+    async def serve(self) -> None:
+        self._server = await listen(self.path, handlers_for_peers(self.node))
+
+    def stop_serving(self) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    async def open(self, record: TopicRecord) -> Topic:
+        await self.node.shard.open_topic(record)
+        for partition in self.node.shard.topic(record.name).partitions.values():
+            leader = LedByWord(partition, self.node.shard.committer, self.node.settings.node_id)
+            leader.world = self._world
+            self.node._leaders[partition] = leader
+        return Topic(self.gateway, record.name)
+
+    def leader(self, name: str, number: int = 0) -> LedByWord:
+        leader = self.node.local_leader(self.node.shard.partition(name, number))
+        assert isinstance(leader, LedByWord)
+        return leader
+
+    def partition(self, name: str, number: int = 0) -> Partition:
+        return self.node.shard.partition(name, number)
+
+
+class Cluster(NamedTuple):
+    world: World
+    members: dict[int, Member]
+
+    async def create(self, name: str, partitions: int = 1, leader: int = 2) -> dict[int, Topic]:
+        """The topic as each node shows it; one node leads all its partitions."""
+        record = TopicRecord(name, f"id-of-{name}", partitions, 2, {}, 1_000)
+        for number in range(partitions):
+            self.world.lead(number, leader)
+        return {number: await member.open(record) for number, member in self.members.items()}
+
+
+@asynccontextmanager
+async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> AsyncIterator[Cluster]:
+    world = World()
+    async with AsyncExitStack() as stack:
+        for node_id in range(1, count + 1):
+            path = directory / str(node_id)
+            path.mkdir()
+            gateway = await stack.enter_async_context(in_process(path, node_id=node_id, **settings))
+            member = world.members[node_id] = Member(gateway, world, str(path / "link"))
+            await member.serve()
+        for member in world.members.values():
+            for node_id, other in world.members.items():
+                if other is not member:
+                    member.nodes.callers[node_id] = Caller(other.path)
+                    await member.nodes.callers[node_id].connected(5)
+        yield Cluster(world, world.members)
+        for member in world.members.values():
+            member.nodes.close()
+            member.stop_serving()

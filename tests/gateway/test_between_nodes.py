@@ -1,0 +1,284 @@
+"""What a client meets at a node that does not lead: nothing of it, but for a pause while leadership moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from replication.errors import NotEnoughReplicas
+from tests.gateway.several_nodes import Cluster, several_nodes
+from tests.scenarios.conformity import assert_problem
+
+NDJSON = "application/x-ndjson"
+
+
+@pytest.fixture
+async def cluster(tmp_path) -> AsyncIterator[Cluster]:
+    async with several_nodes(tmp_path, leader_wait_ms=10_000) as cluster:
+        yield cluster
+
+
+async def until(is_true) -> None:
+    async with asyncio.timeout(20):
+        while not is_true():
+            await asyncio.sleep(0.002)
+
+
+async def test_any_node_takes_records_and_gives_them_back(cluster):
+    topics = await cluster.create("t", leader=2)
+    answer = await topics[1].post_lines("1", "2")
+    assert answer.status == 200
+    assert answer.headers["Penstock-Leader"] == cluster.members[2].node.url
+    assert cluster.members[2].partition("t").log_end == 2
+    assert cluster.members[1].partition("t").log_end == 0
+    assert await topics[1].values() == await topics[2].values() == [1, 2]
+    assert "Penstock-Leader" in (await topics[1].fetch(0)).headers
+    assert "Penstock-Leader" not in (await topics[2].fetch(0)).headers
+    assert (await topics[1].fetch(0)).headers["Penstock-Leader-Epoch"] == "0"  # of the log: nothing is replicated here
+
+
+async def test_who_goes_straight_is_told_where(cluster):
+    topics = await cluster.create("t", leader=2)
+    straight = {"Penstock-Forward": "never"}
+    refused = await topics[1].post(b"1", NDJSON, straight)
+    url = cluster.members[2].node.url
+    assert_problem(refused, "misdirected", leader_url=url, no_side_effects=True, retryable=False)
+    assert refused.headers["Penstock-Leader"] == url
+    path = f"{topics[1].path}/partitions/0/records?offset=0"
+    assert_problem(await topics[1].gateway.send("GET", path, b"", straight), "misdirected", leader_url=url)
+    assert (await topics[2].post(b"1", NDJSON, straight)).status == 200
+    assert (await topics[2].gateway.send("GET", path, b"", straight)).json["records"][0]["value"] == 1
+
+
+async def test_a_produce_waits_for_a_leader(cluster):
+    topics = await cluster.create("t", leader=2)
+    cluster.world.lead(0, None)
+    waiting = asyncio.ensure_future(topics[1].post_lines("1"))
+    await until(lambda: cluster.members[1].node.handover.repeats)
+    assert not waiting.done()
+    cluster.world.lead(0, 2)
+    assert (await waiting).status == 200
+    assert await topics[2].values() == [1]
+
+
+async def test_what_nobody_took_in_time_is_told_as_not_stored(cluster):
+    topics = await cluster.create("t", leader=2)
+    cluster.world.lead(0, None)
+    for acks in ("0", "1", "all"):
+        assert_problem(await topics[1].post_lines("1", timeout_ms=50, acks=acks), "no_leader", no_side_effects=True)
+    cluster.world.lead(0, 2)
+    cluster.members[2].leader("t").refusal = NotEnoughReplicas("one of two")
+    answer = await topics[1].post_lines("1", timeout_ms=50)
+    assert_problem(answer, "not_enough_replicas", no_side_effects=True, retryable=True)
+    assert cluster.members[2].partition("t").log_end == 0
+
+
+async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cluster):
+    """However their tries fell; and what comes while others wait is behind them."""
+    topics = await cluster.create("t", leader=2)
+    leader, handover = cluster.members[2].leader("t"), cluster.members[1].node.handover
+    leader.refusal = NotEnoughReplicas("one of two")
+    waiting = []
+    for value in range(20):
+        waiting.append(asyncio.ensure_future(topics[1].post_lines(str(value))))
+        await until(lambda count=value: handover.repeats > count)
+    await until(lambda: leader.asked > 8)  # by the line, and not by each of them
+    leader.refusal = None
+    late = asyncio.ensure_future(topics[1].post_lines("20"))
+    answers = await asyncio.gather(*waiting, late)
+    assert {answer.status for answer in answers} == {200}
+    assert await topics[2].values() == list(range(21))
+    assert repr(handover).startswith("Handover(lines=0")
+
+
+async def test_too_few_replicas_stop_those_only_who_ask_for_them(cluster):
+    topics = await cluster.create("t", leader=1)
+    leader = cluster.members[1].leader("t")
+    leader.refusal = NotEnoughReplicas("one of two")
+    waiting = asyncio.ensure_future(topics[1].post_lines("1"))
+    await until(lambda: cluster.members[1].node.handover.repeats)
+    leader.refusal = None
+    assert (await topics[1].post_lines("2", acks=1)).status == 200
+    assert (await waiting).status == 200
+
+
+async def test_a_produce_whose_link_is_lost_is_in_doubt_unless_the_leader_would_recognise_it(cluster):
+    topics = await cluster.create("t", leader=2)
+    partition = cluster.members[2].partition("t")
+    leader = cluster.members[2].leader("t")
+    plain = lambda: topics[1].post_lines("1", timeout_ms=5000)  # noqa: E731
+    keyed = lambda: topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=5000)  # noqa: E731
+    real = leader.acknowledged
+    outcomes = []
+    for send in (plain, keyed):
+        reached = asyncio.Event()
+
+        async def never(*_: object, reached=reached) -> None:
+            reached.set()
+            await asyncio.Event().wait()
+
+        leader.acknowledged = never
+        sent = asyncio.ensure_future(send())
+        await reached.wait()
+        leader.acknowledged = real
+        cluster.members[1].nodes.callers[2].link().close()
+        outcomes.append(await sent)
+    in_doubt, repeated = outcomes
+    assert_problem(in_doubt, "ack_timeout", no_side_effects=False)
+    assert (repeated.status, repeated.json["results"][0]["base_offset"]) == (200, 1)
+    assert partition.log_end == 2
+
+
+async def test_a_doubt_is_not_answered_with_a_refusal(cluster):
+    """The second try is refused, surely; the first one may have been stored all the same."""
+    topics = await cluster.create("t", leader=2)
+    leader = cluster.members[2].leader("t")
+    reached = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    leader.acknowledged = never
+    sent = asyncio.ensure_future(topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=1500))
+    await reached.wait()
+    cluster.world.lead(0, None)
+    cluster.members[1].nodes.callers[2].link().close()
+    assert_problem(await sent, "ack_timeout", no_side_effects=False)
+
+
+async def test_a_long_poll_goes_on_at_the_next_leader(cluster):
+    topics = await cluster.create("t", leader=2)
+    for value in ("1", "2"):
+        await topics[1].post_lines(value)
+    cluster.world.lead(0, 1)
+    assert (await topics[2].post_lines("3", "4")).status == 200  # node 1's copy, which is empty, has the same offsets
+    cluster.world.lead(0, 2)
+    polls = [asyncio.ensure_future(topic.fetch(2, wait_ms=20_000)) for topic in topics.values()]
+    await until(lambda: cluster.members[2].node._long_polls == 2)
+    cluster.world.lead(0, None)
+    await asyncio.sleep(0.05)
+    cluster.world.lead(0, 1)
+    assert (await topics[1].post_lines("5")).json["results"][0]["base_offset"] == 2
+    for poll in polls:
+        assert [one["value"] for one in (await poll).json["records"]] == [5]
+
+
+async def test_a_poll_over_many_partitions_goes_on_at_the_next_leaders(cluster):
+    topics = await cluster.create("t", partitions=2, leader=2)
+    entry = '{"topic":"t","partition":%d,"offset":0}'
+    entries = f'{{"partitions":[{entry % 0},{entry % 1}],"wait_ms":20000}}'.encode()
+    json = {"Content-Type": "application/json"}
+    poll = asyncio.ensure_future(topics[1].gateway.send("POST", "/v1/fetch", entries, json))
+    await until(lambda: cluster.members[1].node._long_polls == 1)
+    cluster.world.lead(0, None)
+    cluster.world.lead(1, None)
+    await asyncio.sleep(0.05)
+    assert not poll.done()
+    cluster.world.lead(0, 1)
+    assert (await topics[2].post_lines("7", partition=0)).status == 200
+    first, second = (await poll).json["partitions"]
+    assert [one["value"] for one in first["records"]] == [7]
+    assert second.get("problem", {}).get("code") == "no_leader"
+
+
+async def test_without_a_leader_reads_say_so_in_the_end(tmp_path):
+    async with several_nodes(tmp_path, leader_wait_ms=30) as cluster:
+        topics = await cluster.create("t", leader=2)
+        cluster.world.lead(0, None)
+        assert_problem(await topics[1].fetch(0), "no_leader", retryable=True, no_side_effects=True)
+        path = f"{topics[1].path}/partitions/0/offsets"
+        assert_problem(await topics[1].gateway.send("GET", path), "no_leader")
+        entry = b'{"partitions":[{"topic":"t","partition":0,"offset":0}]}'
+        answer = await topics[1].gateway.send("POST", "/v1/fetch", entry, {"Content-Type": "application/json"})
+        assert_problem(answer, "no_leader")
+
+
+async def test_a_new_leader_that_does_not_know_what_is_committed_sends_nobody_away(cluster):
+    """A consumer stands above what the new leader knows to be committed: that is no 416, and passes."""
+    topics = await cluster.create("t", leader=2)
+    await topics[1].post_lines("1")
+    leader = cluster.members[2].leader("t")
+    leader.is_new = True
+    at_end = asyncio.ensure_future(topics[1].fetch(5, wait_ms=0))
+    latest = asyncio.ensure_future(topics[1].fetch(**{"from": "latest"}))
+    await asyncio.sleep(0.05)
+    assert not at_end.done()
+    assert not latest.done()
+    leader.is_new = False
+    assert_problem(await at_end, "offset_above_high_watermark")
+    assert (await latest).json["next_offset"] == 1
+
+
+async def test_a_consumer_is_not_served_by_a_leader_that_was_replaced(cluster):
+    """It has seen epoch 9; a node that only knows of an earlier one has to catch up first."""
+    topics = await cluster.create("t", leader=2)
+    await topics[1].post_lines("1")
+    path = f"{topics[2].path}/partitions/0/records?offset=0"
+    waiting = asyncio.ensure_future(topics[2].gateway.send("GET", path, b"", {"Penstock-Leader-Epoch": "9"}))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    cluster.world.epochs[0] = 8
+    cluster.world.lead(0, 2)
+    assert (await waiting).status == 200
+    refused = await topics[2].gateway.send("GET", path, b"", {"Penstock-Leader-Epoch": "x"})
+    assert_problem(refused, "invalid_header")
+
+
+async def test_a_key_is_found_at_the_leader_on_another_node(cluster):
+    """The first request came to node 2, the repeat to node 1, with another body: refused wherever the records lie."""
+    topics = await cluster.create("t", partitions=4, leader=2)
+    keyed = {"Idempotency-Key": "order-17"}
+    first = await topics[2].post(b"1\n", NDJSON, keyed)
+    again = await topics[1].post(b"1\n", NDJSON, keyed)
+    assert again.headers["Penstock-Duplicate"] == "true"
+    assert again.json["results"][0]["base_offset"] == first.json["results"][0]["base_offset"]
+    assert_problem(await topics[1].post(b"2\n", NDJSON, keyed), "idempotency_key_reused")
+    cluster.world.lead(0, None)  # which may know the key: nothing is taken for new
+    waiting = asyncio.ensure_future(topics[1].post(b"1\n", NDJSON, keyed))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    cluster.world.lead(0, 2)
+    assert (await waiting).headers["Penstock-Duplicate"] == "true"
+
+
+async def test_what_is_done_to_partitions_is_done_at_their_leaders(cluster):
+    topics = await cluster.create("t", partitions=2, leader=2)
+    cluster.world.lead(1, 1)
+    for number in (0, 1):
+        assert (await topics[1].post_lines("1", "2", partition=number)).status == 200
+    rolled = (await topics[1].roll()).json["partitions"]
+    assert [one["sealed_end"] for one in rolled] == [2, 2]
+    path = f"{topics[1].path}/partitions/0/"
+    assert (await topics[1].gateway.send("DELETE", path + "records", before=1)).json["log_start"] == 1
+    assert cluster.members[2].partition("t", 0).log.log_start == 1
+    json = {"Content-Type": "application/json"}
+    assert (await topics[1].gateway.send("PUT", path + "fence", b'{"token":"a"}', json)).status == 200
+    assert (await topics[2].gateway.send("GET", path + "fence")).json["token"] == "a"
+    described = await topics[1].describe()
+    assert [row["log_end"] for row in described["partitions"]] == [3, 2]
+
+
+async def test_an_event_stream_goes_on_at_the_next_leader(cluster):
+    topics = await cluster.create("t", leader=2)
+    await topics[1].post_lines("1")
+    client = topics[1].gateway._client
+    url = client.make_url("/v1/topics/t/records?from=earliest")
+    async with client.session.get(url, headers={"Accept": "text/event-stream"}) as stream:
+        seen = b""
+        while b'"value":1' not in seen:
+            seen += await asyncio.wait_for(stream.content.readany(), 20)
+        cluster.world.lead(0, None)
+        await asyncio.sleep(0.02)
+        next_leader = cluster.members[1].leader("t")
+        next_leader.is_new = True  # its copy is empty: the stream stands above what it knows
+        cluster.world.lead(0, 1)
+        await topics[2].post_lines("5", "6")
+        next_leader.is_new = False
+        while b'"value":6' not in seen:
+            assert not stream.content.at_eof(), seen
+            seen += await asyncio.wait_for(stream.content.readany(), 20)
+        assert b'"value":5' not in seen
+        await cluster.members[1].node.drain()  # or the server would wait for the stream's end
