@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long sim sim-long faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long sim sim-long chaos faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ sim: $(VENV)/.all ## Whole clusters in virtual time: SEED=7 replays one run, SEE
 sim-long: $(VENV)/.all ## The same for MINUTES (60), one new seed after another
 	@$(BIN)/python -m tests.simulation --minutes $(or $(MINUTES),60) --from $(or $(FROM),100000) $(ARGS)
 
+chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: RUNS (1) of SECONDS_EACH (60); FAULTS=kill,pause
+	@$(BIN)/python -m tests.chaos --runs $(or $(RUNS),1) --seconds-each $(or $(SECONDS_EACH),60) $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
+
 faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
 	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)
 
@@ -100,7 +103,7 @@ lock: ## Resolve the locked requirements again (needs uv)
 		--extra build pyproject.toml -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output spark-warehouse
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output chaos-output spark-warehouse
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

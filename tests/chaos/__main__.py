@@ -1,0 +1,95 @@
+"""`make chaos`: faults at a real cluster in namespaces of this machine, under load, and the verdicts.
+
+One cluster for all runs of a fault, one after the other. Ends with 1 if anything was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from tests.chaos.cluster import SESSION_TIMEOUT_MS, running_cluster
+from tests.chaos.faults import FAULTS
+from tests.chaos.hosts import ROOT
+from tests.chaos.judge import Verdict
+from tests.chaos.namespaces import why_not
+from tests.chaos.results import commit, line, record, table, write_page
+from tests.chaos.run import run
+from tests.replication.zookeeper_process import WHY_NOT, is_installed
+
+EXIT_FOUND, EXIT_CANNOT = 1, 3
+OUTPUT = ROOT / "chaos-output"
+
+
+@click.command()
+@click.option("--faults", default=",".join(FAULTS), help="Which, with commas between.  [default: all]")
+@click.option("--runs", default=1, show_default=True, help="Of each fault.")
+@click.option("--seconds-each", default=60.0, show_default=True, help="How long a run goes on injecting.")
+@click.option("--session-timeout-ms", default=SESSION_TIMEOUT_MS, show_default=True, help="Of the nodes.")
+@click.option("--seed", default=1, show_default=True, help="Of the first run; each further one has the next.")
+@click.option("--record", "is_recorded", is_flag=True, help="Into docs/reliability.json and .md, in place of others.")
+@click.option("--source", type=click.Path(path_type=Path), default=ROOT, help="Whose nodes.  [default: these]")
+@click.option("--output", type=click.Path(path_type=Path), default=OUTPUT, help="Histories and logs of bad runs.")
+def main(
+    faults: str,
+    runs: int,
+    seconds_each: float,
+    session_timeout_ms: int,
+    seed: int,
+    is_recorded: bool,
+    source: Path,
+    output: Path,
+) -> None:
+    """Break a real cluster under load and judge what came of it."""
+    if reason := cannot():
+        click.echo(f"chaos: {reason}", err=True)
+        sys.exit(EXIT_CANNOT)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(EXIT_CANNOT))
+    if unknown := set(faults.split(",")) - FAULTS.keys():
+        raise click.BadParameter(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
+    verdicts: list[Verdict] = []
+    for name in faults.split(","):
+        fault = FAULTS[name]
+        if reason := fault.why_not():
+            click.echo(f"{name:20} left out: {reason}")
+            continue
+        with running_cluster(
+            source=source, session_timeout_ms=session_timeout_ms, has_small_disks=fault.has_small_disks
+        ) as cluster:
+            for number in range(seed, seed + runs):
+                kept = output / f"{name}-{number}"
+                verdict = asyncio.run(run(cluster, fault, number, seconds_each, commit(), kept))
+                _tell(verdict, kept)
+                verdicts.append(verdict)
+                if is_recorded:
+                    record(verdict)
+                    write_page()
+    click.echo(f"\n{table(verdicts)}")
+    sys.exit(EXIT_FOUND if any(one.findings for one in verdicts) else 0)
+
+
+def cannot() -> str | None:
+    return why_not() or (None if is_installed() else WHY_NOT)
+
+
+def _tell(verdict: Verdict, kept: Path) -> None:
+    click.echo(line(verdict))
+    click.echo(f"{'':20} {_shown(verdict.codes.items())}")
+    for one in verdict.findings[:10]:
+        click.echo(f"{'':20} {one}")
+    if verdict.findings:
+        click.echo(f"{'':20} history and logs: {kept}")
+
+
+def _shown(codes: Iterable[tuple[str, int]]) -> str:
+    return "; ".join(f"{code} x{count}" for code, count in list(codes)[:12]) or "nobody met an error"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""One client's way to the nodes: it stays with the node that answered last, and every attempt has an end.
+
+Shows what a client of its own making sees: no library, one request at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import aiohttp
+import orjson
+
+ATTEMPT_S = 5.0  # of a client that does not wait for ever; the node is asked to answer before
+ACK_TIMEOUT_MS = 4_000
+CONNECT_S = 1.0
+NOT_SENT = "not_connected"
+NO_ANSWER = "no_answer"
+
+
+class Answer(NamedTuple):
+    """`status` 0: there was none, and `code` says whether the request can have arrived."""
+
+    status: int
+    json: Any
+    headers: Mapping[str, str]
+    code: str
+    node: int
+
+
+def now() -> float:
+    """Seconds of the monotonic clock, which all processes share."""
+    return time.monotonic_ns() / 1e9
+
+
+class Asking:
+    """`urls` by node number; the one at `first` is asked first."""
+
+    def __init__(self, session: aiohttp.ClientSession, urls: Sequence[str], first: int) -> None:
+        self._session, self._urls = session, urls
+        self._at = first % len(urls)
+
+    def turn(self) -> None:
+        """To the next node."""
+        self._at = (self._at + 1) % len(self._urls)
+
+    async def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        node = self._at + 1
+        try:
+            async with self._session.request(method, self._urls[self._at] + path, data=body, headers=headers) as answer:
+                found = orjson.loads(await answer.read() or b"null")
+                code = found.get("code", "") if answer.status >= 400 else ""
+                return Answer(answer.status, found, answer.headers, code, node)
+        except aiohttp.ConnectionTimeoutError:
+            return Answer(0, {}, {}, NOT_SENT, node)
+        except aiohttp.ClientConnectorError:
+            return Answer(0, {}, {}, NOT_SENT, node)
+        except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError):
+            return Answer(0, {}, {}, NO_ANSWER, node)
+
+
+def open_session() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=ATTEMPT_S, sock_connect=CONNECT_S)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))

@@ -1,0 +1,209 @@
+"""The faults: each is made, held and ended by one function, while clients go on.
+
+A victim is drawn from the seed, most of them the leader of a partition. Every function leaves nothing broken behind
+but what the cluster has to mend itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.chaos.cluster import CLIENTS, PARTITIONS, Cluster
+from tests.chaos.disks import fill, injected, why_no_injection
+from tests.chaos.hosts import NodeHost
+
+
+@dataclass(frozen=True)
+class Scene:
+    cluster: Cluster
+    topic: str
+    draw: random.Random
+
+    async def leader(self) -> NodeHost:
+        return await self.cluster.leader(self.topic, self.draw.randrange(PARTITIONS))
+
+    def others(self, node: NodeHost) -> list[str]:
+        return [other.name for other in self.cluster.nodes.values() if other is not node]
+
+    async def hold(self, least_s: float, most_s: float) -> None:
+        await asyncio.sleep(self.draw.uniform(least_s, most_s))
+
+    async def outlast(self, least: float, most: float) -> None:
+        """For so many times as long as a node may be silent before it is taken to be dead."""
+        await self.hold(least * self.cluster.session_s, most * self.cluster.session_s)
+
+
+Inject = Callable[[Scene], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    what: str
+    inject: Inject
+    has_small_disks: bool = False
+    why_not: Callable[[], str | None] = lambda: None
+
+
+async def kill_leader(scene: Scene) -> None:
+    """Back only after its session is over, so that others have to lead."""
+    node = await scene.leader()
+    scene.cluster.injected(f"kill -9 of node {node.node_id}")
+    await asyncio.to_thread(node.kill)
+    await scene.outlast(1.3, 1.7)
+    await asyncio.to_thread(node.start)
+
+
+async def kill_briefly(scene: Scene) -> None:
+    """Back at once: the session of its last life is still known."""
+    node = await scene.leader()
+    scene.cluster.injected(f"kill -9 of node {node.node_id}, back at once")
+    await asyncio.to_thread(node.kill)
+    await asyncio.to_thread(node.start)
+
+
+async def kill_all(scene: Scene) -> None:
+    scene.cluster.injected("kill -9 of all nodes")
+    nodes = list(scene.cluster.nodes.values())
+    await asyncio.gather(*(asyncio.to_thread(node.kill) for node in nodes))
+    scene.draw.shuffle(nodes)
+    for node in nodes:
+        node.begin_start()
+    for node in nodes:
+        await asyncio.to_thread(node.wait_until_ready)
+
+
+async def pause_leader(scene: Scene) -> None:
+    """It wakes up in the belief that it leads."""
+    node = await scene.leader()
+    scene.cluster.injected(f"SIGSTOP of node {node.node_id}")
+    node.pause()
+    await scene.outlast(1.2, 2)
+    node.resume()
+
+
+async def isolate_leader(scene: Scene) -> None:
+    """Only its clients still reach it."""
+    node = await scene.leader()
+    scene.cluster.injected(f"node {node.node_id} is cut off from nodes and ZooKeeper")
+    scene.cluster.network.isolate(node.name, but=[CLIENTS])
+    await scene.outlast(1.5, 2)
+    scene.cluster.network.heal_all()
+
+
+async def cut_followers_then_kill(scene: Scene) -> None:
+    """What such a leader would acknowledge alone dies with it."""
+    node = await scene.leader()
+    scene.cluster.injected(f"node {node.node_id} is cut off from the others, then killed")
+    scene.cluster.network.part([node.name], scene.others(node))
+    await scene.hold(2, 4)
+    await asyncio.to_thread(node.kill)
+    scene.cluster.network.heal_all()
+    await scene.outlast(1.3, 1.7)
+    await asyncio.to_thread(node.start)
+
+
+async def cut_one_way(scene: Scene) -> None:
+    """It hears the others and ZooKeeper and is not heard, or the other way about."""
+    node, network = await scene.leader(), scene.cluster.network
+    is_heard = scene.draw.random() < 0.5
+    scene.cluster.injected(f"node {node.node_id} {'does not hear' if is_heard else 'is not heard by'} the others")
+    for other in [*scene.others(node), scene.cluster.zookeeper.name]:
+        network.cut(*((other, node.name) if is_heard else (node.name, other)))
+    await scene.outlast(1.5, 2)
+    network.heal_all()
+
+
+async def flap(scene: Scene) -> None:
+    """Each direction of each of its links for itself, a few times a second."""
+    node, network = await scene.leader(), scene.cluster.network
+    scene.cluster.injected(f"the links of node {node.node_id} flap")
+    others = [*scene.others(node), scene.cluster.zookeeper.name]
+    ways = [way for other in others for way in ((node.name, other), (other, node.name))]
+    for _ in range(25):
+        for way in ways:
+            (network.cut if scene.draw.random() < 0.4 else network.heal)(*way)
+        await scene.hold(0.2, 0.6)
+    network.heal_all()
+
+
+async def cut_from_zookeeper(scene: Scene) -> None:
+    """It still sees its followers."""
+    node = await scene.leader()
+    scene.cluster.injected(f"node {node.node_id} is cut off from ZooKeeper")
+    scene.cluster.network.part([node.name], [scene.cluster.zookeeper.name])
+    await scene.outlast(1.5, 2)
+    scene.cluster.network.heal_all()
+
+
+async def lose_zookeeper(scene: Scene) -> None:
+    """For longer than any session, and in any case all nodes at once."""
+    scene.cluster.injected("ZooKeeper is killed")
+    await asyncio.to_thread(scene.cluster.zookeeper.kill)
+    await scene.outlast(1.2, 2)
+    await asyncio.to_thread(scene.cluster.zookeeper.start)
+
+
+async def fill_disk(scene: Scene) -> None:
+    node = await scene.leader()
+    scene.cluster.injected(f"the disk of node {node.node_id} is full")
+    filler = await asyncio.to_thread(fill, node.data.parent)
+    await scene.hold(5, 10)
+    filler.unlink()
+
+
+async def fail_syncs(scene: Scene) -> None:
+    """A node that met one keeps the partition offline; it is started anew, as an operator would."""
+    node = await scene.leader()
+    injecting = injected(node, "error=EIO")
+    await asyncio.to_thread(injecting.__enter__)
+    scene.cluster.injected(f"fdatasync fails on node {node.node_id}")
+    await scene.hold(2, 5)
+    await asyncio.to_thread(injecting.__exit__, None, None, None)
+    await scene.hold(2, 4)
+    await asyncio.to_thread(node.kill)
+    await asyncio.to_thread(node.start)
+
+
+async def slow_syncs(scene: Scene) -> None:
+    node = await scene.leader()
+    injecting = injected(node, f"delay_enter={scene.draw.choice((200, 1000, 3000)) * 1000}")
+    await asyncio.to_thread(injecting.__enter__)
+    scene.cluster.injected(f"fdatasync is slow on node {node.node_id}")
+    await scene.hold(8, 14)
+    await asyncio.to_thread(injecting.__exit__, None, None, None)
+
+
+async def restart_all_in_turn(scene: Scene) -> None:
+    """SIGTERM, and each is back in sync before the next one goes."""
+    for node in scene.cluster.nodes.values():
+        scene.cluster.injected(f"node {node.node_id} is restarted")
+        code = await asyncio.to_thread(node.stop)
+        assert code == 0, f"node {node.node_id} ended with {code} after {signal.SIGTERM.name}: {node.log_tail()}"
+        await asyncio.to_thread(node.start)
+        await scene.cluster.wait_until_whole(scene.topic)
+
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("kill", "kill -9 of a leader's node, back after its session", kill_leader),
+        Fault("kill-briefly", "kill -9 of a leader's node, back at once", kill_briefly),
+        Fault("kill-all", "kill -9 of all nodes at once", kill_all),
+        Fault("pause", "SIGSTOP of a leader's node for longer than its session", pause_leader),
+        Fault("isolate", "a leader's node cut off from nodes and ZooKeeper, not from clients", isolate_leader),
+        Fault("cut-then-kill", "a leader's node cut off from its followers, then killed", cut_followers_then_kill),
+        Fault("one-way", "a leader's node not heard by the others, or not hearing them", cut_one_way),
+        Fault("flapping", "the links of a leader's node cut and healed at random, each way", flap),
+        Fault("cut-from-zookeeper", "a leader's node cut off from ZooKeeper only", cut_from_zookeeper),
+        Fault("zookeeper", "ZooKeeper killed for longer than the sessions", lose_zookeeper),
+        Fault("disk-full", "the disk of a leader's node full for 5 to 10 s", fill_disk, has_small_disks=True),
+        Fault("sync-errors", "fdatasync fails on a leader's node", fail_syncs, False, why_no_injection),
+        Fault("slow-syncs", "fdatasync of a leader's node takes 0.2 to 3 s", slow_syncs, False, why_no_injection),
+        Fault("rolling-restart", "SIGTERM and start of each node in turn", restart_all_in_turn),
+    )
+}

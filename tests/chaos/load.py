@@ -1,0 +1,109 @@
+"""The load of a run: producers and consumers of every kind at every partition, about 200 records a second in all.
+
+Each partition has producers that begin at different nodes, so that an acknowledgement somewhere tells that the
+partition is available, whatever became of one client's node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.chaos.asking import Asking, now, open_session
+from tests.chaos.producers import GIVE_UP_S, KINDS, Library
+from tests.simulation.history import History, Latest, Polled
+
+EVERY_S = 0.1
+POLL_PAUSE_S = 0.05
+WAIT_MS = 300
+ACKS_ALL = ("plain", "sequenced", "keyed")
+LEADER_EPOCH = "Penstock-Leader-Epoch"
+
+
+class Load:
+    """`history` and `codes` grow while it runs. `errors`: what users of the client library had to handle."""
+
+    def __init__(self, topic: str, partitions: int, urls: list[str]) -> None:
+        self.history, self.codes = History(), Counter[str]()
+        self._topic, self._partitions, self._urls = topic, partitions, urls
+        self._libraries: list[Library] = []
+
+    @property
+    def errors(self) -> Counter[str]:
+        return sum((one.errors for one in self._libraries), Counter[str]())
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """On leaving everybody ends what is under way; what is not answered then stays unknown."""
+        stopping = asyncio.Event()
+        async with open_session() as session:
+            runs = []
+            for partition in range(self._partitions):
+                for number, kind in enumerate((*ACKS_ALL, "plain")):
+                    acks = "all" if number < len(ACKS_ALL) else "1"
+                    asking = Asking(session, self._urls, partition + number)
+                    name = f"{kind}-{acks}-{partition}"
+                    producer = KINDS[kind](name, self._topic, partition, acks, asking, self.history, self.codes)
+                    runs.append(producer.run(stopping, EVERY_S))
+                consumer = Consumer(f"consumer-{partition}", self._topic, partition, self.history, self.codes)
+                runs.append(consumer.run(Asking(session, self._urls, partition + 1), stopping))
+                library = Library(f"library-{partition}", self._topic, partition, self._urls, self.history)
+                self._libraries.append(library)
+                runs.append(library.run(stopping, EVERY_S))
+            tasks = [asyncio.create_task(run) for run in runs]
+            try:
+                yield
+            finally:
+                stopping.set()
+                _, late = await asyncio.wait(tasks, timeout=GIVE_UP_S + 10)
+                for task in late:
+                    task.cancel()
+            for task in tasks:
+                if not task.cancelled() and task.done() and (error := task.exception()):
+                    raise error
+
+
+class Consumer:
+    """Reads a partition from its beginning on, at any node, with long polls; names the newest epoch it knows."""
+
+    def __init__(self, name: str, topic: str, partition: int, history: History, codes: Counter[str]) -> None:
+        self.name, self._partition = name, f"{topic}/{partition}"
+        self._path = f"/v1/topics/{topic}/partitions/{partition}/records?wait_ms={WAIT_MS}&offset="
+        self._history, self._codes = history, codes
+        self.position = 0
+        self._epoch_seen = 0
+
+    async def run(self, asking: Asking, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            await self._poll(asking)
+            await asyncio.sleep(POLL_PAUSE_S)
+
+    async def _poll(self, asking: Asking) -> None:
+        """1. Records. 2. The node knows of an end below what was read: for the judges. 3. Another node is asked."""
+        asked = self.position
+        headers = {LEADER_EPOCH: str(self._epoch_seen)} if self._epoch_seen else {}
+        answer = await asking.ask("GET", f"{self._path}{asked}", None, headers)
+        found = answer.json
+        if answer.status == 200:
+            records = tuple((record["offset"], record["value"]) for record in found["records"])
+            polled = Polled(
+                self.name,
+                self._partition,
+                answer.node,
+                asked,
+                records,
+                found["log_start"],
+                found["high_watermark"],
+                now(),
+            )
+            self._history.polled.append(polled)
+            self.position = found["next_offset"]
+            self._epoch_seen = max(self._epoch_seen, int(answer.headers.get(LEADER_EPOCH, 0)))
+            return
+        self._codes[f"poll: {answer.status} {answer.code}"] += 1
+        if answer.code == "offset_above_high_watermark":
+            told = Latest(self.name, self._partition, found["high_watermark"], asked, now())
+            self._history.latest.append(told)
+        asking.turn()

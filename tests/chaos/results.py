@@ -1,0 +1,123 @@
+"""The table of results: from verdicts, as they were recorded, to docs/reliability.md, and to lines for people."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+
+from tests.chaos.faults import FAULTS
+from tests.chaos.hosts import ROOT
+from tests.chaos.judge import Verdict
+
+RECORDED = ROOT / "docs" / "reliability.json"
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- begin: written by make chaos -->", "<!-- end -->"
+HEADS = (
+    "fault",
+    "runs",
+    "injections",
+    "acknowledged",
+    "lost",
+    "duplicates",
+    "other findings",
+    "unavailable p50",
+    "max",
+    "errors to the client library's users",
+    "acks=1: acknowledged",
+    "lost",
+)
+
+
+def line(verdict: Verdict) -> str:
+    pauses = f"unavailable {spread(verdict.pauses_s)}" if verdict.pauses_s else "no injections"
+    return (
+        f"{verdict.fault:20} seed {verdict.seed:4}  {verdict.acknowledged:6} acknowledged, {verdict.lost} lost, "
+        f"{verdict.duplicates} duplicates, {verdict.others} other findings, {pauses}, "
+        f"{verdict.client_errors} client errors; acks=1: {verdict.acknowledged_acks_1}, {verdict.lost_acks_1} lost"
+    )
+
+
+def spread(pauses_s: Sequence[float]) -> str:
+    return f"p50 {median(pauses_s):.1f} s, max {max(pauses_s):.1f} s"
+
+
+def machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    return (
+        f"{os.cpu_count()} cores, {memory} GiB, Linux {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def commit() -> str:
+    """With a + behind it if files differ from it."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude", "*"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
+
+
+def table(verdicts: Iterable[Verdict]) -> str:
+    """A row for each fault, in the order of the faults."""
+    by_fault: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_fault.setdefault(verdict.fault, []).append(verdict)
+    rows = [HEADS, tuple("---" if n == 0 else "---:" for n in range(len(HEADS)))]
+    rows += [_row(FAULTS[name].what, by_fault[name]) for name in FAULTS if name in by_fault]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(what: str, runs: list[Verdict]) -> tuple[str, ...]:
+    pauses = [pause for run in runs for pause in run.pauses_s] or [0.0]
+    return (
+        what,
+        str(len(runs)),
+        str(sum(len(run.pauses_s) for run in runs)),
+        f"{sum(run.acknowledged for run in runs):,}",
+        str(sum(run.lost for run in runs)),
+        str(sum(run.duplicates for run in runs)),
+        str(sum(run.others for run in runs)),
+        f"{median(pauses):.1f} s",
+        f"{max(pauses):.1f} s",
+        str(sum(run.client_errors for run in runs)),
+        f"{sum(run.acknowledged_acks_1 for run in runs):,}",
+        str(sum(run.lost_acks_1 for run in runs)),
+    )
+
+
+def load_recorded(path: Path = RECORDED) -> dict[str, Any]:
+    return orjson.loads(path.read_bytes()) if path.exists() else {"machine": "", "verdicts": []}
+
+
+def record(verdict: Verdict, path: Path = RECORDED) -> None:
+    """Takes the place of an earlier run of the same fault and seed; nothing is left out but the codes."""
+    found = load_recorded(path)
+    kept = [one for one in found["verdicts"] if (one["fault"], one["seed"]) != (verdict.fault, verdict.seed)]
+    told = {"machine": machine(), "verdicts": [*kept, verdict.as_json() | {"codes": {}}]}
+    path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def generated(recorded: dict[str, Any]) -> str:
+    verdicts = [Verdict(**one) for one in recorded["verdicts"]]
+    if not verdicts:
+        return f"{BEGIN}\nNo runs are recorded.\n{END}"
+    seconds = sorted({round(one.seconds) for one in verdicts})
+    commits = list(dict.fromkeys(one.commit for one in verdicts))
+    facts = f"Runs of {' and '.join(map(str, seconds))} s on {recorded['machine']}; commits {', '.join(commits)}."
+    return f"{BEGIN}\n{facts}\n\n{table(verdicts)}\n{END}"
+
+
+def with_generated(page: str, recorded: dict[str, Any]) -> str:
+    before, _, rest = page.partition(BEGIN)
+    assert rest, f"{BEGIN} is missing"
+    return before + generated(recorded) + rest.partition(END)[2]
+
+
+def write_page() -> None:
+    PAGE.write_text(with_generated(PAGE.read_text(), load_recorded()))

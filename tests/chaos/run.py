@@ -1,0 +1,73 @@
+"""One run: a topic of its own, load, a fault again and again, then quiet, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+
+from tests.chaos.asking import Asking, now, open_session
+from tests.chaos.cluster import PARTITIONS, Cluster, NotWhole, copy_logs
+from tests.chaos.faults import Fault, Scene
+from tests.chaos.final import Unreadable, final_logs, final_polls
+from tests.chaos.judge import Verdict, judge
+from tests.chaos.load import Load
+from tests.simulation.history import History
+
+WARM_S = 3.0
+CALM_S = (2.0, 4.0)  # between two injections
+AFTER_S = 3.0  # the load goes on, with nothing broken
+
+
+async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit: str, kept: Path) -> Verdict:
+    """`kept`: where history and logs are written if there are findings."""
+    topic = f"{fault.name}-{seed}"
+    verdict = Verdict(fault.name, seed, seconds, commit)
+    load = Load(topic, PARTITIONS, cluster.urls)
+    cluster.injections.clear()
+    await cluster.create(topic)
+    try:
+        await cluster.wait_until_whole(topic)
+        async with load.running():
+            await asyncio.sleep(WARM_S)
+            await _inject(Scene(cluster, topic, random.Random(f"{fault.name} {seed}")), fault, now() + seconds)
+            await cluster.mend()
+            await cluster.wait_until_whole(topic)
+            await asyncio.sleep(AFTER_S)
+        logs = await final_logs(cluster, topic)
+        async with open_session() as session:
+            for partition in range(PARTITIONS):
+                load.history.polled += await final_polls(Asking(session, cluster.urls, 0), topic, partition)
+        judge(verdict, load.history, logs, [at for at, _ in cluster.injections])
+    except (NotWhole, Unreadable, AssertionError) as error:
+        verdict.findings.append(f"C14 {type(error).__name__}: {error}")
+    verdict.client_errors = load.errors.total()
+    verdict.codes = dict((load.codes + load.errors).most_common())
+    if verdict.findings:
+        copy_logs(cluster, kept)
+        keep(kept, load.history, verdict, cluster.injections)
+    return verdict
+
+
+async def _inject(scene: Scene, fault: Fault, until: float) -> None:
+    """At least once; the last one is seen through to its end."""
+    while True:
+        await fault.inject(scene)
+        await scene.cluster.wait_until_whole(scene.topic)
+        if now() >= until:
+            return
+        await scene.hold(*CALM_S)
+
+
+def keep(target: Path, history: History, verdict: Verdict, injections: Sequence[tuple[float, str]]) -> None:
+    events = [(one.invoked_at, "produced", asdict(one)) for one in history.produced]
+    events += [(one.at, "polled", asdict(one)) for one in history.polled]
+    events += [(one.asked_at, "latest", asdict(one)) for one in history.latest]
+    events += [(at, "injected", {"what": what}) for at, what in injections]
+    events.sort(key=lambda event: event[0])
+    (target / "history.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
+    (target / "findings.txt").write_text("\n".join(verdict.findings) + "\n")

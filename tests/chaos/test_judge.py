@@ -1,0 +1,166 @@
+"""Each thing that a verdict tells is planted into a sound run; the checkers' own anomalies: tests/simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from engine import batch as record_batch
+from tests.chaos.final import read_files
+from tests.chaos.judge import Verdict, judge, pauses
+from tests.simulation.checkers import FinalLog
+from tests.simulation.history import History, Latest, Polled, Produced
+
+VALUES = ("a", "b", "c")
+
+
+def batch(value: str, offset: int) -> bytes:
+    made = record_batch.encode_values([f'"{value}"'.encode()], 1)
+    record_batch.stamp(made, offset, 1)
+    return bytes(made)
+
+
+def log(node_id: int, values: tuple[str, ...] = VALUES) -> FinalLog:
+    batches = [batch(value, offset) for offset, value in enumerate(values)]
+    return FinalLog("t/0", node_id, 0, len(values), batches, dict(enumerate(values)))
+
+
+def produced(value: str, offset: int, outcome: str = "ok", acks: str = "all", at: float = 0.0) -> Produced:
+    return Produced("p", "t/0", (value,), acks, at, outcome, "", offset, at + 0.1)
+
+
+def sound() -> tuple[History, list[FinalLog]]:
+    history = History(
+        produced=[produced(value, offset, at=offset / 5) for offset, value in enumerate(VALUES)],
+        polled=[Polled("c", "t/0", 1, 0, tuple(enumerate(VALUES)), 0, 3, 9.0)],
+    )
+    return history, [log(1), log(2), log(3)]
+
+
+def verdict_over(history: History, logs: list[FinalLog]) -> Verdict:
+    verdict = Verdict("kill", 1, 60.0, "abc")
+    judge(verdict, history, logs, [0.3])
+    return verdict
+
+
+def test_a_sound_run_has_no_findings():
+    verdict = verdict_over(*sound())
+    assert verdict.findings == []
+    assert (verdict.acknowledged, verdict.lost, verdict.duplicates, verdict.others) == (3, 0, 0, 0)
+    assert verdict.pauses_s == [0.0]
+
+
+def plant_loss(history: History, logs: list[FinalLog]) -> None:
+    history.produced.append(produced("d", 3, at=2))
+
+
+def plant_duplicate(history: History, logs: list[FinalLog]) -> None:
+    logs[:] = [log(node, (*VALUES, "a")) for node in (1, 2, 3)]
+
+
+def plant_order(history: History, logs: list[FinalLog]) -> None:
+    history.produced[0].base_offset, history.produced[1].base_offset = 1, 0
+    history.polled.clear()
+    logs[:] = [log(node, ("b", "a", "c")) for node in (1, 2, 3)]
+
+
+def plant_aborted_read(history: History, logs: list[FinalLog]) -> None:
+    history.produced[1].outcome, history.produced[1].acks = "fail", "1"
+
+
+def plant_inconsistent_offset(history: History, logs: list[FinalLog]) -> None:
+    history.polled.append(Polled("other", "t/0", 2, 0, ((0, "b"),), 0, 3, 9.0))
+
+
+def plant_skip(history: History, logs: list[FinalLog]) -> None:
+    history.polled.append(Polled("other", "t/0", 2, 0, ((1, "b"),), 0, 3, 9.0))
+
+
+def plant_end_that_goes_back(history: History, logs: list[FinalLog]) -> None:
+    history.latest.append(Latest("c", "t/0", 2, 3, 9.0))
+
+
+def plant_dirty_read(history: History, logs: list[FinalLog]) -> None:
+    history.polled.append(Polled("c", "t/0", 1, 3, ((3, "d"),), 0, 4, 9.0))
+
+
+def plant_different_replica(history: History, logs: list[FinalLog]) -> None:
+    changed = bytearray(batch("b", 1))
+    record_batch.stamp(changed, 1, 7)
+    logs[2].batches[1] = bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("plant", "kinds"),
+    [
+        (plant_loss, {"C1 lost"}),
+        (plant_duplicate, {"C4 duplicate", "C11 order"}),
+        (plant_order, {"C7 order", "C11 order"}),
+        (plant_aborted_read, {"C3 aborted read"}),
+        (plant_inconsistent_offset, {"C5 inconsistent", "C8 dirty read"}),
+        (plant_skip, {"C6 skip"}),
+        (plant_end_that_goes_back, {"C6 end went back"}),
+        (plant_dirty_read, {"C8 dirty read"}),
+        (plant_different_replica, {"C9 replicas differ"}),
+    ],
+)
+def test_what_is_planted_is_found(plant: Callable[[History, list[FinalLog]], None], kinds: set[str]):
+    history, logs = sound()
+    plant(history, logs)
+    findings = verdict_over(history, logs).findings
+    assert {kind for one in findings for kind in kinds if one.startswith(kind)} == kinds
+    assert all(any(one.startswith(kind) for kind in kinds) for one in findings), findings
+
+
+def test_a_loss_and_a_duplicate_are_counted_as_such():
+    history, logs = sound()
+    plant_loss(history, logs)
+    assert (verdict_over(history, logs).lost, verdict_over(history, logs).others) == (1, 0)
+    history, logs = sound()
+    plant_duplicate(history, logs)
+    assert verdict_over(history, logs).duplicates == 1, "one value, though on every replica"
+
+
+def test_what_acks_1_lost_is_told_and_is_no_finding():
+    history, logs = sound()
+    history.produced += [produced("x", 7, acks="1"), produced("a2", 8, "info", acks="1")]
+    verdict = verdict_over(history, logs)
+    assert (verdict.acknowledged_acks_1, verdict.lost_acks_1, verdict.unknown, verdict.findings) == (1, 1, 1, [])
+
+
+def test_a_partition_in_which_nothing_was_acknowledged_is_a_finding():
+    history, logs = sound()
+    logs.append(FinalLog("t/1", 1, 0, 0))
+    assert verdict_over(history, logs).findings == ["C14 nobody was acknowledged in t/1"]
+
+
+def acknowledged_at(*times: float, partition: str = "t/0") -> list[Produced]:
+    return [Produced("p", partition, (str(at),), "all", at - 0.1, "ok", "", 0, at) for at in times]
+
+
+def test_the_pause_of_an_injection_is_the_longest_of_any_partition():
+    even = acknowledged_at(*(n / 4 for n in range(100)), partition="t/1")
+    assert pauses(acknowledged_at(1, 1.2, 5, 5.2) + even, [1.1]) == [pytest.approx(3.8)], "whoever went on"
+    assert pauses(even, [1.1]) == [0.0]
+
+
+def test_a_pause_belongs_to_the_first_injection_in_it_else_to_the_last_before_it():
+    assert pauses(acknowledged_at(1, 5), [2, 4]) == [4, 0]
+    assert pauses(acknowledged_at(3, 3.4, 8), [2, 9]) == [pytest.approx(4.6), 0]
+    assert pauses(acknowledged_at(1, 5), [6]) == [0.0], "before anything was done"
+
+
+def test_what_was_refused_or_unknown_ends_no_pause():
+    history = acknowledged_at(1, 5)
+    history += [Produced("p", "t/0", ("x",), "all", 3, outcome, "", -1, 3.1) for outcome in ("fail", "info")]
+    history.append(Produced("p", "t/0", ("y",), "1", 3, "ok", "", 0, 3.1))
+    assert pauses(history, [2]) == [4]
+
+
+def test_files_are_read_up_to_the_watermark_across_segments(tmp_path):
+    (tmp_path / "00000000000000000000.log").write_bytes(batch("a", 0) + batch("b", 1))
+    (tmp_path / "00000000000000000002.log").write_bytes(batch("c", 2) + batch("d", 3) + b"torn" * 20)
+    read = read_files(tmp_path, "t/0", 2, 3)
+    assert read.records == dict(enumerate(VALUES))
+    assert read.batches == log(2).batches
