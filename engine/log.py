@@ -228,6 +228,10 @@ class Log:
         """The end has been cut off, segments and all: forget what was known of where writes began."""
         self._recent.clear()
 
+    def has_segment_at(self, offset: int) -> bool:
+        """Whether a segment begins there, so that a follower may begin one too."""
+        return self.segment_of(offset).base_offset == offset
+
     def segment_of(self, offset: int) -> Segment:
         """The local segment that holds an offset, or will hold it next."""
         assert self.segments[0].base_offset <= offset <= self.log_end

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from engine.admission import Admission, Append, Appended
 from engine.batch import Header
 from engine.copies import CopyQueue, Taken
 from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed, Unreachable
+from engine.high_watermark import HighWatermark
 from engine.log import BytePosition, Log, Roll, Write
 from engine.segment import Segment
 from engine.settings import TopicSettings
@@ -60,6 +60,7 @@ class Partition:
         self.unsynced_since: float | None = None
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
+        self.is_replicated = False  # there are other replicas, whose ends lie between any two batches
         self.explained: Callable[[EngineError], EngineError] = _as_it_is  # it may be one of the whole directory
         self.opened_at = log.log_end  # records taken in since: log_end less this
         self.bytes_in = 0
@@ -67,9 +68,7 @@ class Partition:
         self.bytes_out = 0
         self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
         self._rolling: list[asyncio.Future[int]] = []  # for the group under way
-        self._high_watermark = PositionWaiters(log.log_end)
-        self._high_watermark_at = log.end_position
-        self._boundaries: deque[tuple[int, BytePosition]] = deque()
+        self.watermark = HighWatermark(log)
         self._unsynced: list[Segment] = []
         self._directory_unsynced = False
 
@@ -86,12 +85,12 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        return self._high_watermark.position
+        return self.watermark.position
 
     @property
     def is_waited_for(self) -> bool:
         """Somebody waits for the high watermark: an acks=all produce or a long poll."""
-        return len(self._high_watermark) > 0
+        return self.watermark.is_waited_for
 
     def statistics(self) -> PartitionStatistics:
         return PartitionStatistics(
@@ -104,7 +103,7 @@ class Partition:
             size_bytes=self.log.size_bytes,
             segments=len(self.log.segments),
             leader_epoch=self.log.leader_epoch,
-            waiting=len(self._high_watermark),
+            waiting=self.watermark.waiting,
         )
 
     def check_readable(self, offset: int) -> None:
@@ -119,29 +118,36 @@ class Partition:
     @property
     def read_limit(self) -> tuple[int, BytePosition]:
         """The high watermark and its place: what readers may not pass."""
-        return self.high_watermark, self._high_watermark_at
+        return self.watermark.position, self.watermark.place
 
     def wait_for_high_watermark(self, end: int) -> asyncio.Future[int]:
-        """Done once everything below `end` is committed, or with an error when the partition goes offline."""
-        future = self._high_watermark.wait_for(end)
+        """Done once everything below `end` is committed, or with an error when the partition goes offline.
+
+        Done earlier when whoever waits shall look for himself (wake_all): it is no acknowledgement.
+        """
+        return self._wait(self.watermark.polls, end)
+
+    def wait_for_ack(self, end: int) -> asyncio.Future[int]:
+        """Done once everything below `end` is committed, and never earlier; else with an error."""
+        return self._wait(self.watermark.acks, end)
+
+    def _wait(self, waiters: PositionWaiters, end: int) -> asyncio.Future[int]:
+        future = waiters.wait_for(end)
         if not future.done():
             self.when_waited_for()
         return future
 
+    def fail_acks(self, error: EngineError) -> None:
+        """Whoever waits for an acknowledgement now will not get it, as when another leads."""
+        self.watermark.acks.fail_present(error)
+
     def wake_all(self) -> None:
-        """End all waits now, as at a drain: waiters answer with what there is."""
-        self._high_watermark.wake_all()
+        """End all long polls now, as at a drain or a change of role: they answer with what there is."""
+        self.watermark.polls.wake_all()
 
     def advance_high_watermark(self, position: int) -> None:
-        """Commit everything below a position that a group of writes ended at."""
-        if position <= self.high_watermark:
-            return
-        assert position <= self.log_end
-        while self._boundaries and self._boundaries[0][0] <= position:
-            end, place = self._boundaries.popleft()
-            if end == position:
-                self._high_watermark_at = place
-        self._high_watermark.advance(position)
+        """Commit everything below a position between two batches."""
+        self.watermark.advance(position)
 
     def request_roll(self) -> asyncio.Future[int]:
         """Seal what is there before anything else is appended; done with sealed_end."""
@@ -202,7 +208,8 @@ class Partition:
         if work.steps and self.unsynced_since is None:
             self.unsynced_since = now
         if work.steps:
-            self._boundaries.append((self.log_end, self.log.end_position))
+            steps = work.steps if self.is_replicated else ()
+            self.watermark.boundaries.add(self.log_end, self.log.end_position, steps)
         rolled_at = [s.segment.base_offset for s in work.steps if isinstance(s, Roll)]
         if self.copies.under_way is not None:
             self._copied(work, self.copies.under_way, rolled_at)
@@ -251,7 +258,7 @@ class Partition:
         self._rolling = _failed(self._rolling, error)
         self._roll_waiters = _failed(self._roll_waiters, error)
         self.copies.end(error)
-        self._high_watermark.fail(error)
+        self.watermark.fail(error)
 
     def discard_queue(self) -> int:
         """Forget what was queued when the partition went offline; returns its bytes."""

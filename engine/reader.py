@@ -7,17 +7,21 @@ A span is read whole or not at all: what it returns is always whole batches.
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Buffer, Record
+from engine.boundaries import find_place
 from engine.disk import Disk, WouldBlock
-from engine.errors import Corrupt, InvalidBatch, ReadFailed
+from engine.errors import Corrupt, InvalidBatch, OffsetBelowLogStart, ReadFailed
 from engine.log import BytePosition, Log, ReadSpan
 from engine.partition import Partition
 from engine.segment import Segment
+
+log = logging.getLogger("penstock.engine")
 
 _TIME_SCAN_BYTES = 256 * 1024
 
@@ -66,6 +70,57 @@ class Reader:
         except OSError as error:
             self.failed_reads += 1
             raise ReadFailed(f"{partition.name}: reading at offset {offset} failed: {error}") from error
+
+    def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        """As read_nowait, up to log_end: what a follower copies. Raises WouldBlock, OffsetBelowLogStart.
+
+        A segment that nobody has read yet is for `read_uncommitted`, too.
+        """
+        _check_local(partition, offset)
+        if offset >= partition.log_end:
+            return None
+        if not partition.log.segment_of(offset).is_loaded:
+            raise WouldBlock
+        span = partition.log.locate(offset, max_bytes, partition.log_end, partition.log.end_position)
+        assert span is not None
+        return self._chunk(
+            span, offset, self._disk.pread_nowait(span.segment.handle, span.end - span.start, span.start)
+        )
+
+    async def read_uncommitted(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        """The same for what is not in memory. Raises Corrupt, ReadFailed, OffsetBelowLogStart.
+
+        For the leader alone: what is not committed may be cut off again.
+        """
+        try:
+            try:
+                return self.read_uncommitted_nowait(partition, offset, max_bytes)
+            except WouldBlock:
+                self.page_cache_misses += 1
+            if not (segment := partition.log.segment_of(offset)).is_loaded:
+                await self._load(segment)
+            _check_local(partition, offset)
+            span = partition.log.locate(offset, max_bytes, partition.log_end, partition.log.end_position)
+            return None if span is None else self._chunk(span, offset, await self._read_span(span))
+        except OSError as error:
+            self.failed_reads += 1
+            raise ReadFailed(f"{partition.name}: reading at offset {offset} failed: {error}") from error
+
+    async def find_watermark(self, partition: Partition, position: int) -> None:
+        """Move the high watermark to a place that only the disk knows. What keeps the disk from telling is logged."""
+        loop = asyncio.get_running_loop()
+        release, end = partition.log.segment_of(position).begin_read(), partition.log_end
+        try:
+            find = partial(find_place, partition.log, position, self._disk.pread)
+            place = await loop.run_in_executor(self._executor, find)
+        except (OSError, Corrupt) as error:
+            self.failed_reads += 1
+            log.warning("high watermark not found", extra={"partition": partition.name, "reason": str(error)})
+        else:
+            if partition.log_end >= end:  # else it was cut meanwhile
+                partition.watermark.advance_to(position, place)
+        finally:
+            release()
 
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         """The first committed local record at or after a time, as (offset, its timestamp); None when there is none."""
@@ -139,6 +194,14 @@ def _check_still_here(partition: Partition, offset: int) -> None:
     partition.check_readable(offset)
     if offset < partition.log.local_log_start:
         raise ReadFailed(f"{partition.name}: offset {offset} has just left this disk", hint="ask again")
+
+
+def _check_local(partition: Partition, offset: int) -> None:
+    """Below the first record on this disk nothing can be copied, though the store may have it."""
+    first = partition.log.segments[0].base_offset
+    if offset < first:
+        text = f"{partition.name}: offset {offset} is below {first}, the first on this disk"
+        raise OffsetBelowLogStart(text, log_start=partition.log.log_start, high_watermark=partition.high_watermark)
 
 
 def available_bytes(log: Log, offset: int, limit: int, limit_position: BytePosition) -> int:

@@ -98,6 +98,7 @@ class Shard:
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
 
     @property
     def recovered(self) -> RecoveryReport:
@@ -130,6 +131,9 @@ class Shard:
             if partition.unsynced_since is not None and partition.offline is None:
                 self.committer.look_at(partition, sync=True)
         await self.committer.drained()
+        self._is_stopping = True
+        for partition in self.partitions():
+            partition.wake_all()  # what is not committed now will not be
         await asyncio.gather(*self._background, return_exceptions=True)
         self.writer.stop()
         return await self._in_thread(self.keeper.close)
@@ -277,8 +281,12 @@ class Shard:
             topic = self.topics[one.record.name]
             topic.partitions[one.number] = partition
             self.keeper.add(partition)
+            partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
             partition.admission.keys.window.join(self.key_budget, self.clock.now_ms())
             self.when_opened(topic, partition)
+
+    def _find_watermark(self, partition: Partition, position: int) -> None:
+        self._in_background(self.reader.find_watermark(partition, position))
 
     def _sealed(self, partition: Partition, segments: list[Segment]) -> None:
         self._in_background(self._save_derived(partition, segments, partition.admission.taken_states()))
@@ -298,7 +306,8 @@ class Shard:
             ) as error:  # derived files: without them the next start is slower, nothing else
                 log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
         with suppress(EngineError):
-            await partition.wait_for_high_watermark(segments[-1].next_offset)  # only what is committed is shipped
+            while partition.high_watermark < segments[-1].next_offset and not self._is_stopping:
+                await partition.wait_for_high_watermark(segments[-1].next_offset)  # only what is committed is shipped
         self.when_sealed(partition)
 
     def _seal(self, segment: Segment) -> None:

@@ -58,10 +58,18 @@ class PositionWaiters:
     def fail(self, error: Exception) -> None:
         """End every wait with an error, later ones too: what is waited for will not come."""
         self._failure = error
+        self.fail_present(error)
+
+    def fail_present(self, error: Exception) -> None:
+        """End every wait that there is with an error."""
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+    def retreat(self, position: int) -> None:
+        """What lies at or behind a position is gone; whoever waits goes on waiting."""
+        self.position = position
 
     def wake_all(self) -> None:
         """End every wait at the present position: the waiter looks for itself."""

@@ -74,7 +74,7 @@ class Leader:
         try:
             appended = await done_by(deadline, written)
             if acks is Acks.ALL and self.partition.high_watermark < appended.end:
-                await done_by(deadline, self.partition.wait_for_high_watermark(appended.end))
+                await done_by(deadline, self.partition.wait_for_ack(appended.end))
             return appended
         except TimeoutError:
             text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"

@@ -38,12 +38,12 @@ async def test_the_expected_end_counts_what_goes_before_in_the_same_group(node):
 async def test_a_group_of_nothing_but_refusals_is_answered_and_leaves_no_trace(node):
     partition = node.shard.partition("t", 0)
     await append(node, "a")
-    before = partition.statistics(), len(partition._boundaries)
+    before = partition.statistics(), len(partition.watermark.boundaries)
     for _ in range(3):
         with pytest.raises(LogEndMismatch):
             await append(node, "b", end=0)
     await node.shard.committer.drained()
-    assert (partition.statistics(), len(partition._boundaries)) == before
+    assert (partition.statistics(), len(partition.watermark.boundaries)) == before
     assert (partition.batches_in, node.shard.committer.queued_bytes) == (1, 0)
 
 

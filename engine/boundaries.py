@@ -1,0 +1,99 @@
+"""Where batches end that are written and not committed yet, so that the high watermark always has an exact place.
+
+Of a partition that is alone the watermark moves from the end of one group of writes to the end of a later one, and only
+those ends are kept. Followers' ends lie anywhere between batches: where a partition `is_replicated` what each group
+wrote is kept too, until it is committed, and looked into when a watermark falls inside. What was written in an earlier
+life stands in no memory: `find_place` asks the index and the headers behind it.
+Invariant: every place is the start of a batch, or the end of the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from engine.batch import HEADER_BYTES, Buffer, read_header
+from engine.errors import Corrupt
+from engine.index import INDEX_INTERVAL_BYTES
+from engine.log import BytePosition, Log, Roll, Write
+from engine.segment import Segment, can_follow
+
+Read = Callable[[int, int, int], Buffer]  # handle, length, position
+
+
+class _Group(NamedTuple):
+    end: int
+    place: BytePosition
+    steps: Sequence[Write | Roll]
+
+
+class Boundaries:
+    """See the head of the file."""
+
+    def __init__(self) -> None:
+        self._groups: deque[_Group] = deque()
+
+    def __repr__(self) -> str:
+        return f"Boundaries({len(self._groups)} groups)"
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def add(self, end: int, place: BytePosition, steps: Sequence[Write | Roll] = ()) -> None:
+        """A group was written."""
+        self._groups.append(_Group(end, place, steps))
+
+    def take(self, position: int) -> BytePosition | None:
+        """The place of a position, and forget those before it; None where it is not known."""
+        groups = self._groups
+        while groups and groups[0].end <= position:
+            group = groups.popleft()
+            if group.end == position:
+                return group.place
+        return _place_within(groups[0].steps, position) if groups else None
+
+    def cut(self, log_end: int) -> None:
+        """The log ends here now."""
+        while self._groups and self._groups[-1].end > log_end:
+            self._groups.pop()
+
+
+def _place_within(steps: Sequence[Write | Roll], position: int) -> BytePosition | None:
+    for step in steps:
+        if isinstance(step, Roll) or not step.headers[0].base_offset <= position <= step.headers[-1].next_offset:
+            continue
+        place = step.position
+        for header in step.headers:
+            if header.next_offset > position:
+                break
+            place += header.size_bytes
+        return BytePosition(step.segment.base_offset, place)
+    return None
+
+
+def find_place(log: Log, offset: int, read: Read) -> BytePosition:
+    """Where the batch begins that holds an offset, or the log ends. Raises what `read` raises, and Corrupt."""
+    if offset >= log.log_end:
+        return log.end_position
+    segment = log.segment_of(offset)
+    position = segment.index.position_at_or_before(offset)
+    expected = segment.index.offset_at(position) if position else segment.base_offset
+    return BytePosition(segment.base_offset, _walked(segment, position, expected, offset, read))
+
+
+def _walked(segment: Segment, position: int, expected: int, offset: int, read: Read) -> int:
+    window, window_at = b"", position
+    while position < segment.size_bytes:
+        if position + HEADER_BYTES > window_at + len(window):
+            length = min(INDEX_INTERVAL_BYTES, segment.size_bytes - position)
+            window, window_at = bytes(read(segment.handle, length, position)), position
+        if len(window) < position - window_at + HEADER_BYTES:
+            break
+        header = read_header(window, position - window_at)
+        if not can_follow(header, expected, segment.size_bytes - position):
+            break
+        if header.next_offset > offset:
+            return position
+        position, expected = position + header.size_bytes, header.next_offset
+    raise Corrupt(f"{segment.path}: no batch of offset {offset} is found from byte {position} on")

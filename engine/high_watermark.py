@@ -1,0 +1,87 @@
+"""The high watermark of one partition: how far records are committed, where that is in the file, and who waits for it.
+
+Knows no replicas: replication says how far it goes. Long polls and acknowledgements wait for the same position apart,
+because the former may be ended early, to look for themselves, and the latter never.
+Invariant: `place` is where the batch begins that `position` is the offset of, or the end of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.boundaries import Boundaries, find_place
+from engine.disk import WouldBlock
+from engine.errors import Corrupt
+from engine.log import BytePosition, Log
+from engine.waiters import PositionWaiters
+
+
+class HighWatermark:
+    """Begins at the end of the log: a node that is alone has committed all that it has."""
+
+    def __init__(self, log: Log) -> None:
+        self.place = log.end_position
+        self.polls = PositionWaiters(log.log_end)
+        self.acks = PositionWaiters(log.log_end)
+        self.boundaries = Boundaries()
+        self.when_place_unknown: Callable[[int], None] = _nothing
+        self._log = log
+
+    def __repr__(self) -> str:
+        return f"HighWatermark({self.position}, polls={len(self.polls)}, acks={len(self.acks)})"
+
+    @property
+    def position(self) -> int:
+        return self.polls.position
+
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self.polls or self.acks)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.polls) + len(self.acks)
+
+    def advance(self, position: int) -> None:
+        """Where a position is in the file is known for all that this life has written.
+
+        For what is older the disk may have to be asked; then the watermark follows once it has answered.
+        """
+        if position <= self.position:
+            return
+        assert position <= self._log.log_end
+        place = self.boundaries.take(position) or self._place_in_memory(position)
+        if place is None:
+            self.when_place_unknown(position)
+        else:
+            self.advance_to(position, place)
+
+    def advance_to(self, position: int, place: BytePosition) -> None:
+        if position > self.position:
+            self.place = place
+            self.polls.advance(position)
+            self.acks.advance(position)
+
+    def set_back(self, position: int, place: BytePosition) -> None:
+        """The log ends here now, or less is known of it. Those who poll look again; who waits for an ack goes on."""
+        self.place = place
+        self.boundaries.cut(self._log.log_end)
+        self.acks.retreat(position)
+        self.polls.retreat(position)
+        self.polls.wake_all()
+
+    def fail(self, error: Exception) -> None:
+        self.polls.fail(error)
+        self.acks.fail(error)
+
+    def _place_in_memory(self, position: int) -> BytePosition | None:
+        if position < self._log.log_end and not self._log.segment_of(position).is_loaded:
+            return None
+        try:
+            return find_place(self._log, position, self._log.disk.pread_nowait)
+        except (WouldBlock, OSError, Corrupt):  # who asks again in a thread is told why
+            return None
+
+
+def _nothing(_: int) -> None:
+    """Nobody can ask the disk."""

@@ -1,0 +1,194 @@
+"""The high watermark may be moved to any place between two batches, and readers get just what lies below it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine import batch as record_batch
+from engine.disk import WouldBlock
+from engine.errors import AckTimeout, OffsetBelowLogStart, StorageFailed
+from engine.log import BytePosition
+from replication.acks import Acks
+
+SIZES = (3, 1, 2, 5, 1, 1, 4, 2)  # records of each batch
+
+
+@pytest.fixture
+async def node(new_node):
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
+        yield node
+
+
+def batches(pad: int = 10) -> list[bytes]:
+    """Stamped as a leader's, one after the other."""
+    made, offset = [], 0
+    for size in SIZES:
+        one = record_batch.encode_values([b"v" * pad] * size, 5)
+        record_batch.stamp(one, offset, 1)
+        made.append(bytes(one))
+        offset += size
+    return made
+
+
+def ends() -> list[int]:
+    return [sum(SIZES[:n]) for n in range(1, len(SIZES) + 1)]
+
+
+def followed(node):
+    """The partition of a follower, whose watermark is moved by hand."""
+    partition = node.shard.partition("t", 0)
+    partition.when_positions_move = lambda: None
+    partition.is_replicated = True
+    return partition
+
+
+async def copied(node, *groups: list[bytes]) -> None:
+    for group in groups:
+        await node.shard.committer.append_copies(node.shard.partition("t", 0), b"".join(group), wants_sync=True)
+
+
+async def committed(node) -> bytes:
+    partition, offset, found = node.shard.partition("t", 0), 0, b""
+    while (chunk := await node.shard.reader.read(partition, offset, 100)) is not None:
+        found += bytes(chunk.data)
+        offset = chunk.next_offset
+    assert offset == partition.high_watermark
+    return found
+
+
+@pytest.mark.parametrize("pad", [10, 12_000], ids=["one segment", "several"])
+@pytest.mark.parametrize("split", [0, 3])
+async def test_each_place_between_two_batches_of_a_group_is_exact(node, pad, split):
+    partition, made = followed(node), batches(pad)
+    await copied(node, *filter(None, (made[:split], made[split:])))
+    assert partition.high_watermark == 0
+    assert await committed(node) == b""
+    for count, end in enumerate(ends(), 1):
+        partition.advance_high_watermark(end)
+        assert await committed(node) == b"".join(made[:count])
+    assert len(partition.watermark.boundaries) == 0
+
+
+@pytest.mark.parametrize("is_cold", [False, True], ids=["in memory", "on the disk"])
+async def test_places_of_an_earlier_life_are_found(new_node, monkeypatch, is_cold):
+    made = batches(12_000)
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
+        followed(node)
+        await copied(node, made)
+    async with new_node() as node:
+        partition = followed(node)
+        assert len(partition.log.segments) > 1
+        partition.watermark.set_back(0, BytePosition(0, 0))
+        if is_cold:
+            monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
+        for count, end in enumerate(ends(), 1):
+            waiting = partition.wait_for_ack(end)
+            partition.advance_high_watermark(end)
+            await asyncio.wait_for(waiting, 10)
+            assert await committed(node) == b"".join(made[:count])
+
+
+def would_block(*_):
+    raise WouldBlock
+
+
+async def test_a_place_that_the_disk_cannot_tell_leaves_the_watermark_where_it_is(new_node, monkeypatch):
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        followed(node)
+        await copied(node, batches())
+    async with new_node() as node:
+        partition = followed(node)
+        partition.watermark.set_back(0, BytePosition(0, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(node.shard.disk, "pread_nowait", would_block)
+            patch.setattr(node.shard.disk, "pread", broken)
+            partition.advance_high_watermark(4)
+            await asyncio.gather(*node.shard._background)
+        assert (partition.high_watermark, node.shard.reader.failed_reads) == (0, 1)
+        partition.advance_high_watermark(4)
+        assert partition.high_watermark == 4
+
+
+def broken(*_):
+    raise OSError(5, "broken")
+
+
+async def test_a_node_that_is_alone_keeps_no_more_than_the_ends_of_groups(node):
+    partition = node.shard.partition("t", 0)
+    partition.when_positions_move = lambda: None
+    for _ in range(3):
+        await node.leaders["t", 0].append(record_batch.encode_values([b"v"], 5), Acks.LEADER)
+    assert [group.steps for group in partition.watermark.boundaries._groups] == [(), (), ()]
+
+
+async def test_an_acknowledgement_is_waited_for_apart_from_long_polls(node):
+    partition = followed(node)
+    await copied(node, batches())
+    poll, ack = partition.wait_for_high_watermark(3), partition.wait_for_ack(3)
+    assert partition.is_waited_for
+    assert partition.statistics().waiting == 2
+    partition.wake_all()
+    assert (poll.done(), poll.result(), ack.done()) == (True, 0, False)
+    assert partition.is_waited_for
+    partition.fail_acks(StorageFailed("another leads"))
+    with pytest.raises(StorageFailed):
+        await ack
+    assert not partition.is_waited_for
+    later = partition.wait_for_ack(4)
+    partition.advance_high_watermark(4)
+    assert await later == 4, "only those that waited then have failed"
+
+
+async def test_a_drain_acknowledges_nothing_that_is_not_committed(node):
+    partition = followed(node)
+    produced = asyncio.ensure_future(node.leaders["t", 0].produce(record_batch.encode_values([b"v"], 5), Acks.ALL, 300))
+    await asyncio.sleep(0.05)
+    partition.wake_all()
+    with pytest.raises(AckTimeout):
+        await produced
+
+
+async def uncommitted(node, offset: int, max_bytes: int = 100) -> bytes:
+    partition, found = node.shard.partition("t", 0), b""
+    while (chunk := await node.shard.reader.read_uncommitted(partition, offset, max_bytes)) is not None:
+        found += bytes(chunk.data)
+        offset = chunk.next_offset
+    assert offset == partition.log_end
+    return found
+
+
+async def test_followers_are_given_what_is_not_committed(node):
+    partition, made = followed(node), batches()
+    await copied(node, made[:3], made[3:])
+    assert partition.high_watermark == 0
+    assert node.shard.reader.read_uncommitted_nowait(partition, 0, 1 << 20).data == b"".join(made)
+    for at, end in enumerate(ends()):
+        assert await uncommitted(node, end) == b"".join(made[at + 1 :])
+    assert node.shard.reader.read_uncommitted_nowait(partition, sum(SIZES), 100) is None
+
+
+@pytest.mark.parametrize("is_cold", [False, True], ids=["in memory", "on the disk"])
+async def test_followers_are_given_segments_that_nobody_has_read_yet(new_node, monkeypatch, is_cold):
+    made = batches(12_000)
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
+        followed(node)
+        await copied(node, made)
+    async with new_node() as node:
+        partition, reader = followed(node), node.shard.reader
+        assert not partition.log.segments[0].is_loaded
+        with pytest.raises(WouldBlock):
+            reader.read_uncommitted_nowait(partition, 0, 100)
+        if is_cold:
+            monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
+        assert await uncommitted(node, 0) == b"".join(made)
+        bases = {segment.base_offset for segment in partition.log.segments}
+        assert {offset for offset in range(sum(SIZES)) if partition.log.has_segment_at(offset)} == bases
+        partition.log.drop_oldest(partition.log.sealed_end)
+        with pytest.raises(OffsetBelowLogStart):
+            await reader.read_uncommitted(partition, 0, 100)
