@@ -24,6 +24,7 @@ TOTAL_KEYS_MAX = 2_000_000  # of a process whose settings say nothing else
 
 ROW = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sqiHq")  # as files keep a key: its hash, and what is known of it
 
+_BASE_OFFSET = struct.Struct(">q")  # behind the request's hash
 _STORED = struct.Struct(f">{HASH_BYTES}sqiHq")  # packed: a tuple of objects would take three times as much
 
 
@@ -134,6 +135,10 @@ class KeyWindow:
             for key_hash, stored in one.keys.items():
                 yield key_hash, Remembered._make(_STORED.unpack(stored))
 
+    def copies(self) -> list[dict[bytes, bytes]]:
+        """All of it, to be looked through in a thread (`rows_before`)."""
+        return [one.keys.copy() for one in self._slices]
+
     def join(self, budget: KeyBudget, now_ms: int) -> None:
         """Share a budget from now on. Not before, because partitions are opened in several threads."""
         self._budget = budget
@@ -172,3 +177,10 @@ class KeyWindow:
         self._slices.append(opened)
         self._budget.opened(self, opened)
         return opened
+
+
+def rows_before(keys: dict[bytes, bytes], offset: int) -> Iterator[bytes]:
+    """As files keep them, those of records below an offset."""
+    for key_hash, stored in keys.items():
+        if _BASE_OFFSET.unpack_from(stored, HASH_BYTES)[0] < offset:
+            yield key_hash + stored

@@ -66,6 +66,16 @@ class Producer:
                 return First(batches[at + 2], _distance(first, last) + 1, batches[at + 3])
         return None
 
+    def before(self, offset: int) -> Producer | None:
+        """As it was when the log ended there, as far as these batches tell; None when none of them lies before."""
+        batches = self.batches
+        count = next((at for at in range(0, len(batches), _FIELDS) if batches[at + 2] >= offset), len(batches))
+        if count in (0, len(batches)):
+            return self if count else None
+        later = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(count, len(batches), _FIELDS))
+        kept = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(0, count, _FIELDS))
+        return Producer(self.epoch, max(kept, self.record_count - later), self.used_ms, batches[:count])
+
     def with_batch(self, header: Header, base_offset: int, used_ms: int) -> Producer:
         """The same after one more batch of its epoch."""
         batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
