@@ -56,7 +56,7 @@ def check_topic_wish(name: str, partitions: int, replication_factor: int, overri
     """Whether such a topic could be made. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
-    _check_partitions(partitions)
+    check_partitions(partitions)
     if replication_factor != 1:
         raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
 
@@ -66,7 +66,7 @@ def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partition
     merged = {**topic.overrides, **overrides}
     topic_settings(merged)
     wanted = topic.partitions if partitions is None else partitions
-    _check_partitions(wanted)
+    check_partitions(wanted)
     if wanted < topic.partitions:
         raise InvalidConfig(
             f"topic {topic.name!r} has {topic.partitions} partitions and cannot have {wanted}: it may only gain some",
@@ -75,7 +75,7 @@ def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partition
     return dataclasses.replace(topic, overrides=merged, partitions=wanted)
 
 
-def _check_partitions(partitions: int) -> None:
+def check_partitions(partitions: int) -> None:
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
 

@@ -9,6 +9,7 @@ after registering only makes an unknown beginning known.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engine import paths
@@ -21,10 +22,11 @@ _HEADER = "penstock vouching 1"
 
 @dataclass(frozen=True, slots=True)
 class Vouching:
-    """Incarnations; None stands for the next registration."""
+    """Incarnations; None stands for the next registration. `directory_id` tells this data directory from any other."""
 
     disk_from: int | None = None
     survives_from: int | None = None
+    directory_id: str = ""
 
     def registered(self, incarnation: int) -> Vouching:
         return replace(
@@ -34,10 +36,17 @@ class Vouching:
         )
 
 
-def load_vouching(disk: Disk, data_directory: str, last_stop: LastStop) -> Vouching:
-    """What may be said in the next registration, noted durably if the last stop changed it. Raises OSError."""
+def load_vouching(
+    disk: Disk, data_directory: str, last_stop: LastStop, new_id: Callable[[], str] | None = None
+) -> Vouching:
+    """What may be said in the next registration, noted durably if it is not as it was. Raises OSError.
+
+    With `new_id` a directory that has no id of its own is given one.
+    """
     found = _read(disk, data_directory)
     now = replace(found, survives_from=None) if last_stop is LastStop.POWER_LOSS else found
+    if new_id is not None and not now.directory_id:
+        now = replace(now, directory_id=new_id())
     if now != found:
         save_vouching(disk, data_directory, now)
     return now
@@ -45,15 +54,15 @@ def load_vouching(disk: Disk, data_directory: str, last_stop: LastStop) -> Vouch
 
 def save_vouching(disk: Disk, data_directory: str, vouching: Vouching) -> None:
     """Replace the file durably. Raises OSError."""
-    row = f"{_word(vouching.disk_from)} {_word(vouching.survives_from)}"
+    row = f"{_word(vouching.disk_from)} {_word(vouching.survives_from)} {vouching.directory_id or '-'}"
     write_atomically(disk, os.path.join(data_directory, paths.VOUCHING), rows_as_text(_HEADER, [row]))
 
 
 def _read(disk: Disk, data_directory: str) -> Vouching:
     rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.VOUCHING)))
     try:
-        disk_from, survives_from = rows[0] if rows else ("-", "-")
-        return Vouching(_number(disk_from), _number(survives_from))
+        disk_from, survives_from, directory_id = rows[0] if rows else ("-", "-", "-")
+        return Vouching(_number(disk_from), _number(survives_from), "" if directory_id == "-" else directory_id)
     except ValueError:
         return Vouching()
 

@@ -218,7 +218,7 @@ def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
 def test_replication_reads_and_writes_vouching_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.VOUCHING).write_text(EXAMPLES["vouching"])
     found = load_vouching(RealDisk(), str(tmp_path), LastStop.CLEAN)
-    assert found == Vouching(4294967298, None)
+    assert found == Vouching(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
     save_vouching(RealDisk(), str(tmp_path), found)
     assert (tmp_path / paths.VOUCHING).read_text() == EXAMPLES["vouching"]
 

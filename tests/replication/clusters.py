@@ -1,0 +1,131 @@
+"""Several nodes' agents in one loop, over one coordination store, each with a listener that remembers what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from random import Random
+
+from engine.clock import SystemClock
+from replication.cluster_agent import AgentSettings, ClusterAgent
+from replication.cluster_values import Outcome, Proposal, TopicEntry
+from replication.cluster_view import ClusterView, StateChange
+from replication.coordination.interface import Session
+from replication.cores.partition_state import Member, PartitionState
+from replication.membership import OwnNode
+from replication.vouching import Vouching
+from tests.replication.coordinations import Coordination
+
+WAIT_S = 30.0  # of a machine that may be busy
+_ids = (f"{n:032x}" for n in itertools.count(1))
+
+
+class Heard:
+    """Implements ClusterListener."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.members: list[Member] = []
+        self.states: dict[tuple[str, int], PartitionState] = {}
+        self.topics: dict[str, TopicEntry] = {}
+        self.deleted: list[str] = []
+
+    def on_registered(self, member: Member) -> None:
+        self.events.append("registered")
+        self.members.append(member)
+
+    def on_session_lost(self) -> None:
+        self.events.append("lost")
+        self.states.clear()
+
+    def on_doubt(self, is_in_doubt: bool) -> None:
+        self.events.append("doubt" if is_in_doubt else "no doubt")
+
+    def on_nodes(self, view: ClusterView) -> None:
+        self.events.append(f"nodes {sorted(view.nodes)}")
+
+    def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
+        self.topics |= {topic.name: topic for topic in changed}
+        self.deleted += [topic.name for topic in deleted]
+        for topic in deleted:
+            self.topics.pop(topic.name, None)
+
+    def on_states(self, changed: list[StateChange]) -> None:
+        known = {topic.topic_id for topic in self.topics.values()}
+        for topic_id, number, found in changed:
+            assert topic_id in known, "topics are told before their states"
+            self.states[topic_id, number] = found.state
+
+
+class Cluster:
+    def __init__(self, coordination: Coordination) -> None:
+        self.agents: dict[int, ClusterAgent] = {}
+        self.heard: dict[int, Heard] = {}
+        self.sessions: dict[int, list[Session]] = {}
+        self.coordination = coordination
+
+    def agent(self, node_id: int, *, rack: str = "", directory: str = "", settings: AgentSettings | None = None):
+        sessions = self.sessions.setdefault(node_id, [])
+
+        async def open_session() -> Session:
+            sessions.append(await self.coordination.session())
+            return sessions[-1]
+
+        urls = tuple(f"http://node{node_id}:{7000 + shard}" for shard in range(2))
+        own = OwnNode(
+            node_id,
+            f"http://node{node_id}:8080",
+            rack=rack,
+            internal_urls=urls,
+            vouching=Vouching(directory_id=directory or f"directory {node_id}"),
+        )
+        heard = self.heard[node_id] = Heard()
+        settings = settings or AgentSettings(session_timeout_ms=3000, leader_rebalance_check_ms=3_600_000)
+        return ClusterAgent(open_session, own, heard, SystemClock(), _ids.__next__, Random(1), settings)
+
+    async def start(self, node_id: int, **how) -> ClusterAgent:
+        agent = self.agents[node_id] = self.agent(node_id, **how)
+        await agent.join_cluster()
+        await agent.start()
+        return agent
+
+    async def start_all(self, *node_ids: int, **how) -> list[ClusterAgent]:
+        for node_id in node_ids:
+            await self.start(node_id, **how)
+        await self.until(lambda: all(len(agent.view.nodes) == len(self.agents) for agent in self.agents.values()))
+        return [self.agents[node_id] for node_id in node_ids]
+
+    async def stop(self) -> None:
+        for agent in self.agents.values():
+            await agent.stop()
+
+    async def end(self, node_id: int) -> None:
+        """The node is gone at once."""
+        await self.agents.pop(node_id).stop()
+
+    async def expire(self, node_id: int) -> None:
+        """The node's session is over, and the node is not."""
+        await self.coordination.expire(self.sessions[node_id][-1])
+
+    def controller(self) -> ClusterAgent | None:
+        return next((agent for agent in self.agents.values() if agent.is_controller), None)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+def states_of(agent: ClusterAgent, topic: TopicEntry) -> list[PartitionState]:
+    return [found.state for _, found in agent.view.partitions_of(topic)]
+
+
+def leaders(agent: ClusterAgent, topic: TopicEntry) -> list[int | None]:
+    return [None if state.leader is None else state.leader.node_id for state in states_of(agent, topic)]
+
+
+async def propose(agent: ClusterAgent, topic: TopicEntry, number: int, state: PartitionState) -> Outcome:
+    epoch = agent.view.states[topic.topic_id, number].partition_epoch
+    (outcome,) = await agent.propose([Proposal(topic.topic_id, number, epoch, state)])
+    return outcome
