@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -26,6 +26,7 @@ from engine.further_topics import (
     moved,
     places,
     remove_leftovers,
+    remove_partitions,
     remove_topic,
 )
 from engine.settings import topic_settings
@@ -116,22 +117,24 @@ class Catalog:
         refused: list[DataDirectory] = []
         while True:
             try:
-                return await self._placed_from(record, 0, refused)
+                return await self._placed_from(record, record.here, refused)
             except FurtherRefused as refusal:
                 self._directories.note(refusal.directory, refusal.error, f"creating topic {record.name!r}")
                 refused.append(refusal.directory)
                 await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
                 record = dataclasses.replace(record, topic_id=self._new_id())  # nothing of the first try may be found
 
-    async def _placed_from(self, record: TopicRecord, first: int, refused: list[DataDirectory]) -> TopicRecord:
-        """The record with places of the partitions from `first` on, which are made in the further directories."""
+    async def _placed_from(
+        self, record: TopicRecord, added: Sequence[int], refused: list[DataDirectory]
+    ) -> TopicRecord:
+        """The record with places of new partitions, which are made in the further directories."""
         candidates = [one for one in self._directories.usable if one not in refused]
         if not candidates:
             raise self._directories.first.fault or _no_room(record, refused)
         having = list(self.records.values())
-        elsewhere = await self._in_thread(places, candidates, having, first, record.partitions)
+        elsewhere = await self._in_thread(places, candidates, having, added)
         record = dataclasses.replace(record, elsewhere={**record.elsewhere, **elsewhere})
-        await self._in_thread(make_partitions, self._disk, self._directories, record, first)
+        await self._in_thread(make_partitions, self._disk, self._directories, record, added)
         return record
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
@@ -139,24 +142,46 @@ class Catalog:
         old = self.record(name)
         record = changed_topic(old, overrides, partitions)
         if record.partitions > old.partitions:
-            record = await self._grown(record, old.partitions)
+            record = await self._grown(record, range(old.partitions, record.partitions))
         else:
             await self._stored("changing", save_settings, record)
         self.records[name] = record
         return record
 
-    async def _grown(self, record: TopicRecord, first: int) -> TopicRecord:
+    async def adopt(self, record: TopicRecord) -> TopicRecord:
+        """What the cluster says of a topic, durable as it is told: a new one, or one with other settings or partitions.
+
+        What lies here no longer is not removed: `let_go` does, once nobody has it open. Returns it with its places.
+        """
+        old = self.records.get(record.name)
+        known = set() if old is None or old.topic_id != record.topic_id else set(old.here)
+        added = [number for number in record.here if number not in known]
+        if added or not known:
+            record = await self._grown(record, added)
+        else:
+            await self._stored("changing", save_settings, record)
+        self.records[record.name] = record
+        return record
+
+    async def let_go(self, record: TopicRecord, numbers: Sequence[int]) -> None:
+        """Remove the files of partitions that do not lie here any more; the record says so already."""
+        try:
+            await self._in_thread(remove_partitions, self._disk, self._directories, record, numbers)
+        except OSError as error:  # never opened again: what is left takes room, no more
+            log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
+
+    async def _grown(self, record: TopicRecord, added: Sequence[int]) -> TopicRecord:
         """Another directory is not tried after a failure: what the first has kept would be found beside it."""
         if self._directories.is_several:
             try:
-                await self._in_thread(clear_added, self._disk, self._directories, record, first)
-                record = await self._placed_from(record, first, [])
+                await self._in_thread(clear_added, self._disk, self._directories, record, added)
+                record = await self._placed_from(record, added, [])
             except FurtherRefused as refusal:
                 self._directories.note(refusal.directory, refusal.error, f"growing topic {record.name!r}")
                 raise storage_error(f"growing topic {record.name!r}", refusal.error) from refusal
             except OSError as error:
                 raise storage_error(f"growing topic {record.name!r}", error) from error
-        await self._stored("growing", partial(save_topic, first=first), record)
+        await self._stored("growing", partial(save_topic, added=added), record)
         return record
 
     async def delete(self, record: TopicRecord) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 
 from engine import paths
 from engine.data_directories import DataDirectories
@@ -28,23 +29,23 @@ class FurtherRefused(Exception):
         self.error = error
 
 
-def places(directories: list[DataDirectory], records: list[TopicRecord], first: int, partitions: int) -> dict[str, str]:
-    """`elsewhere` of new partitions `first` to before `partitions`, given those there are and who takes more."""
+def places(directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]) -> dict[str, str]:
+    """`elsewhere` of new partitions, given those there are and who takes more."""
     counts = {directory.directory_id: 0 for directory in directories}
     for record in records:
-        for number in range(record.partitions):
+        for number in record.here:
             place = record.elsewhere.get(str(number), FIRST)
             if place in counts:
                 counts[place] += 1
-    chosen = placed(partitions - first, counts, {one.directory_id: _free_bytes(one) for one in directories})
-    return {str(number): place for number, place in enumerate(chosen, first) if place != FIRST}
+    chosen = placed(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
+    return {str(number): place for number, place in zip(added, chosen, strict=True) if place != FIRST}
 
 
-def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, first: int) -> None:
-    """Make the directories of partitions from `first` on that lie in further ones, durably. Raises FurtherRefused."""
-    added = {number: place for number, place in record.elsewhere.items() if int(number) >= first}
+def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, added: Sequence[int]) -> None:
+    """Make the directories of those new partitions that lie in further ones, durably. Raises FurtherRefused."""
+    lying = {number: place for number, place in record.elsewhere.items() if int(number) in added}
     for directory in directories.further:
-        numbers = [number for number, place in added.items() if place == directory.directory_id]
+        numbers = [number for number, place in lying.items() if place == directory.directory_id]
         if numbers and directory.fault is None:
             try:
                 _make(disk, directory.path, record, numbers)
@@ -52,16 +53,27 @@ def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecor
                 raise FurtherRefused(directory, error) from error
 
 
-def clear_added(disk: Disk, directories: DataDirectories, record: TopicRecord, first: int) -> None:
-    """Remove what a growth that was interrupted has left of partitions from `first` on: each is found once only.
+def clear_added(disk: Disk, directories: DataDirectories, record: TopicRecord, added: Sequence[int]) -> None:
+    """Remove what a growth that was interrupted has left of these partitions: each is found once only.
 
     Nothing that holds a file is removed. Raises OSError.
     """
     for directory in directories.usable:
-        for number in range(first, record.partitions):
+        for number in added:
             path = f"{paths.topic_dir(directory.path, record.name, record.topic_id)}/{number}"
             if disk.stat(path) is not None and not _holds_a_file(disk, path):
                 remove_tree(disk, path)
+
+
+def remove_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
+    """Remove the files of partitions wherever they lie. Raises OSError."""
+    for directory in directories.usable:
+        topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
+        found = [path for number in numbers if disk.stat(path := f"{topic_dir}/{number}") is not None]
+        for path in found:
+            remove_tree(disk, path)
+        if found:
+            disk.fsync_dir(topic_dir)
 
 
 def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> bool:
@@ -95,7 +107,7 @@ def remove_leftovers(disk: Disk, directories: DataDirectories, records: list[Top
 def moved(directories: DataDirectories, record: TopicRecord) -> dict[str, str]:
     """`elsewhere` as partitions are found, for a topic of which somebody may have moved some while no node ran."""
     elsewhere = dict(record.elsewhere)
-    for number in map(str, range(record.partitions)):
+    for number in map(str, record.here):
         located = directories.located(record, int(number))
         place = located.directory.directory_id
         if located.error is not None or place == elsewhere.get(number, FIRST):

@@ -91,6 +91,7 @@ class Shard:
         self.quarantine = Quarantine(disk, executor, self.trimmer)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
         self.when_closed: Callable[[Topic], None] = _nothing
+        self.when_moved_away: Callable[[Topic, list[Partition]], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
         self.leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None while another node leads
@@ -203,16 +204,26 @@ class Shard:
     async def close_topic(self, name: str) -> None:
         """Stop serving a topic for ever: whoever waits is told, nothing is written any more, its files are let go."""
         topic = self.topics.pop(name)
-        for partition in topic.partitions.values():
-            partition.go_offline(UnknownTopic(f"topic {name!r} has been deleted"))
+        await self._let_go(topic.partitions.values(), UnknownTopic(f"topic {name!r} has been deleted"))
+        self.when_closed(topic)
+
+    async def close_partitions(self, name: str, numbers: Iterable[int]) -> None:
+        """Stop serving partitions that have been moved to other nodes. Their files are removed by the catalog."""
+        topic = self.topic(name)
+        gone = [topic.partitions.pop(number) for number in numbers if number in topic.partitions]
+        await self._let_go(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} are on other nodes now"))
+        self.when_moved_away(topic, gone)
+
+    async def _let_go(self, partitions: Iterable[Partition], reason: EngineError) -> None:
+        for partition in partitions:
+            partition.go_offline(reason)
             self.committer.forget(partition)
         await self.committer.drained()
-        for partition in topic.partitions.values():
+        for partition in partitions:
             for segment in partition.log.segments:
                 segment.deleted()
             self.trimmer.forget(partition)
             partition.admission.keys.window.clear()
-        self.when_closed(topic)
 
     async def roll_topic(self, name: str) -> list[int]:
         """Seal every partition's active segment; returns each sealed_end."""
@@ -273,7 +284,7 @@ class Shard:
     def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
         return [
             Wanted(record, number, checkpoints.get(f"{record.topic_id}/{number}", Checkpoint()))
-            for number in filter(partial(self.owns, record.topic_id), range(record.partitions))
+            for number in filter(partial(self.owns, record.topic_id), record.here)
         ]
 
     def _take_in(self, wanted: Sequence[Wanted], partitions: Sequence[Partition]) -> None:

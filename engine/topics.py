@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -19,7 +19,8 @@ from engine.disk import Disk, read_file, write_atomically
 from engine.errors import Corrupt, InvalidConfig, InvalidTopicName
 from engine.settings import TopicSettings, topic_settings
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3  # of a topic of which some partitions lie on other nodes
+FORMAT_IN_SEVERAL_DIRECTORIES = 2
 FORMAT_IN_ONE_DIRECTORY = 1  # of a topic that lies in the first data directory only: what every version reads
 PARTITIONS_MAX = 10_000
 
@@ -29,6 +30,7 @@ class TopicRecord:
     """What `topic.json` holds. `overrides` are the settings that differ from the defaults.
 
     `elsewhere` has the ids of the further data directories in which partitions lie, by partition number as text.
+    `hosted` are the partitions that lie on this node, in a cluster; None, of a node that is alone: all of them.
     """
 
     name: str
@@ -38,6 +40,12 @@ class TopicRecord:
     overrides: Mapping[str, object] = field(default_factory=dict)
     created_ms: int = 0
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    hosted: tuple[int, ...] | None = None
+
+    @property
+    def here(self) -> Sequence[int]:
+        """The partitions that lie on this node."""
+        return range(self.partitions) if self.hosted is None else self.hosted
 
     @property
     def settings(self) -> TopicSettings:
@@ -80,16 +88,16 @@ def check_partitions(partitions: int) -> None:
         raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
 
 
-def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, first: int = 0) -> None:
-    """Make a topic durable, or its partitions from `first` on. The directory entries are durable when this returns.
+def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[int] | None = None) -> None:
+    """Make a topic durable, or the partitions that it has gained. The directory entries are durable when this returns.
 
     Directories of partitions come first: until `topic.json` counts them they are not there. Those of partitions that
-    lie elsewhere are durable already. Below `first` nothing is made: a partition that is missing must stay so.
+    lie elsewhere are durable already. Nothing else is made: a partition that is missing must stay so.
     """
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
-    if topic.elsewhere:
+    if topic.elsewhere or topic.hosted is not None:
         disk.mkdir(directory)  # perhaps all of them lie elsewhere
-    for partition in range(first, topic.partitions):
+    for partition in topic.here if added is None else added:
         if str(partition) not in topic.elsewhere:
             disk.mkdir(f"{directory}/{partition}")
     disk.fsync_dir(directory)
@@ -162,7 +170,7 @@ def empty_tree(disk: Disk, path: str) -> None:
 
 def _encoded(topic: TopicRecord) -> bytes:
     fields = {
-        "format": FORMAT_VERSION if topic.elsewhere else FORMAT_IN_ONE_DIRECTORY,
+        "format": _format_of(topic),
         "topic": topic.name,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
@@ -172,7 +180,16 @@ def _encoded(topic: TopicRecord) -> bytes:
     }
     if topic.elsewhere:
         fields["elsewhere"] = dict(topic.elsewhere)
+    if topic.hosted is not None:
+        fields["hosted"] = list(topic.hosted)
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
+
+
+def _format_of(topic: TopicRecord) -> int:
+    """The least that a version must know to take the topic for what it is."""
+    if topic.hosted is not None:
+        return FORMAT_VERSION
+    return FORMAT_IN_SEVERAL_DIRECTORIES if topic.elsewhere else FORMAT_IN_ONE_DIRECTORY
 
 
 def _decoded(directory: str, data: bytes) -> TopicRecord:
@@ -183,6 +200,9 @@ def _decoded(directory: str, data: bytes) -> TopicRecord:
         elsewhere = dict(raw.get("elsewhere", {}))
         if not all(isinstance(place, str) for place in elsewhere.values()):
             raise TypeError(f"elsewhere is {elsewhere}")
+        hosted = raw.get("hosted")
+        if hosted is not None and not all(isinstance(one, int) for one in hosted):
+            raise TypeError(f"hosted is {hosted}")
         return TopicRecord(
             raw["topic"],
             raw["topic_id"],
@@ -191,6 +211,7 @@ def _decoded(directory: str, data: bytes) -> TopicRecord:
             raw["config"],
             raw["created_ms"],
             elsewhere,
+            None if hosted is None else tuple(hosted),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"{directory}/{paths.TOPIC_FILE} is damaged: {error!r}") from error

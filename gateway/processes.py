@@ -44,6 +44,15 @@ class DirectoryTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Ports:
+    """Of a node: the one that all shards share, and what each shard has of its own."""
+
+    shared: int
+    direct: list[int]
+    internal: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterTask:
     """What a process of a node in a cluster must know before it asks the supervisor."""
 
@@ -108,4 +117,5 @@ def record_to(record: TopicRecord) -> dict[str, Any]:
 
 
 def record_from(fields: dict[str, Any]) -> TopicRecord:
-    return TopicRecord(**fields)
+    hosted = fields["hosted"]
+    return TopicRecord(**{**fields, "hosted": None if hosted is None else tuple(hosted)})

@@ -77,15 +77,19 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
         return None, b""
 
     async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
-        record = record_from(fields)
-        old = served.get(record.topic_id)
-        _add(shipping, shards, served, record, first=0 if old is None else old.partitions)
+        _add(shipping, shards, served, record_from(fields))
         return None, b""
 
     async def removed(fields: Any, _: bytes) -> tuple[None, bytes]:
         record = record_from(fields)
         served.pop(record.topic_id, None)
         shipping.remove_topic(record)
+        return None, b""
+
+    async def set_aside(fields: Any, _: bytes) -> tuple[None, bytes]:
+        record = record_from(fields)
+        served.pop(record.topic_id, None)
+        shipping.leave(record, record.here)
         return None, b""
 
     async def wake(arguments: Any, _: bytes) -> tuple[None, bytes]:
@@ -95,15 +99,17 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
     async def statistics(arguments: Any, _: bytes) -> tuple[Any, bytes]:
         return tuple(shipping.statistics(*arguments)), b""
 
-    return {"open_topic": open_topic, "altered": altered, "removed": removed, "wake": wake, "statistics": statistics}
+    topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
+    return {**topics, "wake": wake, "statistics": statistics}
 
 
-def _add(
-    shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord, first: int = 0
-) -> None:
-    """Serve a topic, or those of its partitions from the first one on that it has gained."""
+def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
+    """Serve a topic, or those of its partitions that have come to lie here; others may have left."""
+    old = served.get(record.topic_id)
+    before = set() if old is None else set(old.here)
     served[record.topic_id] = record
-    for number in range(first, record.partitions):
+    shipping.leave(record, before - set(record.here))
+    for number in sorted(set(record.here) - before):
         owner = shards[shard_of(record.topic_id, number, len(shards))]
         shipping.add(record, number, _Source(owner, record, number))
 
@@ -112,7 +118,7 @@ def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[Scru
     return [
         _Scrubbed(shards[shard_of(record.topic_id, number, len(shards))], record, number)
         for record in served.values()
-        for number in range(record.partitions)
+        for number in record.here
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -87,6 +88,13 @@ class Shipping:
             pending_bytes=statistics.pending_bytes,
             last_error=statistics.last_error,
         )
+
+    def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> None:
+        """Ship these no more: they lie on other nodes, and their objects are those nodes' to keep."""
+        for partition in partitions:
+            shipped = self._shipped.pop((topic.topic_id, partition), None)
+            if shipped is not None:
+                shipped.task.cancel()
 
     def remove_topic(self, topic: TopicRecord) -> None:
         """A topic is deleted: stop shipping it, and take its objects away in the background."""

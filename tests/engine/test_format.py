@@ -274,19 +274,26 @@ def test_the_engine_reads_and_writes_the_meta_of_several_directories_as_shown(tm
         assert (further / paths.META).read_text() == EXAMPLES["meta-of-a-further-one"].rstrip()
 
 
-@pytest.mark.parametrize("example", ["topic.json", "topic-elsewhere.json"])
+@pytest.mark.parametrize("example", ["topic.json", "topic-elsewhere.json", "topic-hosted.json"])
 def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example: str) -> None:
     disk, topic_id = RealDisk(), "eaa0ec4499334a868153b0a426f98c19"
     home = tmp_path / "topics" / "rides" / topic_id
     home.mkdir(parents=True)
     (home / paths.TOPIC_FILE).write_text(EXAMPLES[example])
     (topic,) = load_topics(disk, str(tmp_path))
-    expected = {"topic.json": (60_000, {}), "topic-elsewhere.json": (3_600_000, {"1": EXAMPLE_DIRECTORY})}
+    expected = {
+        "topic.json": (60_000, {}, None),
+        "topic-elsewhere.json": (3_600_000, {"1": EXAMPLE_DIRECTORY}, None),
+        "topic-hosted.json": (3_600_000, {}, (0,)),
+    }
     assert (topic.name, topic.partitions) == ("rides", 2)
-    assert (topic.settings.segment_ms, topic.elsewhere) == expected[example]
+    assert (topic.settings.segment_ms, topic.elsewhere, topic.hosted) == expected[example]
     save_topic(disk, str(tmp_path), topic)
     assert (home / paths.TOPIC_FILE).read_text() == EXAMPLES[example].rstrip()
-    assert sorted(path.name for path in home.iterdir() if path.is_dir()) == ["0", "1"][: 2 - len(topic.elsewhere)]
+    assert (
+        sorted(path.name for path in home.iterdir() if path.is_dir())
+        == ["0", "1"][: len(topic.here) - len(topic.elsewhere)]
+    )
 
 
 def test_the_page_names_every_file_that_paths_names() -> None:
