@@ -82,8 +82,9 @@ def describe(name: str, url: str, token: str | None, as_json: bool) -> None:
         print_json(described)
         return
     partitions = described["partitions"]
-    records = sum(one["high_watermark"] - one["log_start"] for one in partitions)
-    size_bytes = sum(one["size_bytes"] for one in partitions)
+    led = [one for one in partitions if one["log_end"] is not None]  # of the others nobody knows the positions now
+    records = sum(one["high_watermark"] - one["log_start"] for one in led)
+    size_bytes = sum(one["size_bytes"] for one in led)
     print_facts(
         [
             ("topic", described["topic"]),
@@ -91,6 +92,7 @@ def describe(name: str, url: str, token: str | None, as_json: bool) -> None:
             ("replication factor", described["replication_factor"]),
             ("records", records),
             ("on local disk", shown_bytes(size_bytes)),
+            *_in_need(partitions),
         ]
     )
     click.echo()
@@ -171,6 +173,14 @@ def parse_settings(pairs: tuple[str, ...]) -> Json:
     return settings
 
 
+def _in_need(partitions: list[Json]) -> list[tuple[str, str]]:
+    """What of a cluster somebody may have to see to."""
+    offline = [str(one["partition"]) for one in partitions if one["leader"] is None]
+    behind = [str(one["partition"]) for one in partitions if one["under_replicated"]]
+    facts = (("without a leader", offline), ("under-replicated", behind))
+    return [(name, ", ".join(numbers)) for name, numbers in facts if numbers]
+
+
 def print_partitions(partitions: list[Json]) -> None:
     print_table(
         [
@@ -186,13 +196,11 @@ def print_partitions(partitions: list[Json]) -> None:
         [
             (
                 one["partition"],
-                one["leader"],
+                "-" if one["leader"] is None else one["leader"],
                 f"{len(one['in_sync'])}/{len(one['replicas'])}",
-                one["log_start"],
-                one["high_watermark"],
-                one["log_end"],
-                shown_bytes(one["size_bytes"]),
-                one["segments"],
+                *("-" if one[name] is None else one[name] for name in ("log_start", "high_watermark", "log_end")),
+                "-" if one["size_bytes"] is None else shown_bytes(one["size_bytes"]),
+                "-" if one["segments"] is None else one["segments"],
             )
             for one in partitions
         ],

@@ -23,6 +23,7 @@ FORMAT_VERSION = 3  # of a topic of which some partitions lie on other nodes
 FORMAT_IN_SEVERAL_DIRECTORIES = 2
 FORMAT_IN_ONE_DIRECTORY = 1  # of a topic that lies in the first data directory only: what every version reads
 PARTITIONS_MAX = 10_000
+REPLICATION_FACTOR_MAX = 16  # three survive a node, five two; more cost more than they save
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,18 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def check_topic_wish(name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:
+def check_topic_wish(
+    name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object], *, is_alone: bool = True
+) -> None:
     """Whether such a topic could be made. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
     check_partitions(partitions)
-    if replication_factor != 1:
+    if is_alone and replication_factor != 1:
         raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
+    if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
+        hint = f"give a whole number from 1 to {REPLICATION_FACTOR_MAX}"
+        raise InvalidConfig(f"replication_factor is {replication_factor}", hint=hint)
 
 
 def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:

@@ -115,6 +115,8 @@ class _Surroundings:
             elif self._node.access.tokens is not None:
                 self._node.access.check(request, _operation(handler))
             _check_common_headers(request)
+            if self._node.topic_finder is not None and "topic" in request.match_info:
+                await self._node.look_for(request.match_info["topic"])
             response = await handler(request)
             if isinstance(response, web.Response) and (body := response.body) is not None:
                 may_refuse = request.method == "GET" and _operation(handler) != "metrics"

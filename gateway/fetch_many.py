@@ -69,6 +69,9 @@ async def fetch_many(request: web.Request) -> web.Response:
     wish = await read_json(request, Wish, bytes_max=bytes_max)
     _check(wish, partitions_max)
     caller = caller_of(request)
+    if node.topic_finder is not None:
+        for name in {entry.topic for entry in wish.partitions if caller.allows(Right.READ, entry.topic)}:
+            await node.look_for(name)
     wanted = [_wanted(node, caller, entry) for entry in wish.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
     parts = await _read(node, known, wish, must_wait=len(known) == len(wanted)) if known else []

@@ -36,6 +36,7 @@ from gateway.problems import Problem
 from gateway.read_room import ReadRoom
 from gateway.settings import NodeSettings
 from gateway.stages import Stages
+from gateway.topic_finder import TopicFinder
 from gateway.turns import Turns
 from gateway.unread_answers import AnswerLimits, UnreadAnswers
 from replication.errors import NotLeader
@@ -91,6 +92,7 @@ class Node:
         self.shard = shard
         self.tier = tier
         self.peers = peers
+        self.topic_finder: TopicFinder | None = None  # of a node in a cluster
         self.handover = None if peers.nodes is None else Handover(peers, random)
         self.producer_ids = producer_ids
         self.clock = clock
@@ -192,13 +194,22 @@ class Node:
 
     async def topic_to_produce_to(self, name: str) -> Topic:
         """The topic, made on the spot where `auto_create_topics` says so."""
+        settings = self.settings
         try:
             return self.shard.topic(name)
         except UnknownTopic:
-            if not self.settings.auto_create_topics:
+            await self.look_for(name)
+            if name not in self.shard.topics and not settings.auto_create_topics:
                 raise
-        topic, _ = await self.create_topic(name, self.settings.default_partitions, 1, {})
+        if name in self.shard.topics:
+            return self.shard.topic(name)
+        topic, _ = await self.create_topic(name, settings.default_partitions, settings.default_replication_factor, {})
         return topic
+
+    async def look_for(self, name: str) -> None:
+        """Have a topic that another node of the cluster may just have made."""
+        if self.topic_finder is not None and name not in self.shard.topics:
+            await self.topic_finder.find(name)
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 from aiohttp import web
 
+from gateway.access import caller_of
+from gateway.cluster_rows import node_rows, partitions_in_need
 from gateway.docs_page import content_security_policy, render_docs
 from gateway.metrics import merged
-from gateway.node import NODE
+from gateway.node import NODE, Node
 from gateway.problems import Problem
 from gateway.query import read_query
 from gateway.routing import metrics_of_all
+from gateway.tokens_file import Right
 from gateway.topics import answer
 from openapi import contract_json, load_contract
 
@@ -24,16 +28,30 @@ async def describe_cluster(request: web.Request) -> web.Response:
     """GET /v1/cluster"""
     node = request.app[NODE]
     read_query(request, {})
+    cluster_id, shards = node.shard.directory.identity.cluster_id, max(1, node.settings.shards)
+    if node.peers.nodes is None:
+        return answer(_alone(node) | {"cluster_id": cluster_id, "shards": shards})
+    view, caller = node.peers.nodes.view, caller_of(request)
+    in_need = partitions_in_need(view, lambda name: caller.allows(Right.READ, name))
+    nodes = {"nodes": node_rows(view), "controller": view.controller}
+    return answer({"cluster_id": cluster_id, **nodes, **in_need, "shards": shards})
+
+
+def _alone(node: Node) -> dict[str, Any]:
     settings = node.settings
-    this = {"node_id": settings.node_id, "url": node.url, "rack": settings.rack or None, "version": version("penstock")}
-    return answer(
-        {
-            "cluster_id": node.shard.directory.identity.cluster_id,
-            "nodes": [this],
-            "controller": settings.node_id,
-            "shards": max(1, settings.shards),
-        }
-    )
+    partitions = sum(topic.record.partitions for topic in node.shard.topics.values())
+    this = {
+        "node_id": settings.node_id,
+        "url": node.url,
+        "rack": settings.rack or None,
+        "version": version("penstock"),
+        "alive": True,
+        "leaving": node.is_draining,
+        "leading": partitions,
+        "partitions": partitions,
+        "under_replicated": 0,
+    }
+    return {"nodes": [this], "controller": settings.node_id}
 
 
 async def healthz(request: web.Request) -> web.Response:

@@ -15,14 +15,16 @@ PAUSE_S_MAX = 0.25
 
 
 class Patience:
-    """Of one request, from now on. `wait_ms` is what its client would wait in any case."""
+    """Of one request, from now on. `wait_ms` is what its client would wait in any case; without `patience_ms` it is as
+    long as the node has it for all.
+    """
 
-    def __init__(self, node: Node, wait_ms: int = 0) -> None:
+    def __init__(self, node: Node, wait_ms: int = 0, patience_ms: int | None = None) -> None:
         self._node = node
         self._pause_s = PAUSE_S
         now = asyncio.get_running_loop().time()
         self._waits_until = now + wait_ms / 1000
-        self._ends = now + max(wait_ms, node.settings.leader_wait_ms) / 1000
+        self._ends = now + max(wait_ms, node.settings.leader_wait_ms if patience_ms is None else patience_ms) / 1000
 
     @property
     def wait_left_ms(self) -> int:

@@ -17,6 +17,7 @@ from engine.errors import AckTimeout
 from engine.placement import shard_of
 from gateway.link import Busy, Caller, Link, LinkDown
 from replication.acks import Acks
+from replication.cluster_view import ClusterView, Place
 from replication.errors import NoLeader
 from replication.leader import MAYBE_STORED
 
@@ -30,23 +31,14 @@ class Owner(NamedTuple):
     shard: int
 
 
-class PlaceOfLeader(Protocol):
-    """Where a partition is led: replication.cluster_view.Place."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def shard(self) -> int: ...
-    @property
-    def url(self) -> str: ...
-
-
 class OtherNodes(Protocol):
     """The cluster as a shard's gateway needs it: who leads, and links to the shards of other nodes."""
 
     @property
     def node_id(self) -> int: ...
-    def leader_of(self, topic_id: str, number: int) -> PlaceOfLeader | None: ...
+    @property
+    def view(self) -> ClusterView: ...
+    def leader_of(self, topic_id: str, number: int) -> Place | None: ...
     def leader_epoch_of(self, topic_id: str, number: int) -> int:
         """Of the newest state that is known here; 0 when none is."""
         ...

@@ -13,6 +13,8 @@ from engine.admission import Appended, terms_of
 from engine.errors import EngineError, UnknownPartition
 from engine.partition_keys import FoundKey
 from engine.shard import Topic
+from engine.topics import TopicRecord
+from gateway.cluster_rows import offline_row, topology_row
 from gateway.handover import is_doubt, will_pass
 from gateway.idempotency import find_here
 from gateway.link import Handler, LinkDown, LinkLost
@@ -29,7 +31,14 @@ CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
 
 
 async def at_owner(
-    node: Node, name: str, topic_name: str, number: int, arguments: Any, *, wait_ms: int = 0
+    node: Node,
+    name: str,
+    topic_name: str,
+    number: int,
+    arguments: Any,
+    *,
+    wait_ms: int = 0,
+    patience_ms: int | None = None,
 ) -> tuple[Any, bytes | bytearray]:
     """Do one of READS for a partition, wherever it is. Raises UnknownTopic, UnknownPartition, what the read raises.
 
@@ -37,7 +46,7 @@ async def at_owner(
     """
     if node.peers.nodes is None:
         return await _at_owner_now(node, name, topic_name, number, arguments, wait_ms)
-    patience = Patience(node, wait_ms)
+    patience = Patience(node, wait_ms, patience_ms)
     while True:
         try:
             return await _at_owner_now(node, name, topic_name, number, arguments, wait_ms)
@@ -87,6 +96,26 @@ async def at_owners(node: Node, name: str, topic: Topic) -> list[Any]:
     numbers = range(topic.record.partitions)
     results = await asyncio.gather(*(at_owner(node, name, topic.record.name, number, None) for number in numbers))
     return [result for result, _ in results]
+
+
+async def described_rows(node: Node, topic: Topic, patience_ms: int | None) -> list[dict[str, Any]]:
+    """A row for each partition; of one whose leader cannot be asked within the patience, what is known without it."""
+    numbers = range(topic.record.partitions)
+    return await asyncio.gather(*(_described_row(node, topic.record, number, patience_ms) for number in numbers))
+
+
+async def _described_row(node: Node, record: TopicRecord, number: int, patience_ms: int | None) -> dict[str, Any]:
+    nodes = node.peers.nodes
+    if nodes is None:
+        row, _ = await at_owner(node, "describe", record.name, number, None)
+        return row  # type: ignore[no-any-return]
+    try:
+        row, _ = await at_owner(node, "describe", record.name, number, None, patience_ms=patience_ms)
+    except EngineError as error:
+        if not may_ask_again("describe", error):
+            raise
+        return offline_row(nodes.view, record.topic_id, number)
+    return {**row, **topology_row(nodes.view, record.topic_id, number)}
 
 
 async def metrics_of_all(node: Node) -> dict[int, str]:

@@ -112,13 +112,15 @@ class SupervisedChanges:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self.is_started = asyncio.Event()
+        self.is_alone = True
         shard.keeper.when_failed = self._directory_failed
         self.when_all_ready: Callable[[], None] = lambda: None
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
-        check_topic_wish(name, partitions, replication_factor, overrides)  # here, as a link takes no number of any size
+        # Here, as a link takes no number of any size.
+        check_topic_wish(name, partitions, replication_factor, overrides, is_alone=self.is_alone)
         arguments = (name, partitions, replication_factor, dict(overrides))
         is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
@@ -127,6 +129,13 @@ class SupervisedChanges:
         changed_topic(self._shard.topic(name).record, overrides, partitions)
         await self.supervisor.link().call("alter_topic", (name, dict(overrides), partitions), timeout_s=CHANGE_S)
         return self._shard.topic(name)
+
+    async def find_topic(self, name: str) -> bool:
+        """Whether the cluster has the topic; then this node has it too, by now."""
+        if self.is_alone:
+            return False
+        is_there, _ = await self.supervisor.link().call("find_topic", name, timeout_s=CHANGE_S)
+        return bool(is_there)
 
     async def delete_topic(self, name: str) -> None:
         await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)

@@ -15,15 +15,16 @@ from gateway.json_body import read_json
 from gateway.node import NODE, Node
 from gateway.problems import Problem
 from gateway.query import Number, path_partition, read_query
-from gateway.routing import at_owner, at_owners
+from gateway.routing import at_owner, at_owners, described_rows
 from gateway.tokens_file import Right
 
+DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than who asks gets impatient
 JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 class _Create(Struct, forbid_unknown_fields=True):
     partitions: int | UnsetType = UNSET
-    replication_factor: int = 1
+    replication_factor: int | UnsetType = UNSET
     config: dict[str, Any] = {}
 
 
@@ -39,10 +40,11 @@ async def create_topic(request: web.Request) -> web.Response:
     node.check_accepting()
     wish = await read_json(request, _Create, _Create())
     partitions = node.settings.default_partitions if wish.partitions is UNSET else wish.partitions
-    topic, is_new = await node.create_topic(
-        request.match_info["topic"], partitions, wish.replication_factor, wish.config
-    )
-    return await _described(node, topic, 201 if is_new else 200)
+    replicas = node.settings.default_replication_factor
+    if wish.replication_factor is not UNSET:
+        replicas = wish.replication_factor
+    topic, is_new = await node.create_topic(request.match_info["topic"], partitions, replicas, wish.config)
+    return await _described(node, topic, 201 if is_new else 200, node.settings.leader_wait_ms)
 
 
 async def list_topics(request: web.Request) -> web.Response:
@@ -67,7 +69,7 @@ async def describe_topic(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}"""
     node = request.app[NODE]
     read_query(request, {})
-    return await _described(node, node.shard.topic(request.match_info["topic"]), 200)
+    return await _described(node, node.shard.topic(request.match_info["topic"]), 200, DESCRIBE_WAIT_MS)
 
 
 async def alter_topic(request: web.Request) -> web.Response:
@@ -80,7 +82,8 @@ async def alter_topic(request: web.Request) -> web.Response:
         raise Problem("invalid_body", "the body names nothing to change: give config, partitions or both")
     config = {} if wish.config is UNSET else wish.config
     partitions = None if wish.partitions is UNSET else wish.partitions
-    return await _described(node, await node.alter_topic(request.match_info["topic"], config, partitions), 200)
+    topic = await node.alter_topic(request.match_info["topic"], config, partitions)
+    return await _described(node, topic, 200, node.settings.leader_wait_ms)
 
 
 async def delete_topic(request: web.Request) -> web.Response:
@@ -126,13 +129,14 @@ def answer(document: dict[str, Any], status: int = 200) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
 
 
-async def _described(node: Node, topic: Topic, status: int) -> web.Response:
+async def _described(node: Node, topic: Topic, status: int, patience_ms: int) -> web.Response:
+    """In a cluster, leaders that are just being elected are waited for so long."""
     settings = topic.settings
     document = {
         "topic": topic.record.name,
         "topic_id": topic.record.topic_id,
         "replication_factor": topic.record.replication_factor,
         "config": {rule.name: getattr(settings, rule.name) for rule in rules(TopicSettings)},
-        "partitions": await at_owners(node, "describe", topic),
+        "partitions": await described_rows(node, topic, patience_ms),
     }
     return answer(document, status)

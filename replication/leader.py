@@ -33,6 +33,7 @@ class Leader:
     def __init__(self, partition: Partition, committer: Committer, node_id: int) -> None:
         self.partition = partition
         self.in_sync = [node_id]
+        self.lag: dict[str, int] = {}  # of each other replica, in records
         self._committer = committer
         partition.when_positions_move = self._positions_moved
         partition.when_waited_for = self._waited_for

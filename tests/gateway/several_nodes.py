@@ -6,7 +6,7 @@ Each has every partition, and nothing is copied between them: what is tried here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -18,34 +18,43 @@ from gateway.handover import Handover
 from gateway.link import Caller, Link, LinkDown, listen
 from gateway.routing import handlers_for_peers
 from replication.acks import Acks
+from replication.cluster_values import NodeInfo, TopicEntry
+from replication.cluster_view import ClusterView, Place
+from replication.cores.partition_state import Member, PartitionState, VersionedState
 from replication.errors import NotLeader, OffsetNotAvailable
 from replication.leader import Leader
 from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
 
 
-class Place(NamedTuple):
-    node_id: int
-    shard: int
-    url: str
-
-
 class World:
-    """What the nodes believe: one leader and epoch a partition, the same for all of them at once."""
+    """What the nodes believe, all of them the same and at once."""
 
     def __init__(self) -> None:
-        self.members: dict[int, Member] = {}
-        self.leaders: dict[int, int | None] = {}  # by partition
-        self.epochs: dict[int, int] = {}
+        self.members: dict[int, OneNode] = {}
+        self.view = ClusterView()
+        self.topic_id = ""
 
-    def lead(self, number: int, node_id: int | None) -> None:
+    def lead(self, number: int, node_id: int | None, in_sync: Sequence[int] = ()) -> None:
         """From now on, in a new epoch; whoever waits on the old leader is woken, as by its replica."""
-        self.leaders[number] = node_id
-        self.epochs[number] = self.epochs.get(number, 0) + 1
+        known = self.view.states.get((self.topic_id, number))
+        epoch = 1 if known is None else known.state.leader_epoch + 1
+        self.put(number, node_id, epoch, in_sync)
+
+    def put(self, number: int, node_id: int | None, epoch: int, in_sync: Sequence[int] = ()) -> None:
+        nodes = tuple(self.members)
+        members = tuple(Member(one, 1) for one in in_sync or nodes)
+        leader = None if node_id is None else Member(node_id, 1)
+        state = PartitionState(nodes, leader, epoch, members)
+        self.view.put_states([(self.topic_id, number, VersionedState(state, epoch))])
         for member in self.members.values():
             member.node.peers.leaders_moved()
             for partition in member.node.shard.partitions():
                 if partition.number == number:
                     partition.wake_all()
+
+    def leads(self, node_id: int, number: int, least_epoch: int) -> bool:
+        found = self.view.states[self.topic_id, number].state
+        return found.leader == Member(node_id, 1) and found.leader_epoch >= least_epoch
 
 
 class LedByWord(Leader):
@@ -63,9 +72,8 @@ class LedByWord(Leader):
             raise self.refusal
 
     def check_serves_reads(self, least_epoch: int = 0) -> None:
-        number = self.partition.number
-        if self.world.leaders.get(number) != self.in_sync[0] or self.world.epochs[number] < least_epoch:
-            raise NotLeader(f"node {self.in_sync[0]} does not lead {number}")
+        if not self.world.leads(self.in_sync[0], self.partition.number, least_epoch):
+            raise NotLeader(f"node {self.in_sync[0]} does not lead {self.partition.number}")
 
     def check_latest(self) -> None:
         if self.is_new:
@@ -88,12 +96,16 @@ class NodesOfTest:
         self.callers: dict[int, Caller] = {}
         self._world = world
 
+    @property
+    def view(self) -> ClusterView:
+        return self._world.view
+
     def leader_of(self, topic_id: str, number: int) -> Place | None:
-        leader = self._world.leaders.get(number)
-        return None if leader is None else Place(leader, 0, self._world.members[leader].node.url)
+        return self.view.leader_of(topic_id, number)
 
     def leader_epoch_of(self, topic_id: str, number: int) -> int:
-        return self._world.epochs.get(number, 0)
+        found = self.view.states.get((topic_id, number))
+        return 0 if found is None else found.state.leader_epoch
 
     def link(self, node_id: int, shard: int) -> Link:
         return self.callers[node_id].link()
@@ -112,7 +124,7 @@ class NodesOfTest:
             caller.close()
 
 
-class Member:
+class OneNode:
     """One node, and a client of it."""
 
     def __init__(self, gateway: InProcess, world: World, path: str) -> None:
@@ -151,11 +163,13 @@ class Member:
 
 class Cluster(NamedTuple):
     world: World
-    members: dict[int, Member]
+    members: dict[int, OneNode]
 
     async def create(self, name: str, partitions: int = 1, leader: int = 2) -> dict[int, Topic]:
         """The topic as each node shows it; one node leads all its partitions."""
         record = TopicRecord(name, f"id-of-{name}", partitions, 2, {}, 1_000)
+        self.world.topic_id = record.topic_id
+        self.world.view.put_topic(TopicEntry(name, record.topic_id, partitions, 2))
         for number in range(partitions):
             self.world.lead(number, leader)
         return {number: await member.open(record) for number, member in self.members.items()}
@@ -169,8 +183,14 @@ async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> Asy
             path = directory / str(node_id)
             path.mkdir()
             gateway = await stack.enter_async_context(in_process(path, node_id=node_id, **settings))
-            member = world.members[node_id] = Member(gateway, world, str(path / "link"))
+            member = world.members[node_id] = OneNode(gateway, world, str(path / "link"))
             await member.serve()
+        world.view.put_nodes(
+            {
+                number: NodeInfo(number, 1, one.node.url, (), ("internal",), "rack")
+                for number, one in world.members.items()
+            }
+        )
         for member in world.members.values():
             for node_id, other in world.members.items():
                 if other is not member:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.topic_finder import TopicFinder
 from replication.errors import NotEnoughReplicas
 from tests.gateway.several_nodes import Cluster, several_nodes
 from tests.scenarios.conformity import assert_problem
@@ -220,8 +221,7 @@ async def test_a_consumer_is_not_served_by_a_leader_that_was_replaced(cluster):
     waiting = asyncio.ensure_future(topics[2].gateway.send("GET", path, b"", {"Penstock-Leader-Epoch": "9"}))
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    cluster.world.epochs[0] = 8
-    cluster.world.lead(0, 2)
+    cluster.world.put(0, 2, 9)
     assert (await waiting).status == 200
     refused = await topics[2].gateway.send("GET", path, b"", {"Penstock-Leader-Epoch": "x"})
     assert_problem(refused, "invalid_header")
@@ -282,3 +282,69 @@ async def test_an_event_stream_goes_on_at_the_next_leader(cluster):
             seen += await asyncio.wait_for(stream.content.readany(), 20)
         assert b'"value":5' not in seen
         await cluster.members[1].node.drain()  # or the server would wait for the stream's end
+
+
+async def test_a_partition_without_a_leader_is_described_by_what_is_known(cluster):
+    topics = await cluster.create("t", partitions=2, leader=2)
+    cluster.world.lead(1, None, in_sync=[2])
+    led, unled = (await topics[1].describe())["partitions"]
+    assert (led["leader"], led["replicas"], led["log_end"], led["under_replicated"]) == (2, [1, 2], 0, False)
+    assert led["leader_url"] == cluster.members[2].node.url
+    assert (unled["leader"], unled["leader_url"], unled["in_sync"], unled["leader_epoch"]) == (None, None, [2], 2)
+    assert unled["offline"]
+    assert unled["high_watermark"] is None
+
+
+async def test_the_cluster_tells_its_nodes_and_what_is_in_need(cluster):
+    topics = await cluster.create("t", partitions=3, leader=2)
+    cluster.world.lead(0, 1, in_sync=[1])
+    cluster.world.lead(1, None, in_sync=[1])
+    for topic in topics.values():
+        told = (await topic.gateway.send("GET", "/v1/cluster")).json
+        assert [(one["node_id"], one["alive"], one["leading"], one["partitions"]) for one in told["nodes"]] == [
+            (1, True, 1, 3),
+            (2, True, 1, 3),
+        ]
+        assert [one["under_replicated"] for one in told["nodes"]] == [0, 2]
+        assert told["offline_partitions"] == [{"topic": "t", "partitions": [1]}]
+        assert told["under_min_in_sync"] == told["under_replicated"] == [{"topic": "t", "partitions": [0, 1]}]
+
+
+async def test_a_node_that_is_gone_is_listed_for_its_replicas(cluster):
+    topics = await cluster.create("t", leader=2)
+    view = cluster.world.view
+    view.put_nodes({1: view.nodes[1]})
+    first, second = (await topics[1].gateway.send("GET", "/v1/cluster")).json["nodes"]
+    assert (first["alive"], second["alive"], second["url"], second["partitions"]) == (True, False, None, 1)
+    assert_problem(await topics[1].post_lines("1", timeout_ms=50), "no_leader")
+
+
+async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_there_is_none(cluster):
+    """Whatever is asked of it, and once for all who ask at the same time; what is not there is not asked for again."""
+    topics = await cluster.create("t", leader=2)
+    node, asked = cluster.members[1].node, []
+    record = node.shard.topics.pop("t")  # as if this node had not heard of it
+
+    async def ask(name: str) -> bool:
+        asked.append(name)
+        await asyncio.sleep(0.01)
+        if name == "t":
+            node.shard.topics["t"] = record
+        return name == "t"
+
+    node.topic_finder = TopicFinder(ask, node.clock.monotonic)
+    entry = b'{"partitions":[{"topic":"t","partition":0,"offset":0}]}'
+    json = {"Content-Type": "application/json"}
+    line = b'{"topic":"t","value":1}'
+    answers = await asyncio.gather(
+        topics[1].post_lines("1"),
+        topics[1].fetch(0),
+        topics[1].gateway.send("POST", "/v1/fetch", entry, json),
+        topics[1].gateway.send("POST", "/v1/records", line, {"Content-Type": NDJSON}),
+        topics[1].gateway.send("GET", topics[1].path),
+    )
+    assert [answer.status for answer in answers] == [200] * 5
+    assert asked == ["t"]
+    for path in ("/v1/topics/other", "/v1/topics/other", "/v1/topics/a+b"):
+        assert_problem(await topics[1].gateway.send("GET", path), "unknown_topic")
+    assert asked == ["t", "other"]
