@@ -33,6 +33,7 @@ from replication.controller import ControllerOffice, Rebalancing
 from replication.coordination.interface import Session, SessionLost, State
 from replication.cores.partition_state import Member
 from replication.membership import DoubtWatch, Membership, OwnNode
+from replication.operations import Operations
 
 RETRY_S = (0.1, 0.5, 1.0, 2.0)  # after so many failures to begin again; the last one goes on
 NEWS_S = 5.0  # until what a commit has made is heard of here; longer only when the store itself stands still
@@ -78,6 +79,7 @@ class _Life:
         self.doubt = DoubtWatch(session, timeout_s, agent.clock, agent.listener.on_doubt)
         self.watch = ClusterWatch(session, agent.view, agent, agent.broken)
         self.topics = ClusterTopics(session, agent.view, agent.clock, agent.new_id)
+        self.operations = Operations(session, agent.view, self.topics, self.watch.blocks)
         self.office = ControllerOffice(
             session, agent.view, self.watch.blocks, agent.own.node_id, rebalancing, agent.clock
         )
@@ -232,6 +234,11 @@ class ClusterAgent:
     async def is_deleted(self, topic_id: str) -> bool:
         """Whether a topic that the store does not know has a tombstone: else its files are set aside, not removed."""
         return await self._now.topics.is_deleted(topic_id)
+
+    @property
+    def operations(self) -> Operations:
+        """What operators ask for. Raises SessionLost while there is no session."""
+        return self._now.operations
 
     # What the watch tells, to the listener and to the controller.
 

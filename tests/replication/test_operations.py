@@ -1,0 +1,194 @@
+"""What operators ask of a cluster: moves that begin, go on and are called off; nodes that are drained and emptied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
+from replication.cluster_agent import AgentSettings, ClusterAgent
+from replication.cluster_values import TopicEntry
+from replication.cores.partition_state import Member, PartitionState, sorted_members
+from replication.operations import Reassignment, reassignments
+from tests.replication.clusters import Cluster, leaders, propose, states_of
+from tests.replication.coordinations import embedded, zookeeper
+
+STORES = {"embedded": embedded, "zookeeper": zookeeper}
+
+
+@pytest.fixture(params=STORES)
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with STORES[request.param](tmp_path, request) as coordination:
+        made = Cluster(coordination)
+        yield made
+        await made.stop()
+
+
+@pytest.fixture
+async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    async with embedded(tmp_path, request) as coordination:
+        made = Cluster(coordination)
+        yield made
+        await made.stop()
+
+
+async def catch_up(agent: ClusterAgent, topic: TopicEntry) -> None:
+    """What leaders do once new replicas have all that there is: put them in the set."""
+    for number in range(topic.partitions):
+        while (wanted := whole(agent, topic, number)) is not None:
+            await propose(agent, topic, number, wanted)
+            await asyncio.sleep(0)
+
+
+def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState | None:
+    """With all that are alive in sync; None if they are."""
+    state = agent.view.states[topic.topic_id, number].state
+    members = {m.node_id: m for m in state.in_sync}
+    alive = {n: Member(n, agent.view.nodes[n].incarnation) for n in state.replicas if n in agent.view.nodes}
+    wanted = sorted_members({**alive, **members}.values())
+    return None if wanted == state.in_sync else replace(state, in_sync=wanted, eligible=())
+
+
+async def test_a_partition_moves_once_its_new_replicas_are_in_sync(cluster):
+    one, _, _ = await cluster.start_all(1, 2, 3)
+    topic, _ = await one.create_topic("orders", 1, 2, {})
+    before = states_of(one, topic)[0]
+    gone = before.replicas[0]
+    (new,) = {1, 2, 3} - set(before.replicas)
+    target = (new, before.replicas[1])
+    await one.operations.reassign("orders", {0: target})
+    await cluster.until(lambda: reassignments(one.view))
+    assert reassignments(one.view) == [
+        Reassignment("orders", 0, target, (new,), (gone,), tuple(sorted(before.replicas)))
+    ]
+    assert leaders(one, topic) == [gone], "nothing goes before the new one has everything"
+    await catch_up(one, topic)
+    await cluster.until(lambda: not reassignments(one.view) and None not in leaders(one, topic))
+    after = states_of(one, topic)[0]
+    assert (after.replicas, {m.node_id for m in after.in_sync}) == (target, set(target))
+    assert after.leader.node_id in target
+    assert after.leader_epoch == before.leader_epoch + 1
+
+
+async def test_a_move_that_is_called_off_leaves_what_was(alone):
+    one, _, _ = await alone.start_all(1, 2, 3)
+    topic, _ = await one.create_topic("orders", 1, 1, {})
+    before = states_of(one, topic)[0]
+    other = next(n for n in (1, 2, 3) if n not in before.replicas)
+    await one.operations.reassign("orders", {0: [other]})
+    await one.operations.cancel_reassignment("orders", 0)
+    await alone.until(lambda: not reassignments(one.view))
+    assert states_of(one, topic)[0] == before
+    await one.operations.cancel_reassignment("orders", 0)
+    assert states_of(one, topic)[0] == before
+
+
+@pytest.mark.parametrize(
+    ("targets", "match"),
+    [
+        ({0: [1, 9]}, r"unknown \[9\]"),
+        ({0: [1, 1]}, r"\[1, 1\]"),
+        ({0: [1]}, "replication_factor 2"),
+        ({0: [1, 2], 1: [2, 9]}, "unknown"),
+    ],
+)
+async def test_a_wrong_target_is_refused_and_nothing_is_begun(alone, targets, match):
+    one, _ = await alone.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 2, 2, {})
+    before = states_of(one, topic)
+    with pytest.raises(InvalidConfig, match=match) as refused:
+        await one.operations.reassign("orders", targets)
+    assert refused.value.members["setting"] == "replicas"
+    assert states_of(one, topic) == before
+
+
+async def test_what_is_not_there_cannot_be_moved(alone):
+    (one,) = await alone.start_all(1)
+    await one.create_topic("orders", 1, 1, {})
+    with pytest.raises(UnknownTopic):
+        await one.operations.reassign("order", {0: [1]})
+    with pytest.raises(UnknownPartition):
+        await one.operations.reassign("orders", {0: [1], 1: [1]})
+    with pytest.raises(InvalidConfig, match="no node has the number 7"):
+        await one.operations.drain_node(7)
+
+
+async def test_the_replication_factor_grows_and_shrinks(cluster):
+    one, two, _ = await cluster.start_all(1, 2, 3)
+    topic, _ = await one.create_topic("orders", 3, 1, {})
+    grown = await one.operations.change_replication_factor("orders", 3)
+    assert grown.replication_factor == 3
+    await cluster.until(lambda: len(reassignments(one.view)) == 3)
+    await catch_up(one, topic)
+    await cluster.until(lambda: not reassignments(one.view))
+    assert all(len(state.in_sync) == 3 for state in states_of(one, topic))
+    await cluster.until(lambda: two.view.topics["orders"] == grown and not reassignments(two.view))
+    led_by = leaders(two, topic)
+    await two.operations.change_replication_factor("orders", 2)
+    await cluster.until(lambda: all(len(state.replicas) == 2 for state in states_of(two, topic)))
+    assert leaders(two, topic) == led_by, "the leaders stay"
+
+
+async def test_a_factor_that_cannot_be_met_is_refused(alone):
+    one, _ = await alone.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 1, 2, {"min_insync_replicas": 2})
+    with pytest.raises(InvalidConfig, match="replication_factor is 3, and 2 nodes"):
+        await one.operations.change_replication_factor("orders", 3)
+    with pytest.raises(InvalidConfig, match="min_insync_replicas is 2, above"):
+        await one.operations.change_replication_factor("orders", 1)
+    assert await one.find_topic("orders") == topic
+    assert reassignments(one.view) == []
+
+
+async def test_a_drained_node_leads_nothing_and_is_given_nothing_until_it_is_taken_back(cluster):
+    settings = AgentSettings(session_timeout_ms=3000, leader_rebalance_check_ms=50)
+    one, two = await cluster.start_all(1, 2, settings=settings)
+    topic, _ = await one.create_topic("orders", 4, 2, {})
+    await two.operations.drain_node(1)
+    await cluster.until(lambda: leaders(two, topic) == [2, 2, 2, 2])
+    assert all(len(state.in_sync) == 2 for state in states_of(two, topic)), "it goes on copying"
+    await cluster.until(lambda: one.view.drained == {1})
+    with pytest.raises(InvalidConfig, match="1 nodes can take a replica"):
+        await one.create_topic("more", 1, 2, {})
+    await two.operations.drain_node(1, False)
+    await cluster.until(lambda: sorted(leaders(two, topic)) == [1, 1, 2, 2])
+
+
+async def test_a_node_is_emptied_and_can_be_switched_off(alone):
+    one, _, three = await alone.start_all(1, 2, 3)
+    topic, _ = await one.create_topic("orders", 6, 2, {})
+    count = sum(3 in state.replicas for state in states_of(one, topic))
+    assert await one.operations.decommission_node(3, lambda _: 0) == count > 0
+    await alone.until(lambda: len(reassignments(one.view)) == count)
+    await catch_up(one, topic)
+    await alone.until(lambda: not reassignments(one.view))
+    assert all(set(state.replicas) == {1, 2} for state in states_of(one, topic))
+    await alone.until(lambda: three.view.hosted_on(3, topic) == ())
+
+
+async def test_a_node_without_which_too_few_are_left_is_not_emptied(alone):
+    one, _ = await alone.start_all(1, 2)
+    await one.create_topic("orders", 1, 2, {})
+    with pytest.raises(InvalidConfig, match="no node is left"):
+        await one.operations.decommission_node(2, lambda _: 0)
+    assert not one.view.drained
+
+
+async def test_a_plan_is_shown_and_then_carried_out(alone):
+    one, _ = await alone.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 6, 1, {})
+    await alone.start(3)
+    await alone.until(lambda: len(one.view.nodes) == 3)
+    moves = await one.operations.plan_balance(lambda _: 1000)
+    assert [move.to_node for move in moves] == [3, 3]
+    assert reassignments(one.view) == []
+    await one.operations.apply(moves)
+    await alone.until(lambda: len(reassignments(one.view)) == 2)
+    await catch_up(one, topic)
+    await alone.until(
+        lambda: sorted(state.replicas for state in states_of(one, topic)) == [(n,) for n in (1, 1, 2, 2, 3, 3)]
+    )
