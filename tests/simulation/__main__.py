@@ -48,7 +48,7 @@ def _many(first: int, seeds: int, minutes: float) -> int:
             return 1
         counts += outcome.counts
         seed += 1
-    missing = never_happened(counts) if seed - first >= ENOUGH_SEEDS else []
+    missing = never_happened(counts, seed - first) if seed - first >= ENOUGH_SEEDS else []
     minutes_taken = (time.monotonic() - began) / 60
     for what, count in sorted(counts.items()):
         print(f"{count:10d} {what}")

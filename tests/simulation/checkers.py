@@ -6,7 +6,7 @@ each of them a planted anomaly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -25,6 +25,7 @@ class FinalLog:
     node_id: int
     log_start: int
     high_watermark: int
+    local_log_start: int = 0
     batches: list[bytes] = field(default_factory=list)
     records: dict[int, str] = field(default_factory=dict)
 
@@ -45,7 +46,10 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
         leaders.setdefault(log.partition, log)
     found += inconsistent_offsets(history, logs, only_final=not guarantee.keeps_what_was_read)
     if guarantee.keeps_acks_all:
-        found += lost_writes(history.produced, leaders)
+        found += lost_writes(history.produced, leaders, history.deleted_below)
+        full_reads = [poll for poll in history.polled if poll.is_full_read]
+        found += unseen(history.produced, full_reads, history.deleted_below)
+        found += deleted_by_nobody(logs, history.deleted_below)
         found += out_of_real_time_order(history.produced)
         found += history.cuts_below_watermark
     if guarantee.keeps_what_was_read:
@@ -60,20 +64,45 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
     return found
 
 
-def lost_writes(produced: Iterable[Produced], leaders: dict[str, FinalLog]) -> list[str]:
-    """C1, C2: what was acknowledged with acks=all is there, where it was said to be, unless deleted since."""
+def lost_writes(
+    produced: Iterable[Produced], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]
+) -> list[str]:
+    """C1: what was acknowledged with acks=all is there, where it was said to be, unless deleted since."""
     found = []
     for one in produced:
         if one.outcome != "ok" or one.acks != "all":
             continue
-        log = leaders[one.partition]
+        log, start = leaders[one.partition], deleted_below.get(one.partition, 0)
         for offset, value in enumerate(one.values, one.base_offset):
-            if offset >= log.log_start and log.records.get(offset) != value:
+            if offset >= start and log.records.get(offset) != value:
                 found.append(
                     f"C1 lost: {value} was acknowledged at {one.partition} {offset} at {one.done_at:.4f}, "
                     f"there is {log.records.get(offset)!r}, log_end {max(log.records, default=-1) + 1}"
                 )
     return found
+
+
+def unseen(produced: Iterable[Produced], polled: Iterable[Polled], deleted_below: Mapping[str, int]) -> list[str]:
+    """C2: who reads everything at the end sees every record that was acknowledged with acks=all. `polled` is theirs."""
+    seen = {(poll.partition, offset): value for poll in polled for offset, value in poll.records}
+    found = []
+    for one in produced:
+        if one.outcome == "ok" and one.acks == "all":
+            for offset, value in enumerate(one.values, one.base_offset):
+                if offset >= deleted_below.get(one.partition, 0) and seen.get((one.partition, offset)) != value:
+                    text = f"{value} was acknowledged at {one.partition} {offset}"
+                    found.append(f"C2 unseen: {text}, a full read saw {seen.get((one.partition, offset))!r}")
+    return found
+
+
+def deleted_by_nobody(logs: Iterable[FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
+    """Only retention and whoever asks for it raise log_start."""
+    return [
+        f"C1 deleted by nobody: {log.partition} of node {log.node_id} starts at {log.log_start}, "
+        f"deleted was what lies below {deleted_below.get(log.partition, 0)}"
+        for log in logs
+        if log.log_start > deleted_below.get(log.partition, 0)
+    ]
 
 
 def aborted_reads(produced: Iterable[Produced], polled: Iterable[Polled], logs: Iterable[FinalLog]) -> list[str]:
@@ -188,12 +217,12 @@ def dirty_reads(polled: Iterable[Polled], leaders: dict[str, FinalLog]) -> list[
 
 
 def different_replicas(logs: Iterable[FinalLog]) -> list[str]:
-    """C9: replicas in sync have the same bytes from the greatest log_start to the least high watermark."""
+    """C9: replicas in sync have the same bytes from the greatest local start to the least high watermark."""
     found = []
     first: dict[str, FinalLog] = {}
     for log in logs:
         leader = first.setdefault(log.partition, log)
-        start = max(leader.log_start, log.log_start)
+        start = max(leader.local_log_start, log.local_log_start)
         end = min(leader.high_watermark, log.high_watermark)
         if _batches_between(leader, start, end) != _batches_between(log, start, end):
             found.append(

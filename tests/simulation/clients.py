@@ -177,9 +177,9 @@ class SequencedProducer(Client):
 class Consumer(Client):
     """Reads one partition from its beginning on; sometimes asks where the end is."""
 
-    def __init__(self, *args: Any, partition: str, every_s: float) -> None:
+    def __init__(self, *args: Any, partition: str, every_s: float, is_full_read: bool = False) -> None:
         super().__init__(*args)
-        self._partition, self._every_s = partition, every_s
+        self.partition, self._every_s, self._is_full_read = partition, every_s, is_full_read
         self.position = 0
         self._end_seen = 0
         self._epoch_seen = 0
@@ -194,8 +194,8 @@ class Consumer(Client):
         asked, number = self.position, self._asked
         if self.world.random.random() < 0.2:
             seen = self._epoch_seen, self._end_seen, self.world.now
-            self.ask(node, "on_latest", self._partition, lambda *a: self._told_latest(*seen, *a))
-        self.ask(node, "on_read", self._partition, asked, lambda *a: self._answered(node, asked, number, *a))
+            self.ask(node, "on_latest", self.partition, lambda *a: self._told_latest(*seen, *a))
+        self.ask(node, "on_read", self.partition, asked, lambda *a: self._answered(node, asked, number, *a))
         self.world.after(TIMEOUT_S, self._give_up, number)
 
     def _answered(
@@ -210,9 +210,8 @@ class Consumer(Client):
             # Kept from the bytes as they were sent; a batch may begin below the position.
             records = tuple((r.offset, bytes(r.value or b"").decode()) for r in record_batch.decode(data))
             records = tuple(record for record in records if record[0] >= asked)
-            self.history.polled.append(
-                Polled(self.name, self._partition, node, asked, records, log_start, watermark, self.world.now)
-            )
+            about = (self.name, self.partition, node, asked, records, log_start, watermark, self.world.now)
+            self.history.polled.append(Polled(*about, self._is_full_read))
             self._epoch_seen = max(self._epoch_seen, epoch)
             if records:
                 self.position = records[-1][0] + 1
@@ -227,7 +226,7 @@ class Consumer(Client):
         if what == "ok" and offset is not None and leader_epoch < epoch_seen:
             self.world.count("answers of replaced leaders")
         elif what == "ok" and offset is not None:
-            self.history.latest.append(Latest(self.name, self._partition, offset, seen, at))
+            self.history.latest.append(Latest(self.name, self.partition, offset, seen, at))
         else:
             self.world.count("latest not available")
 

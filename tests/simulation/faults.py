@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from replication.cores import reassignment
 from replication.cores.partition_state import Member
+from tests.simulation.bucket import Bucket, StoreWeather
 from tests.simulation.clients import Client
 from tests.simulation.network import Network, Weather
 from tests.simulation.node import Node
@@ -37,8 +38,9 @@ KINDS = (
     "reassign",
     "leave",
     "idle",
+    "bad_bucket",
 )
-CALM = frozenset({"idle", "jump_clock", "trim"})  # these throw nobody out of an in-sync set
+CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these throw nobody out of an in-sync set
 
 
 class Faults:
@@ -50,11 +52,12 @@ class Faults:
         network: Network,
         nodes: dict[int, Node],
         store: Store,
+        bucket: Bucket,
         clients: Sequence[Client],
         kinds: Sequence[str],
     ) -> None:
         self.world, self.network, self.nodes, self.store = world, network, nodes, store
-        self.clients, self.kinds = clients, kinds
+        self.bucket, self.clients, self.kinds = bucket, clients, kinds
         self.is_over = False
         self._disks_lost = 0
 
@@ -70,6 +73,7 @@ class Faults:
         self.is_over = True
         self.network.heal()
         self._start_store()
+        self._fair_bucket()
         for node in self.nodes.values():
             node.slow_until = node.paused_until = 0.0
             node.disk.failing_syncs = 0
@@ -199,6 +203,17 @@ class Faults:
         for client in self.clients:
             client.idle_until = until
 
+    def bad_bucket(self) -> None:
+        """The object store fails requests, loses its answers, or does late what it was asked; sometimes all of it."""
+        random = self.world.random
+        self.bucket.weather = StoreWeather(
+            failing=random.choice((0.0, 0.1, 0.3, 1.0)),
+            lost_reply=random.choice((0.0, 0.1, 0.3)),
+            late=random.choice((0.0, 0.1, 0.3)),
+            request_s=random.choice((0.004, 0.1, 0.5)),
+        )
+        self.world.after(self._while(), self._fair_bucket)
+
     # Between them.
 
     @property
@@ -255,6 +270,9 @@ class Faults:
 
     def _fair_weather(self) -> None:
         self.network.weather = Weather()
+
+    def _fair_bucket(self) -> None:
+        self.bucket.weather = StoreWeather()
 
     def _start_store(self) -> None:
         if self.store.is_down:

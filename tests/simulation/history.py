@@ -36,6 +36,7 @@ class Polled:
     log_start: int
     high_watermark: int
     at: float
+    is_full_read: bool = False  # of one that reads everything once all is quiet
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,7 @@ class History:
     latest: list[Latest] = field(default_factory=list)
     watermarks: list[tuple[str, int, int, int]] = field(default_factory=list)  # partition, node, leader epoch, position
     cuts_below_watermark: list[str] = field(default_factory=list)
+    deleted_below: dict[str, int] = field(default_factory=dict)  # by somebody's decision; only that may raise log_start
+
+    def deleted(self, partition: str, log_start: int) -> None:
+        self.deleted_below[partition] = max(self.deleted_below.get(partition, 0), log_start)

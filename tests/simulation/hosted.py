@@ -11,22 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap
-from replication.cores import follower
 from replication.cores.fetch import FetchAnswer, FollowerFetch, Refusal, Send
-from replication.cores.follower import FollowerPosition
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
 from replication.cores.partition_state import VersionedState
 from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
 from replication.cores.watermark import AckVerdict
-from tests.simulation.replica_log import ReplicaLog
+from tests.simulation.following import Following
+from tests.simulation.replica_log import READ_BYTES, ReplicaLog
+from tests.simulation.tier import Tier
 
 if TYPE_CHECKING:
     from tests.simulation.node import Life
 
 Reply = Callable[..., None]
 FETCH_WAIT_S = 0.25
-FETCH_TIMEOUT_S = 0.6
-BACKOFF_S = 0.03
 
 
 @dataclass
@@ -60,8 +58,9 @@ class Hosted:
         self._waiters: list[Waiter] = []
         self._held: dict[int, Held] = {}
         self._fetched: dict[int, FollowerFetch] = {}  # what the leader has heard last of each follower
-        self._asked = 0  # the number of the newest fetch; only its answer asks again
         self._is_syncing = False
+        self.following = Following(self)
+        self.tier = Tier(self)
 
     def __repr__(self) -> str:
         return f"{self.partition} {self.role} {self.log} high_watermark={self.high_watermark} {self.leader or ''}"
@@ -105,22 +104,22 @@ class Hosted:
         """The session is over: whoever leads, it is not known to be us."""
         self._end_leading()
         self.known, self.role = None, Wait(0)
-        self._asked += 1
+        self.following.forget()
 
     def _take_up(self, role: Role, found: VersionedState) -> None:
         self._end_leading()
         self.role = role
-        self._asked += 1
+        self.following.forget()
         self.life.tell("%s: %s", self.partition, role)
         if self.log.offline or isinstance(role, Wait | Leave):
             return
         if isinstance(role, Follow):
-            self._fetch()
+            self.following.fetch()
             return
         try:
             self.log.begin_epoch(role.leader_epoch)
         except OSError as error:
-            self._went_offline(error)
+            self.went_offline(error)
             return
         log = self.log.log
         self.leader = Leader(
@@ -139,7 +138,7 @@ class Hosted:
         )
         self.leader.on_nodes(self.life.registrations)
         self._do(self.leader.on_written(log.log_end, self._now))
-        self._sync_soon()
+        self.sync_soon()
 
     def _end_leading(self) -> None:
         if self.leader is None:
@@ -174,7 +173,7 @@ class Hosted:
             base_offset = self.log.append(batch, self.life.clock.now_ms())
         except EngineError as error:
             if not isinstance(error, ProducerFenced | SequenceGap | DuplicateOlderThanWindow):
-                self._went_offline(error)
+                self.went_offline(error)
             self.life.world.count(f"refused: {error.code}")
             reply("fail" if error.no_side_effects else "info", error.code)
             return
@@ -186,7 +185,7 @@ class Hosted:
         else:
             self._waiters.append(Waiter(base_offset, base_offset + count, reply))
         self._do(leader.on_written(self.log.log.log_end, self._now))
-        self._sync_soon()
+        self.sync_soon()
         self._serve_held()
         self._answer_waiters()
 
@@ -224,10 +223,25 @@ class Hosted:
         leader = self.leader
         if leader is None or self.log.offline:
             return
+        log_start = self.log.log.log_start
+        log_start += int((leader.high_watermark - log_start) * share)
+        self.life.node.deleted(self.partition, log_start)
+        self.trim_to(log_start, log_start)
+
+    def trim_to(self, log_start: int, local: int) -> None:
+        """Records below log_start go for everybody, whole segments below `local` from this disk."""
         log = self.log.log
-        self.log.trim(int(log.log_start + (leader.high_watermark - log.log_start) * share))
-        leader.on_log_start(log.log_start, log.local_log_start)
-        self.life.tell("%s: log_start=%d", self.partition, log.log_start)
+        if log_start <= log.log_start and not log.has_segments_below(local):
+            return
+        self.life.world.counts["segments dropped for the store"] += log_start < local
+        try:
+            self.log.trim(log_start, local)
+        except OSError as error:
+            self.went_offline(error)
+            return
+        if self.leader is not None:
+            self.leader.on_log_start(log.log_start, log.local_log_start)
+        self.life.tell("%s: log_start=%d, local from %d", self.partition, log.log_start, log.local_log_start)
 
     def read(self, offset: int, reply: Reply) -> None:
         """A consumer's fetch, from the leader or from a follower in sync: only what is committed."""
@@ -239,8 +253,20 @@ class Hosted:
         if offset < log_start:
             reply("below", b"", log_start, self.high_watermark, epoch)
             return
+        if offset < self.log.log.local_log_start:
+            self._read_from_store(offset, reply)
+            return
         data = self.log.read(offset, self.high_watermark) if offset < self.high_watermark else b""
         reply("ok", data, log_start, self.high_watermark, epoch)
+
+    def _read_from_store(self, offset: int, reply: Reply) -> None:
+        epoch, log_start, watermark = self.role.leader_epoch, self.log.log.log_start, self.high_watermark
+        data = self.tier.read(offset, READ_BYTES)
+        if data is None:
+            reply("store_unavailable", b"", 0, 0, 0)
+            return
+        self.life.world.count("reads from the store")
+        reply("ok", data, log_start, watermark, epoch)
 
     def latest(self, reply: Reply) -> None:
         """Where a consumer would begin that asks for the end."""
@@ -299,85 +325,9 @@ class Hosted:
         self.high_watermark = position
         self.life.node.saw_watermark(self.partition, self.leader.leader_epoch, position)
 
-    # As a follower.
-
-    def position(self) -> FollowerPosition:
-        log = self.log.log
-        return FollowerPosition(
-            self.role.leader_epoch if isinstance(self.role, Follow) else -1,
-            log.log_start,
-            log.local_log_start,
-            log.log_end,
-            self.log.durable_end,
-            self.high_watermark,
-            log.epochs,
-        )
-
-    def _fetch(self) -> None:
-        """Ask the leader, whatever was asked before; its answer will not be followed by another fetch."""
-        if not isinstance(self.role, Follow) or self.log.offline:
-            return
-        self._asked += 1
-        fetch = follower.next_fetch(self.life.node_id, self.life.member.incarnation, self.position())
-        self.life.send_fetch(self.role.leader, self.partition, fetch, self._asked)
-        self.life.after(FETCH_TIMEOUT_S, self._fetch_if_unanswered, self._asked)
-
-    def _fetch_if_unanswered(self, asked: int) -> None:
-        if asked == self._asked:
-            self._fetch()
-
-    def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
-        """An answer, perhaps to a fetch of long ago: the core says whether it still counts."""
-        if isinstance(self.role, Follow) and not self.log.offline:
-            try:
-                delay_s = self._follow(follower.on_answer(self.position(), fetch, answer), data)
-            except (EngineError, OSError) as error:
-                self._went_offline(error)
-                return
-            if asked == self._asked:
-                if delay_s:
-                    self.life.after(delay_s, self._fetch_if_unanswered, asked)
-                else:
-                    self._fetch()
-
-    def _follow(self, effect: follower.FollowerEffect | None, data: bytes) -> float:
-        """Returns how long to wait before the next fetch."""
-        match effect:
-            case None:
-                return 0.0
-            case follower.Truncate(to, is_below_watermark):
-                self._truncated(to, is_below_watermark)
-                self.log.truncate(to)
-                self.high_watermark = min(self.high_watermark, self.log.log.log_end)
-            case follower.Restart(at, log_start):
-                self._truncated(at, at < self.high_watermark)
-                self.life.world.count("restarts of a log")
-                self.log.restart(at, log_start)
-                self.high_watermark = at
-            case follower.Append(watermark, log_start):
-                self._append(data, watermark, log_start)
-            case follower.AskStore() | follower.AskLater():
-                return BACKOFF_S
-        return 0.0
-
-    def _append(self, data: bytes, watermark: int, log_start: int) -> None:
-        if data and self.log.append_copies(data, self.life.clock.now_ms()):
-            self.life.tell("%s: copied to %d", self.partition, self.log.log.log_end)
-            self._sync_soon()
-        log_end = self.log.log.log_end
-        self.high_watermark = follower.follower_watermark(self.high_watermark, watermark, log_end)
-        if log_start > self.log.log.log_start:
-            self.log.trim(min(log_start, log_end))
-
-    def _truncated(self, to: int, is_below_watermark: bool) -> None:
-        self.life.world.count("truncations")
-        self.life.tell("%s: truncates %d to %d", self.partition, self.log.log.log_end, to)
-        if is_below_watermark:
-            self.life.node.truncated_below_watermark(self.partition, to, self.high_watermark)
-
     # The disk.
 
-    def _sync_soon(self) -> None:
+    def sync_soon(self) -> None:
         """One sync at a time; it begins a little later, so that appends gather, and takes as long as the disk does."""
         if not self._is_syncing and self.log.has_unsynced:
             self._is_syncing = True
@@ -390,15 +340,15 @@ class Hosted:
         self._is_syncing = False
         has_moved = self.log.end_sync(sync)
         if self.log.offline:
-            self._went_offline(self.log.offline)
+            self.went_offline(self.log.offline)
             return
-        self._sync_soon()
+        self.sync_soon()
         if self.leader is not None:
             self._do(self.leader.on_synced(self.log.durable_end, self._now))
         elif has_moved:
-            self._fetch()  # who waits for acks=all waits for this news
+            self.following.fetch()  # who waits for acks=all waits for this news
 
-    def _went_offline(self, error: Exception) -> None:
+    def went_offline(self, error: Exception) -> None:
         """The disk has failed this partition: say so in the registration, and let another lead."""
         self.log.offline = self.log.offline or error  # type: ignore[assignment]
         self.life.tell("%s: offline: %s", self.partition, error)

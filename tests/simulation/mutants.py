@@ -14,9 +14,11 @@ from unittest.mock import patch
 import engine.writer
 from engine.admission import Admission
 from engine.producers import Producers
+from engine.tiering import manifest, manifest_chain
 from replication.cores import controller, election, follower, in_sync_set, leader, progress, role, watermark
 from replication.cores.partition_state import PartitionState, TopicRules
-from tests.simulation import hosted, store
+from tests.simulation import hosted, store, tier
+from tests.simulation.replica_log import ReplicaLog
 from tests.simulation.run import Options, options_for, run
 
 Planted = Callable[[], AbstractContextManager[object]]
@@ -116,6 +118,24 @@ def _leads_again(own: object, state: PartitionState) -> role.Role:
 
 
 _role_of = role.role_of
+
+_restart = ReplicaLog.restart
+
+
+def _restart_at_its_own_start(self: ReplicaLog, at: int, log_start: int | None = None) -> None:
+    _restart(self, at, at if log_start is None or log_start < at else log_start)
+
+
+@contextmanager
+def _manifest_fence_off() -> Iterator[None]:
+    off = _nothing_demanded
+    with patch.object(manifest, "demand_leadership", off), patch.object(manifest_chain, "demand_leadership", off):
+        yield
+
+
+def _nothing_demanded(found: manifest.Manifest, leader_epoch: int) -> None:
+    """Whoever comes may write."""
+
 
 OS = TopicRules(is_fsync_demanded=False)
 GROUP = TopicRules()
@@ -221,6 +241,22 @@ MUTANTS = {
         "whoever has all before an idle partition is written to again has until then been behind",
         _patched(progress.Progress, "leader_moves_on", lambda self, leader_end, now: None),
         kinds=("idle",),
+        fault_every_s=0.3,
+    ),
+    "manifest fence off": Mutant(
+        "a leader that was replaced goes on shipping",
+        _manifest_fence_off,
+        kinds=("pause", "bad_bucket", "cut_from_store", "expire_session"),
+        fault_every_s=0.3,
+    ),
+    "local delete before manifest": Mutant(
+        "what is sealed may leave the disk before the store has it",
+        _patched(tier.Tier, "end_that_may_go", lambda self: self._hosted.log.log.sealed_end),
+    ),
+    "a disk's start taken for the log's": Mutant(
+        "who begins where its leader's disk does forgets what the store has before",
+        _patched(ReplicaLog, "restart", _restart_at_its_own_start),
+        kinds=("lose_disk", "kill", "lose_power", "reassign", "isolate"),
         fault_every_s=0.3,
     ),
     "end told too early": Mutant(

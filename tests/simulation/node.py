@@ -8,6 +8,7 @@ paused one hears everything late.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from replication.cores.fetch import FetchAnswer, FollowerFetch
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 from replication.cores.session import Session, SessionEvent
 from replication.vouching import load_vouching, save_vouching
+from tests.simulation.bucket import Bucket
 from tests.simulation.hosted import Hosted, Reply
 from tests.simulation.network import Network, Pipe
 from tests.simulation.replica_log import ReplicaLog
@@ -26,6 +28,7 @@ from tests.simulation.store import STORE, Connection, Snapshot, Store
 from tests.simulation.world import World
 
 DATA_DIR = "/data"
+THREADS_MAX = 4  # of all nodes, in a wait at once
 FOREVER_MS = 1 << 40  # producers are forgotten by wall time, so a clock that jumps by a day may forget them all
 
 
@@ -35,6 +38,8 @@ class NodeOptions:
     session_timeout_s: float = 1.5
     linger_s: float = 0.002
     segment_bytes: int = 700
+    retention_bytes: int | None = None
+    local_retention_bytes: int | None = None
 
 
 class NodeClock:
@@ -51,6 +56,10 @@ class NodeClock:
         return self._world.now
 
 
+class ProcessEnded(BaseException):
+    """The process is gone, and its threads with it."""
+
+
 class Node:
     """The machine."""
 
@@ -60,14 +69,16 @@ class Node:
         world: World,
         network: Network,
         store: Store,
+        bucket: Bucket,
         rules: TopicRules,
         options: NodeOptions,
         when_watermark: Callable[[str, int, int, int], None],
         when_cut_below: Callable[[int, str, int, int], None],
+        when_deleted: Callable[[str, int], None],
     ) -> None:
         self.node_id = node_id
         self.name = f"node {node_id}"
-        self.world, self.network, self.store = world, network, store
+        self.world, self.network, self.store, self.bucket = world, network, store, bucket
         self.rules, self.options = rules, options
         self.clock = NodeClock(world)
         self.disk = SimDisk(self.clock)
@@ -77,6 +88,7 @@ class Node:
         self.paused_until = 0.0
         self._when_watermark = when_watermark
         self._when_cut_below = when_cut_below
+        self.deleted = when_deleted
 
     def start(self) -> None:
         if self.life is None:
@@ -171,7 +183,14 @@ class Life:
         self.node.tell(text, *args)
 
     def _host(self, name: str) -> None:
-        settings = TopicSettings(segment_bytes=self.options.segment_bytes, producer_expiry_ms=FOREVER_MS)
+        settings = TopicSettings(
+            segment_bytes=self.options.segment_bytes,
+            producer_expiry_ms=FOREVER_MS,
+            retention_ms=None,
+            retention_bytes=self.options.retention_bytes,
+            local_retention_ms=None,
+            local_retention_bytes=self.options.local_retention_bytes,
+        )
         log = ReplicaLog(self.data, name, settings, self.clock.now_ms(), self._points)
         self.world.counts["holes after power losses"] += log.report.holes
         self.partitions[name] = Hosted(self, name, log)
@@ -189,7 +208,20 @@ class Life:
         if self.node.paused_until > self.world.now:
             self.world.after(self.node.paused_until - self.world.now, self.run, call, args)
         else:
-            call(*args)
+            with suppress(ProcessEnded):
+                call(*args)
+
+    def wait_in_thread(self, seconds: float) -> None:
+        """A thread of this process waits, and everything else goes on, this process too. Raises ProcessEnded.
+
+        Threads wait within each other: who began last goes on first. Deep down nobody waits any more.
+        """
+        if self.world.depth < THREADS_MAX:
+            self.world.run_nested(seconds)
+            while self.node.life is self and self.node.paused_until > self.world.now:
+                self.world.run_nested(self.node.paused_until - self.world.now)
+        if self.node.life is not self:
+            raise ProcessEnded
 
     def _tick(self) -> None:
         for hosted in self.partitions.values():
@@ -352,7 +384,7 @@ class Life:
         self.network.send(self.node.name, peer.name, peer.deliver, "on_fetch", partition, fetch, reply)
 
     def _fetched(self, partition: str, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
-        self.partitions[partition].on_answer(fetch, answer, data, asked)
+        self.partitions[partition].following.on_answer(fetch, answer, data, asked)
 
     def on_fetch(self, partition: str, fetch: FollowerFetch, reply: Reply) -> None:
         if partition in self.partitions:

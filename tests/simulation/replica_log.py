@@ -20,6 +20,7 @@ from engine.recovery import open_log
 from engine.segment import Segment, save_index
 from engine.settings import TopicSettings
 from engine.snapshots import save_state
+from engine.trimming import remove_segment
 from engine.truncation import batch_start, restart_at, truncate_to
 from engine.writer import Group, PartitionWork, carry_out
 
@@ -141,16 +142,13 @@ class ReplicaLog:
         self.durable_end = at
         self.checkpoint()
 
-    def trim(self, log_start: int) -> None:
-        """Forget what lies below, whole segments of it on the disk too; the start is durable first."""
-        if log_start <= self.log.log_start:
-            return
-        self.log.log_start = log_start
-        self.checkpoint()
-        for segment in self.log.drop_oldest(log_start):
-            for suffix in (".log", ".index", ".timeindex"):
-                if self.log.disk.stat(segment.file(suffix)) is not None:
-                    self.log.disk.unlink(segment.file(suffix))
+    def trim(self, log_start: int, local: int) -> None:
+        """Forget what lies below log_start, and segments below `local` on the disk; the start is durable first."""
+        if log_start > self.log.log_start:
+            self.log.log_start = log_start
+            self.checkpoint()
+        for segment in self.log.drop_oldest(max(log_start, local)):
+            remove_segment(self.log.disk, segment)
             segment.deleted()
         self._unsynced = [s for s in self._unsynced if s in self.log.segments]
 

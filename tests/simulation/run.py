@@ -15,6 +15,7 @@ from random import Random
 from engine import batch as record_batch
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import TopicRules, initial_state
+from tests.simulation.bucket import Bucket
 from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
 from tests.simulation.clients import Consumer, Producer, SequencedProducer
 from tests.simulation.faults import CALM, KINDS, Faults
@@ -22,6 +23,8 @@ from tests.simulation.history import History
 from tests.simulation.network import Network
 from tests.simulation.node import Node, NodeOptions
 from tests.simulation.store import Store
+from tests.simulation.tier import cleaned_tier, final_tier
+from tests.simulation.tier_checkers import check_tier, left_behind
 from tests.simulation.world import TOLD_EVENTS, World
 
 HEAL_S = 30.0
@@ -37,6 +40,8 @@ class Options:
     kinds: tuple[str, ...] = KINDS
     fault_every_s: float = 0.8
     chaos_s: float = 8.0
+    retention_bytes: int | None = None
+    local_retention_bytes: int | None = None
 
 
 @dataclass
@@ -69,6 +74,8 @@ def options_for(seed: int) -> Options:
         rules=rules,
         kinds=kinds or ("kill", "lose_power"),
         fault_every_s=random.choice((0.3, 0.6, 1.0, 2.0)),
+        retention_bytes=random.choice((None, None, 6000)),
+        local_retention_bytes=random.choice((None, 700, 1500, 3000)),
     )
 
 
@@ -80,7 +87,10 @@ class Run:
         self.options = options
         self.history = History()
         self.network = Network(self.world)
-        node_options = NodeOptions()
+        self.bucket = Bucket(self.world)
+        node_options = NodeOptions(
+            retention_bytes=options.retention_bytes, local_retention_bytes=options.local_retention_bytes
+        )
         self.store = Store(self.world, self.network, node_options.session_timeout_s)
         self.nodes = {
             number: Node(
@@ -88,10 +98,12 @@ class Run:
                 self.world,
                 self.network,
                 self.store,
+                self.bucket,
                 options.rules,
                 node_options,
                 self._saw_watermark,
                 self._cut_below_watermark,
+                self.history.deleted,
             )
             for number in range(1, options.nodes + 1)
         }
@@ -109,7 +121,9 @@ class Run:
             Consumer(*self._client(f"c{i}"), partition=self.partitions[i % len(self.partitions)], every_s=0.2)
             for i in range(2)
         ]
-        self.faults = Faults(self.world, self.network, self.nodes, self.store, self.producers, options.kinds)
+        self.faults = Faults(
+            self.world, self.network, self.nodes, self.store, self.bucket, self.producers, options.kinds
+        )
 
     def execute(self) -> Outcome:
         try:
@@ -125,7 +139,7 @@ class Run:
         lines = []
         for node in self.nodes.values():
             hosted = [f"    {one!r}" for one in node.life.partitions.values()] if node.life else ["    down"]
-            lines += [f"{node.name}: {node.life.session if node.life else ''}", *hosted]
+            lines += [f"{node.name}: {getattr(node.life, 'session', 'down')}", *hosted]
         return "\n".join(lines)
 
     def _chaos(self) -> None:
@@ -152,15 +166,41 @@ class Run:
         began = self.world.now
         self.world.run_until(began + HEAL_S, self._is_equal_soon())
         problems = [] if self._is_equal() else ["C14 replicas did not become equal after everything was healed"]
+        problems += self._full_read()
         for consumer in self.consumers:
             consumer.is_stopped = True
         return problems
+
+    def _full_read(self) -> list[str]:
+        """Read every partition from its beginning to its end, from the store what the disks have not."""
+        readers = [
+            Consumer(*self._client(f"full read of {partition}"), partition=partition, every_s=0.01, is_full_read=True)
+            for partition in self.partitions
+        ]
+        self.consumers += readers
+        for reader in readers:
+            reader.run()
+        self.world.run_until(self.world.now + HEAL_S, _now_and_then(self.world, lambda: self._have_read_all(readers)))
+        return [] if self._have_read_all(readers) else ["C2 not everything could be read after everything was healed"]
+
+    def _have_read_all(self, readers: list[Consumer]) -> bool:
+        for reader in readers:
+            state = self.store.snapshot.partitions[reader.partition].state
+            leading = self.nodes[state.leader.node_id].hosted(reader.partition) if state.leader else None
+            if leading is None or reader.position < leading.high_watermark:
+                return False
+        return True
 
     def _judged(self) -> list[str]:
         unclean = any(found.state.unclean_elections for found in self.store.snapshot.partitions.values())
         guarantee = Guarantee(keeps_acks_all=not unclean, keeps_what_was_read=not unclean)
         logs = [log for partition in self.partitions for log in self._final_logs(partition)]
         found = check_all(self.history, self.store.history, logs, guarantee)
+        leaders = {log.partition: log for log in reversed(logs)}
+        for partition in self.partitions:
+            tier = final_tier(self.bucket, partition)
+            found += check_tier(tier, leaders[partition], is_one_history=not unclean)
+            found += left_behind(cleaned_tier(self.bucket, partition))
         return found + (thrown_out(self.store.history) if CALM.issuperset(self.options.kinds) else [])
 
     def _final_logs(self, partition: str) -> list[FinalLog]:
@@ -172,9 +212,11 @@ class Run:
         for node_id in dict.fromkeys(ids):
             hosted = self.nodes[node_id].hosted(partition)
             if hosted is not None:
-                found.append(FinalLog(partition, node_id, hosted.log.log.log_start, hosted.high_watermark))
+                log = hosted.log.log
+                found.append(FinalLog(partition, node_id, log.log_start, hosted.high_watermark, log.local_log_start))
                 found[-1].batches = hosted.log.all_batches()
-                for batch in found[-1].batches:
+                stored = final_tier(self.bucket, partition).batches if log.local_log_start > log.log_start else []
+                for batch in [*stored, *found[-1].batches]:  # what is on the disk counts where both have it
                     for record in record_batch.decode(batch):
                         found[-1].records[record.offset] = bytes(record.value or b"").decode()
         return found

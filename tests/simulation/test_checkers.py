@@ -24,7 +24,7 @@ def batches(values: tuple[str, ...] = VALUES) -> list[bytes]:
 
 
 def log(node_id: int, values: tuple[str, ...] = VALUES) -> FinalLog:
-    return FinalLog("t", node_id, 0, len(values), batches(values), dict(enumerate(values)))
+    return FinalLog("t", node_id, 0, len(values), 0, batches(values), dict(enumerate(values)))
 
 
 def produced(value: str, offset: int, outcome: str = "ok", at: float = 0.0) -> Produced:
@@ -39,7 +39,10 @@ def state(version: int, epoch: int = 1, leader: int = 1) -> tuple[float, str, Ve
 def good() -> tuple[History, list, list[FinalLog]]:
     history = History(
         produced=[produced(value, offset, at=offset) for offset, value in enumerate(VALUES)],
-        polled=[Polled("c", "t", 1, 0, tuple(enumerate(VALUES)), 0, 3, 9.0)],
+        polled=[
+            Polled("c", "t", 1, 0, tuple(enumerate(VALUES)), 0, 3, 9.0),
+            Polled("full read", "t", 1, 0, tuple(enumerate(VALUES)), 0, 3, 9.0, is_full_read=True),
+        ],
         latest=[Latest("c", "t", 3, 3, 9.0)],
         watermarks=[("t", 1, 1, 1), ("t", 1, 1, 3)],
     )
@@ -56,6 +59,14 @@ def test_a_good_history_is_good():
 
 def plant_lost(history, states, logs):
     history.produced.append(produced("d", 3, at=3))
+
+
+def plant_unseen(history, states, logs):
+    history.polled[1] = replace(history.polled[1], records=tuple(enumerate(VALUES))[:2])
+
+
+def plant_deleted_by_nobody(history, states, logs):
+    logs[1].log_start = 1
 
 
 def plant_aborted_read(history, states, logs):
@@ -119,6 +130,8 @@ def plant_cut_below_watermark(history, states, logs):
     ("plant", "says"),
     [
         (plant_lost, "C1"),
+        (plant_unseen, "C2"),
+        (plant_deleted_by_nobody, "C1 deleted by nobody"),
         (plant_aborted_read, "C3"),
         (plant_duplicate, "C4"),
         (plant_inconsistent, "C5"),

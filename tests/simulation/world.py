@@ -22,6 +22,7 @@ class World:
         self.seed = seed
         self.random = Random(seed)
         self.now = 0.0
+        self.depth = 0  # of waits within waits
         self._told_events = told_events
         self.counts: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -41,6 +42,14 @@ class World:
             if is_done is not None and is_done():
                 return
         self.now = max(self.now, end)
+
+    def run_nested(self, seconds: float) -> None:
+        """Let things happen for a while from within something that happens: a thread waits."""
+        self.depth += 1
+        try:
+            self.run_until(self.now + seconds)
+        finally:
+            self.depth -= 1
 
     def tell(self, who: str, text: str, *args: Any) -> None:
         """Remember a line for the case that the run fails. Formatted only then."""
