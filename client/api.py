@@ -90,8 +90,14 @@ def produce_conditions(
     return {name: str(value) for name, value in wanted.items() if value is not None}
 
 
-def fetch(topic: str, partition: int, accept: str, query: Mapping[str, str | int]) -> Request:
-    return Request("GET", _records(topic, partition), query, None, {"Accept": accept})
+def fetch(
+    topic: str, partition: int, accept: str, query: Mapping[str, str | int], leader_epoch: int | None = None
+) -> Request:
+    """With a `leader_epoch` no leader is served from that knows only of an earlier one."""
+    headers = {"Accept": accept}
+    if leader_epoch:
+        headers["Penstock-Leader-Epoch"] = str(leader_epoch)
+    return Request("GET", _records(topic, partition), query, None, headers)
 
 
 def _topic(topic: str) -> str:

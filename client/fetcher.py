@@ -59,6 +59,7 @@ class Fetcher:
         self._options = options
         self._ready: asyncio.Queue[Fetched | Exception | None] = asyncio.Queue()  # None: a partition is at its end
         self._credits = {start.partition: asyncio.Semaphore(options.prefetch_batches) for start in starts}
+        self._epochs: dict[int, int] = {}  # the newest leader epoch that was told of each partition
         self._failure: Exception | None = None
         self._unfinished = len(starts)
         self.repositions = 0
@@ -133,8 +134,9 @@ class Fetcher:
     async def _fetch(self, partition: int, offset: int) -> Fetched:
         wait_ms = self._options.fetch_wait_ms
         query = {"offset": offset, "max_bytes": self._options.fetch_bytes_max, "wait_ms": wait_ms, **self._view.query}
-        request = api.fetch(self._topic, partition, self._view.accept, query)
+        request = api.fetch(self._topic, partition, self._view.accept, query, self._epochs.get(partition))
         answer = await self._attempts.ask(request, self._options.unreachable_timeout_ms, wait_ms=wait_ms)
+        self._epochs[partition] = max(self._epochs.get(partition, 0), _leader_epoch(answer))
         return Fetched(partition, answer.body, offset, _next_offset(answer))
 
     async def _stop_tasks(self) -> None:
@@ -156,3 +158,9 @@ def _next_offset(answer: Answer) -> int:
     if not text.isdecimal():
         raise not_a_node(answer)
     return int(text)
+
+
+def _leader_epoch(answer: Answer) -> int:
+    """0 from a node of an older release."""
+    text = answer.headers.get("Penstock-Leader-Epoch", "")
+    return int(text) if text.isdecimal() else 0

@@ -1,8 +1,8 @@
 """Which of several nodes to ask: the one that answered last, until it does not.
 
 Pure: it is told the time and what happened. Every node of a cluster takes every request, so there is no best one, and
-a client stays where it is. Nothing but the addresses that the caller gave is ever in this list, so a token goes nowhere
-else: neither a redirect nor what a node says of others adds to it.
+a client stays where it is. Nothing but the addresses that the caller gave is ever in this list: neither a redirect nor
+what a node says of others adds to it (leaders are apart, in client/leaders.py).
 """
 
 from __future__ import annotations

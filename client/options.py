@@ -46,6 +46,13 @@ class ClientOptions:
         maximum=60_000,
     )
 
+    leader_addresses: str = option(
+        "given_hosts",
+        "In a cluster, requests for one partition go to its leader's own address once a node has told it, and need not "
+        "be passed on. The token goes along: `given_hosts` takes an address if its host, and http or https, are those "
+        "of one that was given; `any` trusts the nodes; `off` asks only the addresses given.",
+        choices=("given_hosts", "any", "off"),
+    )
     partitions_age_ms_max: int = option(
         300_000,
         "How long the number of a topic's partitions is taken for granted. Partitions that a topic has grown by are "

@@ -2,7 +2,8 @@
 
 HTTP/1.1 on purpose: a Python HTTP/2 client is many times slower. Never repeats a request that a node may have seen;
 one that could not be handed over goes to the next node. What a failure means for the request (surely not carried out,
-or maybe) is decided here, because only here it is known. Redirects are not followed: the token is for the nodes given.
+or maybe) is decided here, because only here it is known. Redirects are not followed: the token is for the nodes given,
+and for leaders that they tell of as far as `leader_addresses` allows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from yarl import URL
 
 from client.errors import ClientClosed, ConnectionFailed
 from client.exchange import Answer, Request, problem_of
+from client.leaders import LEADER_HEADER, KnownLeaders
 from client.nodes import NodeList, parse_addresses
 from client.options import ClientOptions
 
-_LEAVING = 503  # with this status a node may say that it is about to stop
+_NOT_NOW = 503
+_LEFT_FOR = ("draining", "not_leader", "no_leader")  # it stops, or knows no leader: another one may know better
 _READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
 
 
@@ -30,6 +33,7 @@ class Transport:
 
     def __init__(self, urls: str | Iterable[str], token: str | None, options: ClientOptions) -> None:
         self.nodes = NodeList(parse_addresses(urls), options.backoff_ms, options.backoff_ms_max)
+        self.leaders = KnownLeaders([node.url for node in self.nodes.order(0.0)], options.leader_addresses)
         self.requests = 0
         self._options = options
         # aiohttp would ask for gzip: within a data centre that costs both ends more than the bytes it saves.
@@ -49,6 +53,9 @@ class Transport:
         that failed with the request in its hands is left too, but repeating that request is the caller's decision.
         """
         loop = asyncio.get_running_loop()
+        answer = await self._ask_leader(request, wait_ms)
+        if answer is not None:
+            return answer
         failure: ConnectionFailed | None = None
         for node in self.nodes.order(loop.time()):
             try:
@@ -59,13 +66,35 @@ class Transport:
                     raise
                 failure = error
             else:
-                if answer.status == _LEAVING and len(self.nodes) > 1 and problem_of(answer).code == "draining":
+                self._learn(request, answer)
+                if answer.status == _NOT_NOW and len(self.nodes) > 1 and problem_of(answer).code in _LEFT_FOR:
                     self.nodes.on_failure(node, loop.time())
                 else:
                     self.nodes.on_answer(node, loop.time())
                 return answer
         assert failure is not None
         raise failure
+
+    async def _ask_leader(self, request: Request, wait_ms: int) -> Answer | None:
+        """Of the partition that the request is for, if one is known. None: any node may be asked now."""
+        url = self.leaders.url_of(request.path)
+        if url is None:
+            return None
+        try:
+            answer = await self._exchange(url, request, wait_ms)
+        except ConnectionFailed as error:
+            self.leaders.on_failure(request.path)
+            if not error.no_side_effects:
+                raise
+            return None
+        if answer.status >= _NOT_NOW:  # whoever is asked next looks for the leader itself
+            self.leaders.on_failure(request.path)
+        self._learn(request, answer)
+        return answer
+
+    def _learn(self, request: Request, answer: Answer) -> None:
+        if LEADER_HEADER in answer.headers and "/partitions/" in request.path:
+            self.leaders.on_told(request.path, answer.headers[LEADER_HEADER])
 
     async def _exchange(self, node_url: str, request: Request, wait_ms: int) -> Answer:
         session = self._opened()
