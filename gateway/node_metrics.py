@@ -40,7 +40,8 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
     for place, (name, topic) in enumerate(shard.topics.items()):
         row = rows.setdefault(name if place < topics_max else OTHER, [0.0] * len(_BY_TOPIC))
         for partition in topic.partitions.values():
-            pending = list(_pending(partition, shard.tiered_end(partition)))
+            is_shipper = shard.leading_epoch(partition) is not None  # a follower hears late how far the leader is
+            pending = list(_pending(partition, shard.tiered_end(partition))) if is_shipper else []
             for index, number in enumerate(_numbers_of(partition, pending)):
                 row[index] += number
             if pending:

@@ -59,6 +59,9 @@ async def test_what_waits_for_the_store_is_told_until_it_is_there(gateway, monke
         assert found["penstock_topic_tier_pending_segments", ("topic", "t")] == 1
         assert found["penstock_topic_tier_pending_bytes", ("topic", "t")] > 61
         assert 5 <= found["penstock_tier_lag_seconds",] < 60
+        nothing_tiered.setattr(gateway.node.shard, "leading_epoch", lambda _: None)  # then it is the leader's to ship
+        found = await scrape(gateway)
+        assert found["penstock_topic_tier_pending_segments", ("topic", "t")] == found["penstock_tier_lag_seconds",] == 0
     while (await scrape(gateway))["penstock_topic_tier_pending_segments", ("topic", "t")]:
         await asyncio.sleep(0.02)
     assert (await scrape(gateway))["penstock_tier_lag_seconds",] == 0
