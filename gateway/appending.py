@@ -58,7 +58,7 @@ async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int 
 def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[Appended | None] | Problem | None:
     batch = part.batch
     try:
-        if node.handover is not None:
+        if node.peers.nodes is not None:
             return node.handover.begin(_parcel(node, part, acks, timeout_ms))
         leader = node.leader(part.topic, batch.partition)
         if acks is Acks.NONE:

@@ -50,7 +50,9 @@ def leader_headers(node: Node, topic_id: str, numbers: Iterable[int]) -> dict[st
 
 def read_leader_epoch(request: web.Request) -> int:
     """The newest one that the consumer was told of this partition. Raises Problem invalid_header."""
-    text = request.headers.get(LEADER_EPOCH, "0")
+    if LEADER_EPOCH not in request.headers:
+        return 0
+    text = request.headers[LEADER_EPOCH]
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) < 2**31):
         raise Problem("invalid_header", f"{LEADER_EPOCH} is a whole number from 0 to {2**31 - 1}")
     return int(text)

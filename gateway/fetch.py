@@ -12,7 +12,7 @@ from gateway.answer_packing import packed
 from gateway.caching import STATUS
 from gateway.cloud_events import EVENT, EVENT_BATCH
 from gateway.cloud_events_out import BINARY
-from gateway.direct import demand_direct, leader_headers, read_leader_epoch
+from gateway.direct import FORWARD, demand_direct, leader_headers, read_leader_epoch
 from gateway.negotiation import choose_media_type, prefers_events
 from gateway.node import NODE
 from gateway.problems import Problem
@@ -54,7 +54,8 @@ async def fetch(request: web.Request) -> web.StreamResponse:
         query["if_none_match"] = request.headers["If-None-Match"]
     node, topic, number = request.app[NODE], request.match_info["topic"], path_partition(request)
     query["leader_epoch"] = read_leader_epoch(request)
-    await demand_direct(request, node, [(topic, number)])
+    if FORWARD in request.headers:
+        await demand_direct(request, node, [(topic, number)])
     headers, body = await at_owner(node, "fetch", topic, number, query, wait_ms=query["wait_ms"])
     if node.peers.nodes is not None:
         headers = headers | leader_headers(node, topic_id_of(node, topic, number), [number])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -105,6 +105,13 @@ class Handover:
 
     def __repr__(self) -> str:
         return f"Handover(lines={len(self._lines)}, repeats={self.repeats})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """For the metrics."""
+        waiting = sum(len(line.places) for line in self._lines.values())
+        yield "penstock_handover_waiting", "Batches that wait for a leader that takes them", waiting
+        text = "Batches that were to be handed over again, since leadership moved or too few replicas were in sync"
+        yield "penstock_handover_repeats_total", text, self.repeats
 
     def begin(self, parcel: Parcel) -> Awaitable[Appended | None]:
         """Hand it over now, or take its place in the line; await the outcome. Raises what no other try would mend."""

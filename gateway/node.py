@@ -93,7 +93,7 @@ class Node:
         self.tier = tier
         self.peers = peers
         self.topic_finder: TopicFinder | None = None  # of a node in a cluster
-        self.handover = None if peers.nodes is None else Handover(peers, random)
+        self.handover = Handover(peers, random)
         self.producer_ids = producer_ids
         self.clock = clock
         self.executor = executor
@@ -361,6 +361,7 @@ class Node:
         )
         yield "penstock_failed_reads_total", "Reads that the disk failed", self.shard.reader.failed_reads
         yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.peers.forwarded
+        yield from self.handover.gauges()
         yield "penstock_recovered_bytes", "Bytes scanned at the last start", self.shard.recovered.scanned_bytes
         yield "penstock_recovery_cut_bytes", "Bytes of torn tails cut at the last start", self.shard.recovered.cut_bytes
         yield (

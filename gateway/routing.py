@@ -68,6 +68,8 @@ async def _at_owner_now(
     node: Node, name: str, topic_name: str, number: int, arguments: Any, wait_ms: int
 ) -> tuple[Any, bytes | bytearray]:
     topic_id = topic_id_of(node, topic_name, number)
+    if node.peers.nodes is None and node.peers.owns(topic_id, number):
+        return await READS[name](node, node.shard.partition(topic_name, number), arguments)
     owner = node.peers.owner(topic_id, number)
     if node.peers.is_here(owner):
         return await READS[name](node, node.answered_partition(topic_name, topic_id, number), arguments)
