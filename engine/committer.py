@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -21,7 +22,7 @@ from engine.admission import Append, Appended, Terms
 from engine.batch import Buffer
 from engine.clock import Clock
 from engine.copies import Copies
-from engine.errors import StorageFailed
+from engine.errors import EngineError, StorageFailed
 from engine.group_times import GroupTimes
 from engine.partition import Partition
 from engine.segment import Segment
@@ -54,6 +55,8 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._due: dict[Partition, bool] = {}  # to be looked at in the next group; True: sync whatever there is
         self._under_way: list[_UnderWay] = []
+        self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
+        self._awaiting: list[asyncio.Future[None]] = []
         self._is_scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -116,9 +119,32 @@ class Committer:
         self._due[partition] = sync or self._due.get(partition, False)
         self._schedule()
 
+    def refuse_queued(self, partition: Partition, error: EngineError) -> None:
+        """What no group has taken yet is not stored and ends with this error."""
+        partition.fail_appends(partition.queue, error)
+        self.queued_bytes -= partition.discard_queue()
+        partition.copies.fail(error)
+
+    @asynccontextmanager
+    async def held(self, partition: Partition) -> AsyncIterator[None]:
+        """No group has the partition, and none will take it up meanwhile; what is queued stays until afterwards."""
+        while partition in self._held:
+            await self._change()
+        self._held[partition] = None
+        try:
+            while any(share.partition is partition for share in self._under_way):
+                await self._change()
+            yield
+        finally:
+            sync = self._held.pop(partition)
+            if sync is not None or partition.has_work:
+                self.look_at(partition, sync=bool(sync))
+            self._changed()
+            self._finished()
+
     async def drained(self) -> None:
         """Wait until nothing is queued or under way."""
-        while self._due or self._under_way:
+        while self._due or self._under_way or self._held:
             self._idle.clear()
             await self._idle.wait()
 
@@ -141,6 +167,9 @@ class Committer:
             self.times.queue.observe(now - self._oldest)
             self._oldest = None
         for partition, sync in due.items():
+            if partition in self._held:
+                self._held[partition] = sync or bool(self._held[partition])
+                continue
             if partition.offline is not None:
                 self.queued_bytes -= partition.discard_queue()
                 continue
@@ -202,13 +231,26 @@ class Committer:
                 self._arm_flush(share.partition)
             except Exception as error:
                 _give_up(share.partition, share.taken, error)
+        self._changed()
         self._finished()
 
     def _finished(self) -> None:
         if self._due:
             self._schedule()
-        else:
+        elif not self._held:
             self._idle.set()
+
+    async def _change(self) -> None:
+        """Wait until a group has ended or a partition is held no more."""
+        future = self._loop.create_future()
+        self._awaiting.append(future)
+        await future
+
+    def _changed(self) -> None:
+        awaiting, self._awaiting = self._awaiting, []
+        for future in awaiting:
+            if not future.done():
+                future.set_result(None)
 
     def _arm_flush(self, partition: Partition) -> None:
         """Bytes that nobody waits for are synced by a timer."""

@@ -206,6 +206,21 @@ def storage_error(what: str, error: OSError) -> EngineError:
     return StorageFailed(f"{what}: {error}", hint="look at the node's disk and its log")
 
 
+class LogCut(EngineError):
+    """The log changes hands: another replica leads. Of what was queued nothing was stored; ask the leader."""
+
+    code = "not_leader"
+    retryable = True
+
+
+class EndCutOff(EngineError):
+    """What an acknowledgement was waited for is not in this log any more. Another leader may have it or not."""
+
+    code = "leadership_lost"
+    retryable = True
+    no_side_effects = False
+
+
 class Draining(EngineError):
     """The node is stopping. Go to another node, or retry after it is back."""
 

@@ -24,6 +24,7 @@ class HighWatermark:
         self.polls = PositionWaiters(log.log_end)
         self.acks = PositionWaiters(log.log_end)
         self.boundaries = Boundaries()
+        self.times_set_back = 0
         self.when_place_unknown: Callable[[int], None] = _nothing
         self._log = log
 
@@ -65,6 +66,7 @@ class HighWatermark:
     def set_back(self, position: int, place: BytePosition) -> None:
         """The log ends here now, or less is known of it. Those who poll look again; who waits for an ack goes on."""
         self.place = place
+        self.times_set_back += 1
         self.boundaries.cut(self._log.log_end)
         self.acks.retreat(position)
         self.polls.retreat(position)

@@ -224,6 +224,22 @@ class Log:
             for header in step.headers:
                 self.active.appended(header, step.now_ms)
 
+    def copy(self) -> Log:
+        """To be cut in a thread, while this one is read. Its segments are the same."""
+        return Log(
+            self.disk,
+            self.directory,
+            list(self.segments),
+            log_start=self.log_start,
+            leader_epoch=self.leader_epoch,
+            epochs=self.epochs,
+        )
+
+    def become(self, other: Log) -> None:
+        """Take over what became of a copy."""
+        self.segments, self.log_start, self.epochs = other.segments, other.log_start, other.epochs
+        self.shortened()
+
     def shortened(self) -> None:
         """The end has been cut off, segments and all: forget what was known of where writes began."""
         self._recent.clear()

@@ -17,7 +17,14 @@ from typing import Any
 from engine.admission import Admission, Append, Appended
 from engine.batch import Header
 from engine.copies import CopyQueue, Taken
-from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart, StorageFailed, Unreachable
+from engine.errors import (
+    EndCutOff,
+    EngineError,
+    OffsetAboveHighWatermark,
+    OffsetBelowLogStart,
+    StorageFailed,
+    Unreachable,
+)
 from engine.high_watermark import HighWatermark
 from engine.log import BytePosition, Log, Roll, Write
 from engine.segment import Segment
@@ -260,6 +267,19 @@ class Partition:
         self.copies.end(error)
         self.watermark.fail(error)
 
+    def cut(self, old_end: int) -> None:
+        """The log has lost its end, or all that it had, while no group was under way. It gives no acknowledgements."""
+        self.fail_acks(EndCutOff(f"{self.name}: the end of the log was cut off"))
+        self.opened_at += self.log_end - old_end
+        self.durable_end = min(self.durable_end, self.log_end)
+        self._unsynced = [segment for segment in self._unsynced if segment in self.log.segments]
+        if not self._unsynced:
+            self.unsynced_since = None
+        if self.high_watermark > self.log_end or self.watermark.place.base_offset < self.log.segments[0].base_offset:
+            self.watermark.set_back(self.log_end, self.log.end_position)
+        else:
+            self.watermark.boundaries.cut(self.log_end)
+
     def discard_queue(self) -> int:
         """Forget what was queued when the partition went offline; returns its bytes."""
         discarded, self.queue = self.queue, []
@@ -271,8 +291,9 @@ class Partition:
                 append.written.set_exception(error)
 
     def _copied(self, work: PartitionWork, taken: Taken, rolled_at: list[int]) -> None:
-        now_ms = next((step.now_ms for step in work.steps if isinstance(step, Write)), 0)
+        now_ms = next((write.now_ms for write in _writes(work.steps)), 0)
         self.admission.copied(taken.notable, self.settings, now_ms, rolled_at)
+        self.opened_at += sum(s.headers[-1].next_offset - s.headers[0].base_offset for s in _writes(work.steps))
         self._note(work, taken)
         self.copies.written(self.log)
 
@@ -316,6 +337,10 @@ def _failed(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyn
         if not future.done():
             future.set_exception(error)
     return []
+
+
+def _writes(steps: list[Write | Roll]) -> list[Write]:
+    return [step for step in steps if isinstance(step, Write)]
 
 
 def _rolls(steps: list[Write | Roll]) -> bool:

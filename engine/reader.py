@@ -109,7 +109,8 @@ class Reader:
     async def find_watermark(self, partition: Partition, position: int) -> None:
         """Move the high watermark to a place that only the disk knows. What keeps the disk from telling is logged."""
         loop = asyncio.get_running_loop()
-        release, end = partition.log.segment_of(position).begin_read(), partition.log_end
+        release = partition.log.segment_of(position).begin_read()
+        life = partition.watermark.times_set_back
         try:
             find = partial(find_place, partition.log, position, self._disk.pread)
             place = await loop.run_in_executor(self._executor, find)
@@ -117,7 +118,7 @@ class Reader:
             self.failed_reads += 1
             log.warning("high watermark not found", extra={"partition": partition.name, "reason": str(error)})
         else:
-            if partition.log_end >= end:  # else it was cut meanwhile
+            if life == partition.watermark.times_set_back:
                 partition.watermark.advance_to(position, place)
         finally:
             release()

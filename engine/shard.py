@@ -11,21 +11,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from engine.catalog import Catalog
-from engine.checksum import checksum_of, save_checksum
 from engine.clock import Clock
 from engine.committer import Committer
+from engine.cutting import Cutter
 from engine.data_directories import DataDirectories
 from engine.data_directory import Checkpoint, DataDirectory, LastStop
 from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.fence_keeping import keep_fence, note_fenced
+from engine.housekeeping import Housekeeping
 from engine.key_window import TOTAL_KEYS_MAX, KeyBudget
 from engine.opening import Opener, Wanted
 from engine.partition import Partition
@@ -33,19 +33,14 @@ from engine.quarantine import Quarantine
 from engine.reader import Reader
 from engine.recovery import RecoveryReport
 from engine.retention import Bounds, expired_below
-from engine.segment import Segment, save_index
+from engine.sealing import Sealer
 from engine.settings import TopicSettings
-from engine.snapshots import State, save_state
 from engine.topics import TopicRecord
 from engine.trimming import Trimmer
 from engine.writer import WriterThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-TICK_S = 1.0
-CHECKPOINT_TICKS = 1  # what lies beyond the last checkpoint is scanned and written again after an unclean stop
-CHECKPOINT_SHARE = 50  # saving may take this part of the time: with very many partitions it is done less often
 
 log = logging.getLogger("penstock.engine")
 
@@ -81,7 +76,8 @@ class Shard:
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
         self.topics: dict[str, Topic] = {}
         self.writer = WriterThread(disk, "penstock-writer")
-        self.committer = Committer(self.writer, clock, self._sealed)
+        self.sealer = Sealer(disk, executor, self._in_background, self._sealed)
+        self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self.reader = Reader(disk, executor)
         self.opener = Opener(disk, self.directories, executor, clock)
         self.keeper = DirectoryKeeper(
@@ -96,10 +92,12 @@ class Shard:
         self.tiered_end: Callable[[Partition], int | None] = _nothing
         self.leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None while another node leads
         self.key_budget = KeyBudget(keys_max)
+        self._cutter = Cutter(
+            disk, executor, clock, self.committer, self.keeper, self.trimmer, self.sealer, self.key_budget
+        )
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
-        self._is_stopping = False
 
     @property
     def recovered(self) -> RecoveryReport:
@@ -122,7 +120,10 @@ class Shard:
             log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
         await self._open_topics(list(records), checkpoints, None)
         await self.keeper.note_recovered()
-        self._ticker = asyncio.create_task(self._tick_for_ever())
+        keeping = Housekeeping(
+            self.partitions, self.committer, self.keeper, self.clock, self._expire, self._in_background
+        )
+        self._ticker = asyncio.create_task(keeping.tick_for_ever())
 
     async def stop(self) -> bool:
         """Make everything durable and leave the directory clean. Returns whether that could be done."""
@@ -132,9 +133,9 @@ class Shard:
             if partition.unsynced_since is not None and partition.offline is None:
                 self.committer.look_at(partition, sync=True)
         await self.committer.drained()
-        self._is_stopping = True
+        self.sealer.stop()
         for partition in self.partitions():
-            partition.wake_all()  # what is not committed now will not be
+            partition.wake_all()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.writer.stop()
         return await self._in_thread(self.keeper.close)
@@ -257,6 +258,31 @@ class Shard:
             await asyncio.shield(self._in_background(self.trimmer.trim(partition, Bounds(bound, bound))))
         return partition.log.log_start
 
+    async def follow_log_start(self, partition: Partition, offset: int) -> None:
+        """The leader has given up what lies below an offset: so far as it is durable here, this log does too.
+
+        Raises StorageFull, StorageFailed.
+        """
+        bound = min(offset, partition.durable_end)
+        if partition.offline is None and bound > partition.log.log_start:
+            await asyncio.shield(self._in_background(self._trim(partition, bound)))
+
+    async def begin_epoch(self, partition: Partition, epoch: int) -> None:
+        """This node leads from here on. What waits in the partition's queue is refused. Raises as `truncate` does."""
+        await asyncio.shield(self._in_background(self._cutter.begin_epoch(partition, epoch)))
+
+    async def truncate(self, partition: Partition, offset: int) -> None:
+        """End the log, durably, at the start of the batch that holds an offset, of which it has the records before.
+
+        Raises StorageFull and StorageFailed; if the cut itself failed, the partition is offline. A cancel gives up the
+        wait, not the work.
+        """
+        await asyncio.shield(self._in_background(self._cutter.truncate(partition, offset)))
+
+    async def restart_log(self, partition: Partition, offset: int, log_start: int) -> None:
+        """Forget every record and go on from an offset, at or before log_start (truncation.restart_at)."""
+        await asyncio.shield(self._in_background(self._cutter.restart(partition, offset, log_start)))
+
     async def note_fenced(self, partition: Partition) -> None:
         """To be called before a token is set. Raises StorageFull, StorageFailed."""
         await note_fenced(self.disk, self._executor, partition)
@@ -264,13 +290,16 @@ class Shard:
     async def _delete_before(self, partition: Partition, offset: int) -> None:
         if offset > min(partition.log.sealed_end, partition.durable_end):
             await self.committer.roll(partition)  # makes all durable too: no log may end before it starts
+        await self._trim(partition, offset)
+        self.when_sealed(partition)  # the store follows log_start
+
+    async def _trim(self, partition: Partition, offset: int) -> None:
         try:
             await keep_fence(self.disk, self._executor, partition, offset)
             await self.trimmer.trim(partition, Bounds(offset, offset))
         except OSError as error:
             self.keeper.note(partition, error, "deleting records")
             raise storage_error(f"{partition.name}: deleting records", error) from error
-        self.when_sealed(partition)  # the store follows log_start
 
     async def _open_topics(
         self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop | None
@@ -299,64 +328,8 @@ class Shard:
     def _find_watermark(self, partition: Partition, position: int) -> None:
         self._in_background(self.reader.find_watermark(partition, position))
 
-    def _sealed(self, partition: Partition, segments: list[Segment]) -> None:
-        self._in_background(self._save_derived(partition, segments, partition.admission.taken_states()))
-
-    async def _save_derived(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
-        for state in states:
-            try:
-                await self._in_thread(save_state, self.disk, partition.log.directory, state)
-            except OSError as error:  # derived too
-                log.warning("state not saved", extra={"partition": partition.name, "reason": str(error)})
-        for segment in segments:
-            try:
-                await self._in_thread(self._seal, segment)
-            except (
-                OSError,
-                EngineError,
-            ) as error:  # derived files: without them the next start is slower, nothing else
-                log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
-        with suppress(EngineError):
-            while partition.high_watermark < segments[-1].next_offset and not self._is_stopping:
-                await partition.wait_for_high_watermark(segments[-1].next_offset)  # only what is committed is shipped
+    def _sealed(self, partition: Partition) -> None:
         self.when_sealed(partition)
-
-    def _seal(self, segment: Segment) -> None:
-        save_index(self.disk, segment)
-        save_checksum(self.disk, segment.path, checksum_of(self.disk, segment.path))
-
-    async def _tick_for_ever(self) -> None:
-        """What time alone brings about. A full or failing disk is told and tried again at the next tick.
-
-        A stop ends the waiting, not the work: that is in the background, and a stop waits for it before it writes the
-        same files.
-        """
-        tick = 0
-        checkpoint_due = 0.0
-        while True:
-            await asyncio.sleep(TICK_S)
-            tick += 1
-            for partition in list(self.partitions()):
-                if partition.offline is None:
-                    self._roll_if_due(partition)
-                    partition.admission.expire(self.clock.now_ms(), partition.settings)
-                    await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
-            began = self.clock.monotonic()
-            if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
-                await asyncio.shield(self._in_background(self._tried("checkpoint", self.keeper.save_checkpoints())))
-                checkpoint_due = began + CHECKPOINT_SHARE * (self.clock.monotonic() - began)
-
-    async def _tried(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except OSError as error:
-            log.warning("%s failed", what, extra={"reason": str(error)})
-        except Exception:  # a bug in one partition's housekeeping must not end everybody's
-            log.exception("%s failed", what)
-
-    def _roll_if_due(self, partition: Partition) -> None:
-        if partition.log.is_due_to_roll(partition.settings, self.clock.now_ms()):
-            self.committer.roll(partition).add_done_callback(lambda future: future.exception())
 
     async def _expire(self, partition: Partition) -> None:
         is_leader = self.leading_epoch(partition) is not None

@@ -29,7 +29,6 @@ FOR_TESTS_ONLY = {
             "replication.cores.reassignment",
             "replication.cores.role",
             "replication.cores.session",
-            "engine.truncation",
         ),
         "decided and simulated; the driver that brings it to the network comes next",
     ),

@@ -151,7 +151,7 @@ async def test_a_snapshot_that_cannot_be_saved_costs_a_walk_and_nothing_else(new
             raise OSError(28, "no space")
 
         with monkeypatch.context() as patch:
-            patch.setattr("engine.shard.save_state", full)
+            patch.setattr("engine.sealing.save_state", full)
             await filled(node)
         assert "state not saved" in caplog.messages
     async with new_node() as node:

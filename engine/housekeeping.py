@@ -1,0 +1,76 @@
+"""What time alone brings about in a shard: rolls by age, expiry, recovery points. Decides nothing about any of it.
+
+A full or failing disk is told and tried again at the next tick. A stop ends the waiting, not the work: that is in the
+background, and a stop waits for it before it writes the same files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from engine.clock import Clock
+from engine.committer import Committer
+from engine.directory_keeper import DirectoryKeeper
+from engine.partition import Partition
+
+TICK_S = 1.0
+CHECKPOINT_TICKS = 1  # what lies beyond the last checkpoint is scanned and written again after an unclean stop
+CHECKPOINT_SHARE = 50  # saving may take this part of the time: with very many partitions it is done less often
+
+log = logging.getLogger("penstock.engine")
+
+Work = Coroutine[Any, Any, None]
+
+
+class Housekeeping:
+    """Of the partitions given."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        committer: Committer,
+        keeper: DirectoryKeeper,
+        clock: Clock,
+        expire: Callable[[Partition], Work],
+        in_background: Callable[[Work], asyncio.Task[None]],
+    ) -> None:
+        self._partitions = partitions
+        self._committer = committer
+        self._keeper = keeper
+        self._clock = clock
+        self._expire = expire
+        self._in_background = in_background
+
+    def __repr__(self) -> str:
+        return f"Housekeeping({self._keeper})"
+
+    async def tick_for_ever(self) -> None:
+        tick = 0
+        checkpoint_due = 0.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            tick += 1
+            for partition in list(self._partitions()):
+                if partition.offline is None:
+                    self._roll_if_due(partition)
+                    partition.admission.expire(self._clock.now_ms(), partition.settings)
+                    await asyncio.shield(self._in_background(self._tried("expire", self._expire(partition))))
+            began = self._clock.monotonic()
+            if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
+                await asyncio.shield(self._in_background(self._tried("checkpoint", self._keeper.save_checkpoints())))
+                checkpoint_due = began + CHECKPOINT_SHARE * (self._clock.monotonic() - began)
+
+    async def _tried(self, what: str, work: Work) -> None:
+        try:
+            await work
+        except OSError as error:
+            log.warning("%s failed", what, extra={"reason": str(error)})
+        except Exception:  # a bug in one partition's housekeeping must not end everybody's
+            log.exception("%s failed", what)
+
+    def _roll_if_due(self, partition: Partition) -> None:
+        if partition.log.is_due_to_roll(partition.settings, self._clock.now_ms()):
+            self._committer.roll(partition).add_done_callback(lambda future: future.exception())

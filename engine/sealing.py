@@ -1,0 +1,93 @@
+"""What follows when a segment is sealed: its derived files, and word to whoever ships it, once it is committed.
+
+In the background: nobody waits for it but a cut of the same log (`saved`), which must not find an index or a checksum
+made of what it has just cut off. Derived files are never evidence: without them the next start is slower, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Any
+
+from engine.checksum import checksum_of, save_checksum
+from engine.disk import Disk
+from engine.errors import EngineError
+from engine.partition import Partition
+from engine.segment import Segment, save_index
+from engine.snapshots import State, save_state
+
+log = logging.getLogger("penstock.engine")
+
+
+class Sealer:
+    """Of all partitions of a shard. `when_sealed` hears of a partition each time that it has more to ship."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        in_background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        when_sealed: Callable[[Partition], None],
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._in_background = in_background
+        self._when_sealed = when_sealed
+        self._saving: dict[Partition, set[asyncio.Task[None]]] = {}
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        return f"Sealer(saving={sum(map(len, self._saving.values()))})"
+
+    def sealed(self, partition: Partition, segments: list[Segment]) -> None:
+        task = self._in_background(self._save(partition, segments, partition.admission.taken_states()))
+        self._saving.setdefault(partition, set()).add(task)
+        task.add_done_callback(lambda task: self._saved(partition, segments, task))
+
+    async def saved(self, partition: Partition) -> None:
+        """Wait until nothing is being saved of a partition."""
+        while tasks := self._saving.get(partition):
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)  # those that hear of the end before we do
+
+    def stop(self) -> None:
+        """What is not committed now will not be."""
+        self._is_stopping = True
+
+    def _saved(self, partition: Partition, segments: list[Segment], task: asyncio.Task[None]) -> None:
+        tasks = self._saving[partition]
+        tasks.discard(task)
+        if not tasks:
+            del self._saving[partition]
+        if not task.cancelled():
+            self._in_background(self._tell(partition, segments[-1].next_offset))
+
+    async def _tell(self, partition: Partition, end: int) -> None:
+        with suppress(EngineError):
+            while partition.high_watermark < end and not self._is_stopping:
+                await partition.wait_for_high_watermark(end)  # only what is committed is shipped
+        self._when_sealed(partition)
+
+    async def _save(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
+        for state in states:
+            try:
+                await self._in_thread(save_state, self._disk, partition.log.directory, state)
+            except OSError as error:
+                log.warning("state not saved", extra={"partition": partition.name, "reason": str(error)})
+        for segment in segments:
+            try:
+                await self._in_thread(_save_derived, self._disk, segment)
+            except (OSError, EngineError) as error:
+                log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
+
+    async def _in_thread(self, function: Callable[..., None], *args: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+def _save_derived(disk: Disk, segment: Segment) -> None:
+    save_index(disk, segment)
+    save_checksum(disk, segment.path, checksum_of(disk, segment.path))
