@@ -64,7 +64,7 @@ def main(
         ) as cluster:
             for number in range(seed, seed + runs):
                 kept = output / f"{name}-{number}"
-                verdict = asyncio.run(run(cluster, fault, number, seconds_each, commit(), kept))
+                verdict = asyncio.run(run(cluster, fault, number, seconds_each, commit(source), kept))
                 _tell(verdict, kept)
                 verdicts.append(verdict)
                 if is_recorded:

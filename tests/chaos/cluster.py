@@ -92,16 +92,24 @@ class Cluster:
         raise NotWhole(f"{topic}/{partition} has no leader")
 
     async def wait_until_whole(self, topic: str, *, is_quiet: bool = False) -> list[dict[str, Any]]:
-        """All replicas in sync; and, when nobody produces any more, everything committed. Raises NotWhole."""
+        """All replicas in sync, and all nodes say so; when nobody produces, everything committed. Raises NotWhole."""
         deadline = time.monotonic() + WHOLE_S
         while True:
-            rows = await self.rows(topic)
-            missing = [told for row in rows if (told := _missing(row, is_quiet=is_quiet))]
-            if len(rows) == PARTITIONS and not missing:
-                return rows
+            told = [await self._rows_of(url, topic) for url in self.urls]
+            missing = [what for rows in told for row in rows if (what := _missing(row, is_quiet=is_quiet))]
+            missing += [
+                f"{url} does not describe {topic}" for url, rows in zip(self.urls, told, strict=True) if not rows
+            ]
+            if not missing and all(_states(rows) == _states(told[0]) for rows in told):
+                return told[0]
             if time.monotonic() > deadline:
-                raise NotWhole("; ".join(missing) or "no node describes the topic")
+                raise NotWhole("; ".join(dict.fromkeys(missing)) or f"nodes tell different states: {told}")
             await asyncio.sleep(0.2)
+
+    async def _rows_of(self, url: str, topic: str) -> list[dict[str, Any]]:
+        async with open_session() as session:
+            answer = await Asking(session, [url], 0).ask("GET", f"/v1/topics/{topic}")
+        return answer.json["partitions"] if answer.status == 200 else []
 
     async def mend(self) -> None:
         """Everything back, whatever a fault has left."""
@@ -114,6 +122,10 @@ class Cluster:
             else:
                 await asyncio.to_thread(node.kill)
                 await asyncio.to_thread(node.start)
+
+
+def _states(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+    return [(row["leader"], row["leader_epoch"], sorted(row["in_sync"])) for row in rows]
 
 
 def _missing(row: dict[str, Any], *, is_quiet: bool) -> str | None:

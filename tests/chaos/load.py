@@ -19,6 +19,7 @@ EVERY_S = 0.1
 POLL_PAUSE_S = 0.05
 WAIT_MS = 300
 ACKS_ALL = ("plain", "sequenced", "keyed")
+ANY_NODE = 0  # who tells of an epoch tells what its one leader said
 LEADER_EPOCH = "Penstock-Leader-Epoch"
 
 
@@ -100,7 +101,9 @@ class Consumer:
             )
             self._history.polled.append(polled)
             self.position = found["next_offset"]
-            self._epoch_seen = max(self._epoch_seen, int(answer.headers.get(LEADER_EPOCH, 0)))
+            epoch = int(answer.headers.get(LEADER_EPOCH, 0))
+            self._epoch_seen = max(self._epoch_seen, epoch)
+            self._history.watermarks.append((self._partition, ANY_NODE, epoch, found["high_watermark"]))
             return
         self._codes[f"poll: {answer.status} {answer.code}"] += 1
         if answer.code == "offset_above_high_watermark":

@@ -56,9 +56,9 @@ def machine() -> str:
     )
 
 
-def commit() -> str:
-    """With a + behind it if files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude", "*"]
+def commit(source: Path) -> str:
+    """Of the nodes' code; with a + behind it if files differ from it."""
+    command = ["git", "-C", str(source), "describe", "--always", "--dirty=+", "--exclude", "*"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     return told.stdout.strip() or "unknown"
 
