@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 from aiohttp import web
 
 from engine.clock import Clock
-from engine.data_directory import LastStop
 from engine.errors import Draining, UnknownTopic
 from engine.histogram import Histogram
 from engine.partition import Partition
@@ -29,6 +28,7 @@ from gateway.kernel_sockets import KernelSockets
 from gateway.key_holds import KeyHolds
 from gateway.loop_watch import LoopWatch
 from gateway.metrics import Families, Metrics, Numbers
+from gateway.node_gauges import gauges_of
 from gateway.node_metrics import admission_families, time_families, topic_families
 from gateway.partitioner import Partitioner
 from gateway.peers import Peers, RemoteLeader
@@ -121,7 +121,7 @@ class Node:
         self._leaders: dict[Partition, Leader] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._long_polls = 0
-        self._waiting_partitions = 0
+        self.waiting_partitions = 0
         shard.when_opened = self._opened
         shard.when_closed = self._closed
 
@@ -271,17 +271,17 @@ class Node:
         polls_max, partitions_max = self.settings.long_polls_max, self.settings.waiting_partitions_max
         if self._long_polls >= polls_max:
             raise Problem("too_many_long_polls", f"{self._long_polls} long polls are open", limit=polls_max)
-        if partitions > 1 and self._waiting_partitions + partitions > partitions_max:
-            text = f"open long polls wait on {self._waiting_partitions} partitions together, and {partitions} more came"
+        if partitions > 1 and self.waiting_partitions + partitions > partitions_max:
+            text = f"open long polls wait on {self.waiting_partitions} partitions together, and {partitions} more came"
             raise Problem("too_many_long_polls", text, limit=partitions_max)
         self._long_polls += 1
-        self._waiting_partitions += partitions
+        self.waiting_partitions += partitions
         self.metrics.long_polls.inc()
         try:
             yield
         finally:
             self._long_polls -= 1
-            self._waiting_partitions -= partitions
+            self.waiting_partitions -= partitions
             self.metrics.long_polls.dec()
 
     async def drain(self) -> None:
@@ -307,84 +307,11 @@ class Node:
         yield from self.metrics.histograms()
 
     def _families(self) -> Families:
-        for name, text, value in self._gauges():
+        for name, text, value in gauges_of(self):
             yield Numbers(name, text, None, {"": value})
         yield from time_families(self.shard, self.stages, self.loop_watch)
         yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.now_ms())
         yield from admission_families(self.shard)
-
-    def _key_gauges(self, partitions: list[Partition]) -> Iterator[tuple[str, str, float]]:
-        admissions = [partition.admission for partition in partitions]
-        yield "penstock_idempotency_keys", "Idempotency keys that are remembered", self.shard.key_budget.keys
-        dropped = sum(one.keys.window.dropped for one in admissions)
-        text = "Idempotency keys let go before their time, because there were too many"
-        yield "penstock_idempotency_keys_dropped_total", text, dropped
-        duplicates = sum(one.counts.key_duplicates for one in admissions)
-        text = "Batches not stored again because their Idempotency-Key was known"
-        yield "penstock_idempotency_duplicates_total", text, duplicates
-        yield (
-            "penstock_idempotency_keys_reused_total",
-            "Requests refused with the key of another",
-            self.key_holds.reused,
-        )
-
-    def _gauges(self) -> Iterator[tuple[str, str, float]]:
-        partitions = list(self.shard.partitions())
-        if self.peers.index == 0:  # every shard knows all of them; one tells
-            yield "penstock_topics", "Topics", len(self.shard.topics)
-            offline = sum(directory.fault is not None for directory in self.shard.directories)
-            yield "penstock_offline_data_directories", "Data directories that are missing or failed", offline
-        yield "penstock_partitions", "Partitions", len(partitions)
-        yield (
-            "penstock_offline_partitions",
-            "Partitions that the disk failed",
-            sum(p.offline is not None for p in partitions),
-        )
-        yield "penstock_log_bytes", "Bytes of the log on this disk", sum(p.log.size_bytes for p in partitions)
-        yield "penstock_segments", "Segments on this disk", sum(len(p.log.segments) for p in partitions)
-        yield "penstock_request_bytes_in_flight", "Bytes of bodies of open requests", self.in_flight.held_bytes
-        unread = self.unread_answers
-        yield "penstock_unread_answer_bytes", "Bytes of large answers that clients have yet to take", unread.size_bytes
-        yield "penstock_refused_answers_total", "Answers refused for want of room for them", unread.refused
-        yield "penstock_stalled_connections_total", "Connections ended: their answers were not taken", unread.given_up
-        yield "penstock_idle_connections_total", "Connections ended: they asked for nothing", self.idle_ended
-        yield "penstock_requests_under_way", "Requests that have no answer yet", self.requests_under_way
-        yield "penstock_waiting_produces", "Produces that wait for their acks", self.waiting_produces
-        yield "penstock_waiting_partitions", "Partitions that long polls wait on, together", self._waiting_partitions
-        yield "penstock_forwarding_bytes", "Bytes on their way to another shard", self.peers.bytes_under_way
-        yield "penstock_append_queue_bytes", "Bytes waiting to be written", self.shard.committer.queued_bytes
-        yield "penstock_write_groups_total", "Groups written", self.shard.committer.groups
-        yield (
-            "penstock_page_cache_misses_total",
-            "Reads that had to wait for the disk",
-            self.shard.reader.page_cache_misses,
-        )
-        yield "penstock_failed_reads_total", "Reads that the disk failed", self.shard.reader.failed_reads
-        yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.peers.forwarded
-        yield from self.handover.gauges()
-        yield "penstock_recovered_bytes", "Bytes scanned at the last start", self.shard.recovered.scanned_bytes
-        yield "penstock_recovery_cut_bytes", "Bytes of torn tails cut at the last start", self.shard.recovered.cut_bytes
-        yield (
-            "penstock_recovery_holes",
-            "Cuts at the last start with whole batches behind them: what a power loss took out of the middle",
-            self.shard.recovered.holes,
-        )
-        yield from self._key_gauges(partitions)
-        quarantine = self.shard.quarantine
-        yield "penstock_scrubbed_bytes_total", "Bytes of sealed segments examined", quarantine.scrubbed_bytes
-        yield "penstock_damaged_segments_total", "Sealed segments found damaged", quarantine.damaged_found
-        yield "penstock_repaired_segments_total", "Damaged segments repaired from the store", quarantine.repaired
-        yield (
-            "penstock_quarantined_segments",
-            "Segments with records that are not served because they are damaged",
-            sum(bool(s.damage) for p in partitions for s in p.log.segments),
-        )
-        progress = self.shard.opener.progress
-        yield "penstock_recovery_seconds", "Time that opening partitions took at the last start", progress.seconds
-        yield "penstock_recovery_scanned_bytes", "Bytes scanned so far by a recovery", progress.scanned_bytes
-        for last_stop in LastStop:
-            name = f"penstock_last_stop_{last_stop.name.lower()}"
-            yield name, f"1 if the run before ended so: {last_stop.value}", self.shard.directory.last_stop is last_stop
 
 
 def _answer_limits(settings: NodeSettings) -> AnswerLimits:
