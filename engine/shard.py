@@ -95,6 +95,9 @@ class Shard:
         self._cutter = Cutter(
             disk, executor, clock, self.committer, self.keeper, self.trimmer, self.sealer, self.key_budget
         )
+        self.housekeeping = Housekeeping(
+            self.partitions, self.committer, self.keeper, clock, self._expire, self._in_background
+        )
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -120,10 +123,7 @@ class Shard:
             log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
         await self._open_topics(list(records), checkpoints, None)
         await self.keeper.note_recovered()
-        keeping = Housekeeping(
-            self.partitions, self.committer, self.keeper, self.clock, self._expire, self._in_background
-        )
-        self._ticker = asyncio.create_task(keeping.tick_for_ever())
+        self._ticker = asyncio.create_task(self.housekeeping.tick_for_ever())
 
     async def stop(self) -> bool:
         """Make everything durable and leave the directory clean. Returns whether that could be done."""

@@ -106,7 +106,10 @@ async def test_housekeeping_that_fails_for_one_partition_goes_on(new_node, caplo
             calls.append(partition)
             raise Bug("expire")
 
-        with mock.patch("engine.shard.TICK_S", 0.01), mock.patch.object(node.shard, "_expire", expire):
+        with (
+            mock.patch("engine.housekeeping.TICK_S", 0.01),
+            mock.patch.object(node.shard.housekeeping, "_expire", expire),
+        ):
             await asyncio.sleep(1.2)
         assert len(set(calls)) == 2
         assert "expire failed" in caplog.messages

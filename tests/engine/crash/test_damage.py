@@ -248,7 +248,7 @@ async def test_an_index_of_another_life_is_not_taken(scene):
     async with inline_node(disk, scene.teller.clock) as scene.teller.node:
         await scene.teller.roll("t")
         await scene.teller.append("t", (0, 300, ALL), (0, 5000, ALL), (0, 9000, ALL), (0, 9000, ALL))
-        with mock.patch("engine.shard.save_index", side_effect=OSError("not now")):
+        with mock.patch("engine.sealing.save_index", side_effect=OSError("not now")):
             await scene.teller.roll("t")
         await scene.teller.append("t", (0, 300, ALL))
         scene.teller.checkpoint()

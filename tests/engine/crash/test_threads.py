@@ -73,7 +73,7 @@ class Crowd:
 
 @pytest.fixture
 def hurry():
-    with mock.patch("engine.shard.TICK_S", 0.002), mock.patch("engine.shard.CHECKPOINT_TICKS", 2):
+    with mock.patch("engine.housekeeping.TICK_S", 0.002), mock.patch("engine.housekeeping.CHECKPOINT_TICKS", 2):
         yield
 
 
