@@ -17,12 +17,14 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from engine.batch import Buffer
 from engine.boundaries import find_place
 from engine.clock import Clock
 from engine.committer import Committer
 from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import LogCut, storage_error
+from engine.handover import adopt
 from engine.key_window import KeyBudget
 from engine.leader_epochs import note_epoch
 from engine.partition import Partition
@@ -85,11 +87,13 @@ class Cutter:
             await self._cut(partition, offset, truncate_to, offset)
             await self._know_anew(partition, old_end)
 
-    async def restart(self, partition: Partition, offset: int, log_start: int) -> None:
+    async def restart(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
         async with self._held_still(partition):
             old_end = partition.log_end
             partition.durable_end = 0  # until all is gone, any of it may come back
             await self._save_points(partition)
+            at = (self._disk, partition.log.directory, offset)
+            await self._on_disk(partition, "taking over what came before", adopt, *at, bytes(handed_over))
             await self._cut(partition, 0, restart_at, offset, log_start)
             partition.durable_end = offset
             await self._know_anew(partition, old_end)

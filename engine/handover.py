@@ -57,17 +57,19 @@ def encoded(of: Taken) -> bytes:
 def adopt(disk: Disk, directory: str, offset: int, data: bytes) -> None:
     """Before the log is begun anew there. Durable: no log will tell it again. Raises Corrupt, OSError.
 
-    Snapshots of what the log was are of no use any more; without them a crash before the new beginning costs a walk.
+    Snapshots of what the log was go first: it may have parted from its leader's before them. Without them a crash
+    before the new beginning costs a walk. Empty: the leader has nothing to tell, since all of its log is copied.
     """
-    state = decode_state(data, offset)
+    state = decode_state(data, offset) if data else State(offset)
     if state is None:
         raise Corrupt(f"{directory}: what the leader says of the records before {offset} cannot be read")
     for old in snapshot_offsets(disk, directory):
-        if old != offset:
-            disk.unlink(_file(directory, old))
+        disk.unlink(_file(directory, old))
+    disk.fsync_dir(directory)
     if state.fence != NO_FENCE:
         save_fence(disk, directory, state.fence)
-    write_atomically(disk, _file(directory, offset), data)
+    if data:
+        write_atomically(disk, _file(directory, offset), data)
 
 
 def _file(directory: str, offset: int) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from engine.batch import Buffer
 from engine.catalog import Catalog
 from engine.clock import Clock
 from engine.committer import Committer
@@ -25,6 +26,7 @@ from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.fence_keeping import keep_fence, note_fenced
+from engine.handover import encoded, taken
 from engine.housekeeping import Housekeeping
 from engine.key_window import TOTAL_KEYS_MAX, KeyBudget
 from engine.opening import Opener, Wanted
@@ -37,6 +39,7 @@ from engine.sealing import Sealer
 from engine.settings import TopicSettings
 from engine.topics import TopicRecord
 from engine.trimming import Trimmer
+from engine.truncation import batch_start
 from engine.writer import WriterThread
 
 P = ParamSpec("P")
@@ -279,9 +282,17 @@ class Shard:
         """
         await asyncio.shield(self._in_background(self._cutter.truncate(partition, offset)))
 
-    async def restart_log(self, partition: Partition, offset: int, log_start: int) -> None:
-        """Forget every record and go on from an offset, at or before log_start (truncation.restart_at)."""
-        await asyncio.shield(self._in_background(self._cutter.restart(partition, offset, log_start)))
+    async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer = b"") -> None:
+        """Forget every record and go on from an offset, knowing of what lies before what its leader has handed over.
+
+        Raises Corrupt for what cannot be read; then nothing has changed.
+        """
+        await asyncio.shield(self._in_background(self._cutter.restart(partition, offset, log_start, handed_over)))
+
+    async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
+        """For a follower that begins here: the start of the batch that holds the offset, and what lies before that."""
+        begin = await self._in_thread(batch_start, partition.log, offset)
+        return begin, await self._in_thread(encoded, taken(partition.admission, begin))
 
     async def note_fenced(self, partition: Partition) -> None:
         """To be called before a token is set. Raises StorageFull, StorageFailed."""

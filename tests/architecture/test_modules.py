@@ -32,7 +32,6 @@ FOR_TESTS_ONLY = {
         ),
         "decided and simulated; the driver that brings it to the network comes next",
     ),
-    "engine.handover": "what a follower that begins in the middle is given; the driver that asks for it comes next",
     **dict.fromkeys(
         ("gateway.internal_link", "gateway.internal_listener"), "how nodes reach each other once they form a cluster"
     ),

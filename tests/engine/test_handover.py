@@ -16,10 +16,7 @@ from engine.fenced_file import kept_fence
 from engine.fencing import NO_FENCE, Fence
 from engine.handover import adopt, encoded, taken
 from engine.keyed_batch import KeyEntry, stored_entry
-from engine.rebuilding import rebuilt_admission
-from engine.settings import TopicSettings
 from engine.snapshots import State, save_state, snapshot_offsets
-from engine.truncation import restart_at
 from replication.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 
@@ -58,6 +55,12 @@ class Whole:
         data = b"".join(Path(segment.path).read_bytes() for segment in self.partition.log.segments)
         return [(header, data[at : at + header.size_bytes]) for at, header in record_batch.walk(data)]
 
+    async def handed_over(self, offset: int) -> bytes:
+        """As if this disk began there."""
+        begin, data = await self._node.shard.hand_over(self.partition, offset)
+        assert begin == offset
+        return data
+
     async def _append(self, data: bytearray, key: KeyEntry | None = None) -> None:
         await self._leader.produce(data, Acks.ALL, 5000, Terms(key=key, fencing_token=self._token))
 
@@ -93,14 +96,11 @@ async def whole(tmp_path: Path, clock: HandClock):
 
 async def begun(path: Path, clock: HandClock, whole: Whole, offset: int) -> Admission:
     """What another replica knows that begins at an offset and copies from there."""
-    data = encoded(taken(whole.partition.admission, offset))
+    data = await whole.handed_over(offset)
     async with running_node(path / f"begun{offset}", clock) as node:
         await node.shard.create_topic("t", 1, 1, {})
         partition = node.shard.partition("t", 0)
-        disk, log, now_ms = RealDisk(), partition.log, clock.now_ms()
-        adopt(disk, log.directory, offset, data)
-        restart_at(log, offset, offset)
-        partition.admission = rebuilt_admission(disk, "t/0", log, TopicSettings(), now_ms)
+        await node.shard.restart_log(partition, offset, 0, data)
         copies = b"".join(batch for header, batch in whole.batches if header.base_offset >= offset)
         if copies:
             await node.shard.committer.append_copies(partition, copies, wants_sync=True)
@@ -148,3 +148,19 @@ async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_
     present = whole.partition.admission.fencing.present
     assert kept_fence(disk, directory) == present == Fence("second", present.offset)
     assert present != NO_FENCE
+
+
+async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: HandClock, tmp_path: Path) -> None:
+    """Records are deleted in front of any offset, batches are copied whole."""
+    header, _ = whole.batches[5]
+    assert header.next_offset - header.base_offset > 1
+    begin, data = await whole._node.shard.hand_over(whole.partition, header.base_offset + 1)
+    assert begin == header.base_offset
+    assert data == encoded(taken(whole.partition.admission, begin))
+
+
+async def test_nothing_handed_over_is_nothing_known(tmp_path: Path, clock: HandClock, whole: Whole) -> None:
+    """What this log knew of its own records is of records that are gone."""
+    await whole._node.shard.restart_log(whole.partition, 500, 500)
+    assert knowledge(whole.partition.admission) == knowledge(Admission("t/0"))
+    assert snapshot_offsets(RealDisk(), whole.partition.log.directory) == []
