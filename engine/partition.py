@@ -1,7 +1,7 @@
 """One partition on this node: its log, its named positions and who waits for them.
 
 Lives on one event loop. Does no disk I/O itself: the committer writes, the reader reads. It does not know who the
-other replicas are; replication/leader.py moves the high watermark.
+other replicas are; replication/replica.py moves the high watermark.
 Invariant: log_start <= high_watermark <= log_end, durable_end <= log_end, and none of these but a truncation after
 divergence ever goes back.
 """

@@ -32,7 +32,7 @@ from replication.errors import (
     NotLeader,
     OffsetNotAvailable,
 )
-from replication.leader import Leader
+from replication.replica import Replica
 
 ASK_S = 5.0  # for the answer of a leader that is asked whether it would append
 PAUSE_S = 0.02  # before the second asking; leaders that move end a pause early
@@ -42,7 +42,7 @@ PAUSE_S_MAX = 0.25
 _PASSING = {kind.code for kind in (NotLeader, NoLeader, NotEnoughReplicas, OffsetNotAvailable, Draining)}
 _DOUBTS = {kind.code for kind in (LeadershipLost, NotEnoughReplicasAfterAppend)}
 
-AnyLeader = Leader | RemoteLeader
+AnyLeader = Replica | RemoteLeader
 
 
 def will_pass(error: EngineError) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from aiohttp import web
 
+from engine.batch import Buffer
 from engine.errors import EngineError, StartRefused
 from gateway.internal_link import CLUSTER_ID, FETCH_PATH, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
 from gateway.link import Handler, Link
@@ -19,9 +20,11 @@ from gateway.problems import Problem, from_engine
 
 FETCH_REQUEST_BYTES_MAX = 16 * 1024 * 1024  # the first of a session names all its partitions, 100 bytes each
 CLOSE_S = 1.0
+_FETCH_TYPE = "application/octet-stream"
 _UPGRADED = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
 
-Fetching = Callable[[bytes], Awaitable[bytes | bytearray]]  # the body of a replica fetch, and of its answer
+Fetching = Callable[[bytes], Awaitable[Sequence[Buffer]]]  # the body of a replica fetch, and its answer in pieces
+_JOINED_BYTES_MAX = 64 * 1024  # a small answer is copied into one piece, a large one goes out in those it came in
 
 
 class InternalListener:
@@ -78,10 +81,19 @@ class InternalListener:
             text = f"this node is of cluster {self._credentials.cluster_id}, not {request.headers.get(CLUSTER_ID)}"
             raise Problem("forbidden", text)
 
-    async def _fetch(self, request: web.Request) -> web.Response:
+    async def _fetch(self, request: web.Request) -> web.StreamResponse:
         """POST /internal/v1/replica-fetch"""
-        answer = await self._fetching(await request.read())
-        return web.Response(body=answer, content_type="application/octet-stream")
+        pieces = await self._fetching(await request.read())
+        size_bytes = sum(map(len, pieces))
+        if size_bytes <= _JOINED_BYTES_MAX:
+            return web.Response(body=b"".join(pieces), content_type=_FETCH_TYPE)
+        response = web.StreamResponse(headers={"Content-Type": _FETCH_TYPE})
+        response.content_length = size_bytes
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        await response.write_eof()
+        return response
 
     async def _link(self, request: web.Request) -> web.Response:
         """GET /internal/v1/link: from here on the connection is a link's, until it is lost."""

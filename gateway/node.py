@@ -39,9 +39,10 @@ from gateway.stages import Stages
 from gateway.topic_finder import TopicFinder
 from gateway.turns import Turns
 from gateway.unread_answers import AnswerLimits, UnreadAnswers
+from replication.alone import AloneReplicas, Replicas
 from replication.errors import NotLeader
-from replication.leader import Leader
 from replication.producer_ids import ProducerIds
+from replication.replica import Replica
 
 T = TypeVar("T")
 
@@ -87,12 +88,14 @@ class Node:
         clock: Clock,
         executor: Executor,
         random: Random,
+        replicas: Replicas | None = None,
     ) -> None:
         self.settings = settings
         self.shard = shard
         self.tier = tier
         self.peers = peers
         self.topic_finder: TopicFinder | None = None  # of a node in a cluster
+        self.replicas = replicas or AloneReplicas(shard.committer, settings.node_id)
         self.handover = Handover(peers, random)
         self.producer_ids = producer_ids
         self.clock = clock
@@ -118,7 +121,6 @@ class Node:
         self.direct_url = ""
         self._changes = changes
         self._random = random
-        self._leaders: dict[Partition, Leader] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._long_polls = 0
         self.waiting_partitions = 0
@@ -132,8 +134,8 @@ class Node:
     def is_draining(self) -> bool:
         return self.draining.is_set()
 
-    def local_leader(self, partition: Partition) -> Leader:
-        return self._leaders[partition]
+    def local_leader(self, partition: Partition) -> Replica:
+        return self.replicas.replica(partition)
 
     def answered_partition(self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0) -> Partition:
         """A partition that this process answers for. Raises NotLeader when it does not (any more, or yet), or has not
@@ -152,9 +154,9 @@ class Node:
     def led_partition(self, topic: Topic, number: int, least_epoch: int = 0) -> Partition:
         """A partition that this process leads, in a cluster, in that epoch or a later one. Raises NotLeader."""
         partition = topic.partitions.get(number)
-        if partition is None or partition not in self._leaders:
+        if partition is None:
             raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
-        self._leaders[partition].check_serves_reads(least_epoch)
+        self.replicas.replica(partition).check_serves_reads(least_epoch)
         return partition
 
     def jittered(self, seconds: float) -> float:
@@ -166,12 +168,12 @@ class Node:
         topic_id = topic.record.topic_id
         if self.peers.nodes is not None:
             if self.peers.answers_for(topic_id, number):
-                return self._leaders[self.led_partition(topic, number)]
+                return self.replicas.replica(self.led_partition(topic, number))
             return RemoteLeader(self.peers, topic.record.name, topic_id, number)
         partition = topic.partitions.get(number)
         if partition is not None:
             try:
-                return self._leaders[partition]
+                return self.replicas.replica(partition)
             except KeyError:
                 raise UnknownTopic(f"topic {topic.record.name!r} has been deleted") from None
         return RemoteLeader(self.peers, topic.record.name, topic_id, number)
@@ -292,13 +294,12 @@ class Node:
         await asyncio.sleep(0)
 
     def _opened(self, topic: Topic, partition: Partition) -> None:
-        self._leaders[partition] = Leader(partition, self.shard.committer, self.settings.node_id)
+        self.replicas.opened(topic, partition)
         self.tier.add(topic.record, partition)
 
     def _closed(self, topic: Topic) -> None:
         self._partitioners.pop(topic.record.topic_id, None)
-        for partition in topic.partitions.values():
-            self._leaders.pop(partition, None)
+        self.replicas.closed(topic.partitions.values())
         self.tier.remove_topic(topic.record, list(topic.partitions.values()))
 
     def _histograms(self) -> Iterator[Histogram]:

@@ -19,7 +19,7 @@ from gateway.link import Busy, Caller, Link, LinkDown
 from replication.acks import Acks
 from replication.cluster_view import ClusterView, Place
 from replication.errors import NoLeader
-from replication.leader import MAYBE_STORED
+from replication.refusals import MAYBE_STORED
 
 REPLY_MARGIN_S = 1.0  # the owner answers a timeout itself; only a dead or stopped one makes us wait for longer
 

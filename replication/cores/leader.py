@@ -299,8 +299,12 @@ class Leader:
 
     def _advance(self, now: float) -> list[LeaderEffect]:
         own_end = self._end_of(self.log_end, self.durable_end)
-        ends = [self._progress[node].end for node in sorted(self._waited_for(now)) if node != self.own.node_id]
-        watermark = high_watermark(self.high_watermark, own_end, ends, self._set.size, self.min_in_sync)
+        if own_end <= self.high_watermark:
+            return []
+        ends = [self._progress[node].end for node in self._waited_for(now)] if self._progress else []
+        state = self._set.committed.state
+        minimum = self.rules.min_in_sync(len(state.replicas))
+        watermark = high_watermark(self.high_watermark, own_end, ends, len(state.in_sync), minimum)
         assert self.high_watermark <= watermark <= self.log_end
         if watermark == self.high_watermark:
             return []
@@ -310,7 +314,7 @@ class Leader:
     def _waited_for(self, now: float) -> set[int]:
         """Whoever may be in sync, and who is about to be: a replica that joins must not be chased."""
         joining = {node for node, known in self._progress.items() if self._is_joining(node, known, now)}
-        return (self._set.maximal | joining) & (self._progress.keys() | {self.own.node_id})
+        return (self._set.maximal | joining) & self._progress.keys()
 
     def _is_joining(self, node_id: int, known: Progress, now: float) -> bool:
         is_near = self._may_join(known) and known.is_caught_up(self.log_end, now, self._lag_s_max)

@@ -26,12 +26,12 @@ VERDICT = re.compile(r"^(?P<name>.+?) (?P<verdict>KEPT|BROKEN)(?: \(.*\))?$", re
 PLANTED = {
     "Layers: HTTP above replication above the log": [
         ("engine.log", "gateway.app"),
-        ("engine.log", "replication.leader"),
-        ("replication.leader", "gateway.problems"),
+        ("engine.log", "replication.replica"),
+        ("replication.replica", "gateway.problems"),
     ],
     "No package goes round in a circle": [("engine.paths", "engine.shard")],
     "The log does not know that it is tiered": [("engine.shard", "engine.tiering.tier")],
-    "Replication sees of tiering the manifest only": [("replication.leader", "engine.tiering.shipper")],
+    "Replication sees of tiering the manifest only": [("replication.replica", "engine.tiering.shipper")],
     "The log, replication and the gateway know no command, client, job or load test": [
         ("gateway.produce", "client.partitioning"),
     ],

@@ -14,7 +14,8 @@ import pytest
 from engine.data_directories import open_data_directories
 from engine.disk import Disk, RealDisk
 from engine.shard import Shard
-from replication.leader import Leader
+from replication.alone import led_alone
+from replication.replica import Replica
 
 IMAGE_BYTES = 24 * 1024 * 1024
 
@@ -42,9 +43,9 @@ class Node:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
-        self.leaders: dict[tuple[str, int], Leader] = {}
+        self.leaders: dict[tuple[str, int], Replica] = {}
         shard.when_opened = lambda topic, partition: self.leaders.__setitem__(
-            (partition.topic, partition.number), Leader(partition, shard.committer, 1)
+            (partition.topic, partition.number), led_alone(partition, shard.committer, 1)
         )
 
 

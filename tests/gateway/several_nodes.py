@@ -18,11 +18,12 @@ from gateway.handover import Handover
 from gateway.link import Caller, Link, LinkDown, listen
 from gateway.routing import handlers_for_peers
 from replication.acks import Acks
+from replication.alone import AloneHost
 from replication.cluster_values import NodeInfo, TopicEntry
 from replication.cluster_view import ClusterView, Place
 from replication.cores.partition_state import Member, PartitionState, VersionedState
 from replication.errors import NotLeader, OffsetNotAvailable
-from replication.leader import Leader
+from replication.replica import Replica
 from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
 
 
@@ -57,7 +58,7 @@ class World:
         return found.leader == Member(node_id, 1) and found.leader_epoch >= least_epoch
 
 
-class LedByWord(Leader):
+class LedByWord(Replica):
     """The leader of one partition, if the world says so; it may be made to refuse."""
 
     world: World
@@ -71,21 +72,13 @@ class LedByWord(Leader):
         if self.refusal is not None:
             raise self.refusal
 
-    def check_serves_reads(self, least_epoch: int = 0) -> None:
+    def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
         if not self.world.leads(self.in_sync[0], self.partition.number, least_epoch):
             raise NotLeader(f"node {self.in_sync[0]} does not lead {self.partition.number}")
 
     def check_latest(self) -> None:
         if self.is_new:
             raise OffsetNotAvailable("not known yet")
-
-    def append(self, batch: Any, acks: Any, terms: Any = None) -> Any:
-        self.check_append(acks)
-        return super().append(batch, acks, terms)
-
-    def append_nowait(self, batch: Any, terms: Any = None) -> None:
-        self.check_append(Acks.NONE)
-        super().append_nowait(batch, terms)
 
 
 class NodesOfTest:
@@ -147,9 +140,11 @@ class OneNode:
     async def open(self, record: TopicRecord) -> Topic:
         await self.node.shard.open_topic(record)
         for partition in self.node.shard.topic(record.name).partitions.values():
-            leader = LedByWord(partition, self.node.shard.committer, self.node.settings.node_id)
+            node_id = self.node.settings.node_id
+            leader = LedByWord(partition, self.node.shard.committer, partition.name, AloneHost(node_id))
+            leader.lead_alone(node_id)
             leader.world = self._world
-            self.node._leaders[partition] = leader
+            self.node.replicas._replicas[partition] = leader
         return Topic(self.gateway, record.name)
 
     def leader(self, name: str, number: int = 0) -> LedByWord:

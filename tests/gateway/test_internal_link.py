@@ -36,8 +36,9 @@ async def stay(arguments: Any, payload: bytes) -> tuple[Any, bytes]:
     raise AssertionError
 
 
-async def reversed_body(body: bytes) -> bytes:
-    return body[::-1]
+async def reversed_body(body: bytes) -> list[bytes]:
+    """In pieces, as batches come."""
+    return [body[:0:-1], body[:1]]
 
 
 class Node:

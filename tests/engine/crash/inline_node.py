@@ -20,7 +20,8 @@ from engine.partition import Partition
 from engine.shard import Shard
 from engine.writer import Group, carry_out
 from replication.acks import Acks
-from replication.leader import Leader
+from replication.alone import led_alone
+from replication.replica import Replica
 from tests.engine.conftest import HandClock
 
 DATA_DIR = "/srv/penstock"
@@ -59,9 +60,9 @@ class InlineNode:
         self.shard = shard
         self.clock = clock
         self.is_killed = False
-        self.leaders: dict[tuple[str, int], Leader] = {}
+        self.leaders: dict[tuple[str, int], Replica] = {}
         shard.when_opened = lambda topic, partition: self.leaders.__setitem__(
-            (partition.topic, partition.number), Leader(partition, shard.committer, 1)
+            (partition.topic, partition.number), led_alone(partition, shard.committer, 1)
         )
 
     def kill(self) -> None:

@@ -1,0 +1,46 @@
+"""The words in which a replica refuses an append, or gives up on its acknowledgement. The kinds are errors.py's."""
+
+from __future__ import annotations
+
+from engine.errors import EngineError
+from replication.cores.leader import Leader
+from replication.cores.role import Follow, Lead, Role
+from replication.errors import (
+    LeadershipLost,
+    NoLeader,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+)
+
+MAYBE_STORED = (
+    "the records may be committed; sent again without an Idempotency-Key or Producer-Seq they may be there twice"
+)
+
+
+def not_leading(name: str, role: Role, *, is_known: bool) -> EngineError:
+    """1. Another node leads. 2. This one is about to, or nothing is known yet. 3. Nobody does."""
+    if isinstance(role, Follow):
+        return NotLeader(f"{name}: node {role.leader} leads", leader=role.leader)
+    if isinstance(role, Lead) or not is_known:
+        return NotLeader(f"{name}: this node does not lead yet")
+    return NoLeader(f"{name}: nobody leads now")
+
+
+def in_doubt(name: str) -> EngineError:
+    text = f"{name}: the node has lost touch with the coordination store, and another may lead by now"
+    return NotLeader(text, hint="retry, or use acks=all")
+
+
+def too_few_in_sync(name: str, in_sync: list[int], core: Leader) -> EngineError:
+    text = f"{name}: {len(in_sync)} replicas are in sync, min_insync_replicas asks for {core.min_in_sync}"
+    return NotEnoughReplicas(text)
+
+
+def leadership_lost(name: str) -> EngineError:
+    return LeadershipLost(f"{name}: leadership moved before the acknowledgement", hint=MAYBE_STORED)
+
+
+def too_few_after_append(name: str, core: Leader) -> EngineError:
+    text = f"{name}: since the append fewer than {core.min_in_sync} replicas are in sync"
+    return NotEnoughReplicasAfterAppend(text, hint=MAYBE_STORED)

@@ -1,0 +1,81 @@
+"""What a leader's shard remembers of a follower's between fetches, and how catching up is held back."""
+
+from __future__ import annotations
+
+from replication.cores.allowance import Allowance
+from replication.cores.fetch import FollowerFetch, Refusal, Send
+from replication.cores.fetch_session import FetchSession
+
+
+def fetch(log_end: int = 5, high_watermark: int = 5) -> FollowerFetch:
+    return FollowerFetch(2, 2, 1, log_end, log_end, 1, high_watermark)
+
+
+def session(*keys: str) -> FetchSession:
+    made = FetchSession("s")
+    made.on_fetch(0, [(key, fetch()) for key in keys], [])
+    return made
+
+
+def test_a_round_that_was_lost_or_comes_twice_does_not_follow():
+    made = session("a")
+    assert made.follows("s", 1)
+    assert not made.follows("s", 0)
+    assert not made.follows("s", 2)
+    assert not made.follows("another", 1)
+
+
+def test_what_is_asked_is_looked_at_once_and_then_only_upon_news():
+    made = session("a", "b")
+    assert list(made.ready) == ["a", "b"]
+    made.has_nothing("a")
+    made.has_nothing("b")
+    made.on_fetch(1, [], [])
+    assert not made.ready
+    assert made.on_news("b")
+    assert not made.on_news("nobody asked for it")
+    assert list(made.ready) == ["b"]
+
+
+def test_a_watermark_or_a_log_start_is_told_once_and_the_follower_goes_on_waiting():
+    made = session("a")
+    assert not made.has_news("a", Send(5, 5, 0))
+    for answer in (Send(5, 6, 0), Send(5, 6, 3)):
+        assert made.has_news("a", answer)
+        made.told("a", answer)
+        assert not made.has_news("a", answer)
+    assert made.on_news("a"), "it still waits"
+
+
+def test_who_was_sent_something_to_do_asks_again():
+    made = session("a", "b")
+    made.answered("a", Send(5, 6, 2))
+    made.answered("b", Refusal.NOT_LEADER)
+    assert not made.on_news("a")
+    assert not made.on_news("b")
+    made.on_fetch(1, [("a", fetch(6, 6))], [])
+    assert not made.has_news("a", Send(6, 6, 2)), "the log's start came with the batches"
+
+
+def test_what_is_forgotten_is_not_waited_for():
+    made = session("a", "b")
+    made.heard("a", is_heard=False)
+    made.on_fetch(1, [], ["a", "never asked"])
+    assert not made.on_news("a")
+    assert not made.unheard
+    assert made.on_news("b")
+
+
+def test_an_allowance_fills_with_time_up_to_a_second_and_may_be_overdrawn_by_a_batch():
+    made = Allowance(100, now=10.0)
+    assert made.left(10.0) == 100
+    made.take(150)
+    assert made.left(10.1) == 0
+    assert 0.4 < made.wait_s() < 0.5
+    assert made.left(11.5) == 100
+    assert made.left(99.0) == 100, "no more than a second's worth"
+
+
+def test_no_bound_is_no_allowance():
+    assert Allowance(0, now=0.0).left(1.0) is None
+    assert Allowance(0, now=0.0).wait_s() == 0.0
