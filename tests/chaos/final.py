@@ -63,5 +63,7 @@ async def final_polls(asking: Asking, topic: str, partition: int) -> list[Polled
         if not records:
             return polls
         told = (found["log_start"], found["high_watermark"], now())
-        polls.append(Polled("final reader", f"{topic}/{partition}", answer.node, offset, records, *told))
+        polls.append(
+            Polled("final reader", f"{topic}/{partition}", answer.node, offset, records, *told, is_full_read=True)
+        )
         offset = found["next_offset"]

@@ -15,6 +15,8 @@ from typing import Any
 from tests.simulation.checkers import FinalLog, Guarantee, check_all
 from tests.simulation.history import History, Produced
 
+LOST = "C1 lost", "C2 unseen"  # off the leader's disk, over HTTP
+DUPLICATE = "C4"
 GAP_S = 0.5  # between acknowledgements of a partition that nothing has befallen; shorter is no window
 
 
@@ -41,7 +43,7 @@ class Verdict:
     @property
     def others(self) -> int:
         """Findings that are neither losses nor duplicates."""
-        return len(self.findings) - self.lost - self.duplicates
+        return sum(not one.startswith((*LOST, DUPLICATE)) for one in self.findings)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,8 +57,8 @@ def judge(verdict: Verdict, history: History, logs: list[FinalLog], injections: 
     found = check_all(history, [], logs, Guarantee())
     found += [f"C14 nobody was acknowledged in {name}" for name in leaders if not _acked(history.produced, name)]
     verdict.findings += found
-    verdict.lost = sum(one.startswith("C1 ") for one in found)
-    verdict.duplicates = sum(one.startswith("C4 ") for one in found)
+    verdict.lost = max(sum(one.startswith(kind) for one in found) for kind in LOST)
+    verdict.duplicates = sum(one.startswith(DUPLICATE) for one in found)
     counts = Counter[tuple[str, str]]()
     for one in history.produced:
         counts[one.acks, one.outcome] += len(one.values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -23,7 +24,7 @@ def batch(value: str, offset: int) -> bytes:
 
 def log(node_id: int, values: tuple[str, ...] = VALUES) -> FinalLog:
     batches = [batch(value, offset) for offset, value in enumerate(values)]
-    return FinalLog("t/0", node_id, 0, len(values), batches, dict(enumerate(values)))
+    return FinalLog("t/0", node_id, 0, len(values), batches=batches, records=dict(enumerate(values)))
 
 
 def produced(value: str, offset: int, outcome: str = "ok", acks: str = "all", at: float = 0.0) -> Produced:
@@ -33,7 +34,7 @@ def produced(value: str, offset: int, outcome: str = "ok", acks: str = "all", at
 def sound() -> tuple[History, list[FinalLog]]:
     history = History(
         produced=[produced(value, offset, at=offset / 5) for offset, value in enumerate(VALUES)],
-        polled=[Polled("c", "t/0", 1, 0, tuple(enumerate(VALUES)), 0, 3, 9.0)],
+        polled=[Polled("c", "t/0", 1, 0, tuple(enumerate(VALUES)), 0, 3, 9.0, is_full_read=True)],
     )
     return history, [log(1), log(2), log(3)]
 
@@ -61,7 +62,7 @@ def plant_duplicate(history: History, logs: list[FinalLog]) -> None:
 
 def plant_order(history: History, logs: list[FinalLog]) -> None:
     history.produced[0].base_offset, history.produced[1].base_offset = 1, 0
-    history.polled.clear()
+    history.polled[0] = replace(history.polled[0], records=((0, "b"), (1, "a"), (2, "c")))
     logs[:] = [log(node, ("b", "a", "c")) for node in (1, 2, 3)]
 
 
@@ -94,7 +95,7 @@ def plant_different_replica(history: History, logs: list[FinalLog]) -> None:
 @pytest.mark.parametrize(
     ("plant", "kinds"),
     [
-        (plant_loss, {"C1 lost"}),
+        (plant_loss, {"C1 lost", "C2 unseen"}),
         (plant_duplicate, {"C4 duplicate", "C11 order"}),
         (plant_order, {"C7 order", "C11 order"}),
         (plant_aborted_read, {"C3 aborted read"}),
