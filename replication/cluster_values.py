@@ -17,6 +17,9 @@ from engine.settings import TopicSettings, topic_settings
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 
 FORMAT = 1
+_RULES: dict[str, Any] = {
+    name: getattr(TopicSettings(), name) for name in ("min_insync_replicas", "unclean_election", "durability")
+}
 T = TypeVar("T")
 
 
@@ -79,8 +82,9 @@ class TopicEntry:
 
     @property
     def rules(self) -> TopicRules:
-        settings = self.settings
-        return TopicRules(settings.min_insync_replicas, settings.unclean_election, settings.durability == "group")
+        """Of the three settings alone: asked for every partition, and of topics with settings of a newer version."""
+        told: dict[str, Any] = {name: self.config.get(name, default) for name, default in _RULES.items()}
+        return TopicRules(told["min_insync_replicas"], told["unclean_election"], told["durability"] == "group")
 
 
 class Proposal(NamedTuple):

@@ -113,10 +113,7 @@ class ZookeeperSession:
     async def get(self, key: str) -> Versioned | None:
         self._check(key)
         found = await self._answer(lambda: self._client.get_async(self._root + key))
-        if found is None or not found[0]:
-            return None
-        data, stat = found
-        return Versioned(data[_HEAD_BYTES:], stat.version, stat.czxid)
+        return None if found is None else _versioned(*found)
 
     async def children(self, key: str) -> list[str]:
         self._check(key)
@@ -143,12 +140,14 @@ class ZookeeperSession:
             return self._judge(results)
 
     async def wait_for_change(self, key: str, seen: Versioned | None) -> Versioned | None:
-        def watch(waker: Callable[[object], None]) -> list[Call]:
-            return [lambda: self._client.exists_async(self._root + key, watch=waker)]
-
-        while (found := await self.get(key)) == seen:
-            await self._until_woken(watch, lambda: self.get(key), seen)
-        return found
+        """One question for the value and the watch: thousands of keys are waited for, and change together."""
+        self._check(key)
+        while True:
+            with self._waker() as woken:
+                found = await self._watched(key, woken)
+                if found != seen:
+                    return found
+                await woken.wait()
 
     async def wait_for_children(self, key: str, seen: list[str]) -> list[str]:
         def watch(waker: Callable[[object], None]) -> list[Call]:
@@ -303,6 +302,20 @@ class ZookeeperSession:
             if await look() == seen:
                 await woken.wait()
 
+    async def _watched(self, key: str, woken: asyncio.Event) -> Versioned | None:
+        """The key as it is; the event is set by the first change after that."""
+        path = self._root + key
+
+        def waker(_: object) -> None:
+            self._in_loop(woken.set)
+
+        while True:
+            found = await self._answer(lambda: self._client.get_async(path, watch=waker))
+            if found is not None:
+                return _versioned(*found)
+            if await self._answer(lambda: self._client.exists_async(path, watch=waker)) is None:
+                return None  # else it was made in between
+
     def _waker(self) -> _Waker:
         return _Waker(self._wakers)
 
@@ -316,6 +329,11 @@ class ZookeeperSession:
 
     def _unsure(self) -> Unsure:
         return Unsure("the connection to ZooKeeper was lost during a commit", hint="read, and see whether it happened")
+
+
+def _versioned(data: bytes, stat: Any) -> Versioned | None:
+    """None for a directory."""
+    return Versioned(data[_HEAD_BYTES:], stat.version, stat.czxid) if data else None
 
 
 class _Waker:
