@@ -25,6 +25,7 @@ class Who(Enum):
     KNOWN = "any token; what is about topics, the handler checks for each of them"
     SEES = "a token with any right to the topic"
     WRITES = "a token with the right to write to any topic"
+    OPERATES = "a token with the right admin to all topics: where partitions lie concerns all of them"
     METRICS = "a token that says so"
 
 
@@ -49,6 +50,12 @@ NEEDS: dict[str, Right | Who] = {
     "set_fence": Right.WRITE,
     "tier_status": Who.SEES,
     "describe_cluster": Who.KNOWN,
+    "list_reassignments": Who.KNOWN,
+    "reassign": Who.OPERATES,
+    "cancel_reassignment": Who.OPERATES,
+    "drain_node": Who.OPERATES,
+    "decommission_node": Who.OPERATES,
+    "balance": Who.OPERATES,
     "healthz": Who.ANYBODY,
     "readyz": Who.ANYBODY,
     "metrics": Who.METRICS,
@@ -107,6 +114,9 @@ class Access:
         elif need is Who.WRITES and not caller.has_any(Right.WRITE):
             text = f"the token {caller.name!r} lacks the right write to any topic"
             raise Problem("forbidden", text, right=Right.WRITE.value)
+        elif need is Who.OPERATES and not caller.allows(Right.ADMIN, ""):
+            text = f"the token {caller.name!r} lacks the right admin to all topics, which the cluster takes"
+            raise Problem("forbidden", text, right=Right.ADMIN.value)
         elif need is Who.METRICS and not caller.has_metrics:
             raise Problem("forbidden", f"the token {caller.name!r} lacks the right metrics", right="metrics")
 

@@ -16,7 +16,18 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from engine.errors import EngineError
-from gateway import fencing, fetch, fetch_many, operations, produce, produce_many, producers, tail, topics
+from gateway import (
+    cluster_operations,
+    fencing,
+    fetch,
+    fetch_many,
+    operations,
+    produce,
+    produce_many,
+    producers,
+    tail,
+    topics,
+)
 from gateway.answer_headers import answer_headers, keep_answer_headers
 from gateway.direct import FORWARD, check_forward
 from gateway.node import NODE, Node
@@ -59,6 +70,12 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("PUT", PARTITION + "/fence", fencing.set_fence),
     ("GET", "/v1/topics/{topic}/tier", topics.tier_status),
     ("GET", "/v1/cluster", operations.describe_cluster),
+    ("GET", "/v1/cluster/reassignments", cluster_operations.list_reassignments),
+    ("POST", "/v1/cluster/reassignments", cluster_operations.reassign),
+    ("DELETE", "/v1/cluster/reassignments/{topic}/{partition}", cluster_operations.cancel_reassignment),
+    ("POST", "/v1/cluster/nodes/{node_id}/drain", cluster_operations.drain_node),
+    ("POST", "/v1/cluster/nodes/{node_id}/decommission", cluster_operations.decommission_node),
+    ("POST", "/v1/cluster/balance", cluster_operations.balance),
     ("GET", "/healthz", operations.healthz),
     ("GET", "/readyz", operations.readyz),
     ("GET", "/metrics", operations.metrics),

@@ -11,6 +11,7 @@ from typing import Any
 
 from replication.cluster_view import ClusterView
 from replication.cores.partition_state import VersionedState
+from replication.moves import reassignments
 
 # What only the leader of a partition knows of it.
 POSITIONS = ("log_start", "local_log_start", "log_end", "durable_end", "high_watermark", "size_bytes", "segments")
@@ -105,3 +106,18 @@ def partitions_in_need(view: ClusterView, may_be_named: Callable[[str], bool]) -
         "under_min_in_sync": chosen(is_under_min),
         "under_replicated": chosen(is_under_replicated),
     }
+
+
+def reassignment_rows(view: ClusterView) -> list[dict[str, Any]]:
+    """Partitions that are being moved."""
+    return [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "replicas": list(one.target),
+            "adding": list(one.adding),
+            "removing": list(one.removing),
+            "in_sync": list(one.in_sync),
+        }
+        for one in reassignments(view)
+    ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
@@ -45,6 +45,7 @@ from replication.producer_ids import ProducerIds
 from replication.replica import Replica
 
 T = TypeVar("T")
+Operate = Callable[..., Awaitable[Any]]
 
 LOCAL_READS_AT_ONCE = 8  # over many partitions: what more of them had read would wait in memory to be rendered
 READ_BYTES_MAX = 64 * 1024 * 1024  # read and rendered at once: two of the largest fetches, or many of the usual ones
@@ -96,6 +97,7 @@ class Node:
         self.peers = peers
         self.topic_finder: TopicFinder | None = None  # of a node in a cluster
         self.replicas = replicas or AloneReplicas(shard.committer, settings.node_id)
+        self.operate: Operate | None = None  # of a node in a cluster: its supervisor does it
         self.handover = Handover(peers, random)
         self.producer_ids = producer_ids
         self.clock = clock

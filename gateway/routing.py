@@ -24,6 +24,7 @@ from gateway.node import Node
 from gateway.partition_reads import READS
 from gateway.patience import Patience
 from replication.acks import ACKS_BY_WORD, Acks
+from replication.cluster_keys import partition_name
 
 METRICS_S = 2.0
 CHANGES = ("set_fence",)  # the others can be done again, and nobody would know
@@ -132,6 +133,27 @@ async def metrics_of_all(node: Node) -> dict[int, str]:
     return texts
 
 
+async def sizes_of_all(node: Node) -> dict[str, int]:
+    """How many bytes each partition has on the disks of the nodes that answer: of a partition the largest copy."""
+    links = node.peers.links() + ([] if node.peers.nodes is None else node.peers.nodes.links())
+    calls = [link.call("sizes", None, timeout_s=METRICS_S) for link in links]
+    found = own_sizes(node)
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(outcome, BaseException):
+            for name, size_bytes in outcome[0].items():
+                found[name] = max(size_bytes, found.get(name, 0))
+    return found
+
+
+def own_sizes(node: Node) -> dict[str, int]:
+    """Of what lies with this process."""
+    return {
+        partition_name(topic.record.topic_id, number): partition.log.size_bytes
+        for topic in node.shard.topics.values()
+        for number, partition in topic.partitions.items()
+    }
+
+
 async def _metrics_text(node: Node) -> str:
     families = node.metrics.collected()
     return (await node.in_thread(lambda: text_of(families))).decode()
@@ -172,6 +194,9 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
     async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
         return (node.peers.index, await _metrics_text(node)), b""
 
+    async def sizes(_: Any, __: bytes) -> tuple[dict[str, int], bytes]:
+        return own_sizes(node), b""
+
     def read(name: str) -> Handler:
         async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
             topic_id, topic_name, number, epoch, read_arguments = arguments
@@ -179,5 +204,5 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
 
         return call
 
-    own = {"append": append, "check_append": check_append, "find_key": find_key, "metrics": metrics}
+    own = {"append": append, "check_append": check_append, "find_key": find_key, "metrics": metrics, "sizes": sizes}
     return {**own, **{name: read(name) for name in READS}, **handlers_of_many(node)}

@@ -140,6 +140,11 @@ class SupervisedChanges:
     async def delete_topic(self, name: str) -> None:
         await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
 
+    async def operate(self, name: str, *arguments: Any) -> Any:
+        """An operation on the cluster, of gateway/cluster_operator.py."""
+        result, _ = await self.supervisor.link().call("operate", (name, *arguments), timeout_s=CHANGE_S)
+        return result
+
     def _directory_failed(self, directory: DataDirectory) -> None:
         """The supervisor tells the log and the other shards. If it is gone, this shard ends too."""
         assert directory.fault is not None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.settings import TopicSettings, rules
 from engine.shard import Topic
 from gateway.access import caller_of
+from gateway.altering import alter
 from gateway.json_body import read_json
 from gateway.node import NODE, Node
 from gateway.problems import Problem
@@ -31,6 +32,7 @@ class _Create(Struct, forbid_unknown_fields=True):
 class _Alter(Struct, forbid_unknown_fields=True):
     config: dict[str, Any] | UnsetType = UNSET
     partitions: int | UnsetType = UNSET
+    replication_factor: Annotated[int, Meta(ge=1, le=16)] | UnsetType = UNSET
 
 
 async def create_topic(request: web.Request) -> web.Response:
@@ -78,11 +80,12 @@ async def alter_topic(request: web.Request) -> web.Response:
     read_query(request, {})
     node.check_accepting()
     wish = await read_json(request, _Alter)
-    if wish.config is UNSET and wish.partitions is UNSET:
-        raise Problem("invalid_body", "the body names nothing to change: give config, partitions or both")
+    if wish.config is UNSET and wish.partitions is UNSET and wish.replication_factor is UNSET:
+        raise Problem("invalid_body", "the body names nothing to change: give config, partitions, replication_factor")
     config = {} if wish.config is UNSET else wish.config
     partitions = None if wish.partitions is UNSET else wish.partitions
-    topic = await node.alter_topic(request.match_info["topic"], config, partitions)
+    replicas = None if wish.replication_factor is UNSET else wish.replication_factor
+    topic = await alter(node, request.match_info["topic"], config, partitions, replicas)
     return await _described(node, topic, 200, node.settings.leader_wait_ms)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster_keys import PartitionKey, drained_key, partition_key, partition_name
@@ -24,27 +23,6 @@ from replication.cores.reassignment import UnknownNodes, begun, cancelled
 from replication.state_blocks import StateBlocks
 
 Changed = Callable[[PartitionState], PartitionState]
-
-
-class Reassignment(NamedTuple):
-    """A move that is under way: it ends once all of `target` is in sync."""
-
-    topic: str
-    partition: int
-    target: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-    in_sync: tuple[int, ...]
-
-
-def reassignments(view: ClusterView) -> list[Reassignment]:
-    """Those that are under way."""
-    return [
-        _told(topic, number, found)
-        for topic in view.topics.values()
-        for number, found in view.partitions_of(topic)
-        if found.state.adding or found.state.removing
-    ]
 
 
 class Operations:
@@ -199,13 +177,6 @@ class Operations:
                     case NotKnown():
                         raise SessionLost("the session ended in between; ask again", hint="what was begun goes on")
             left = again
-
-
-def _told(topic: TopicEntry, number: int, found: VersionedState) -> Reassignment:
-    state = found.state
-    target = tuple(node for node in state.replicas if node not in state.removing)
-    in_sync = tuple(member.node_id for member in state.in_sync)
-    return Reassignment(topic.name, number, target, state.adding, state.removing, in_sync)
 
 
 def _within(decide: Callable[[], dict[str, tuple[int, ...]]], setting: str) -> dict[str, tuple[int, ...]]:

@@ -103,15 +103,20 @@ def _next_move(
             if gap <= max(tolerated, 1):
                 break
             fitting = [
-                (bytes_of(partition) + 1, partition)
+                (_gain(bytes_of(partition) + 1, gap), partition)
                 for partition, nodes in replicas.items()
                 if partition not in moved and _may_move(nodes, source, destination, racks)
             ]
-            best = max((one for one in fitting if 2 * one[0] <= gap), default=None, key=lambda one: one[0])
-            if best is not None:
-                target = tuple(destination if one == source else one for one in replicas[best[1]])
-                return Move(best[1], source, destination, best[0] - 1, target)
+            gain, best = max(fitting, default=((0, 0), ""))
+            if 2 * gain[0] > tolerated:
+                target = tuple(destination if one == source else one for one in replicas[best])
+                return Move(best, source, destination, bytes_of(best), target)
     return None
+
+
+def _gain(size: int, gap: int) -> tuple[int, int]:
+    """By how much the fuller of two nodes will hold less; of equal ones the smaller copy is better."""
+    return min(size, gap - size), -size
 
 
 def _may_move(nodes: tuple[int, ...], source: int, destination: int, racks: Racks) -> bool:

@@ -18,6 +18,7 @@ FOR_TESTS_ONLY = {
     "engine.recording_disk": "the second Disk, which shows what a power loss may leave behind",
     "engine.faulty_disk": "the third Disk, which refuses, shortens and delays calls by rule",
     "replication.coordination.zookeeper": "the second coordination store; nodes use it when they form a cluster",
+    "gateway.cluster_operator": "what the supervisor of a node of a cluster does for its operators; it has it next",
     "replication.cluster_agent": "the control plane; the supervisor of a node of a cluster has it next",
     "replication.vouching": "what a node of a cluster remembers; until nodes form one, the simulator's do",
     **dict.fromkeys(

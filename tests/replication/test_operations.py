@@ -13,7 +13,7 @@ from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster_agent import AgentSettings, ClusterAgent
 from replication.cluster_values import TopicEntry
 from replication.cores.partition_state import Member, PartitionState, sorted_members
-from replication.operations import Reassignment, reassignments
+from replication.moves import Reassignment, reassignments
 from tests.replication.clusters import Cluster, leaders, propose, states_of
 from tests.replication.coordinations import embedded, zookeeper
 

@@ -68,8 +68,8 @@ def test_large_partitions_move_before_many_small_ones():
     sizes = {"t/0": 400, "t/1": 400, **{f"t/{n}": 10 for n in range(2, 22)}}
     states = dict.fromkeys(sizes, state(1))
     moves = balanced(states, {1: "", 2: ""}, sizes.__getitem__)
-    assert [move.partition for move in moves][:1] == ["t/0"]
-    assert len(moves) <= 12
+    assert moves[0].bytes == 400
+    assert len(moves) <= 2, "the small ones are worth no copying"
 
 
 def test_a_partition_that_is_being_moved_is_left_alone():
@@ -95,6 +95,6 @@ def test_every_move_helps_and_no_partition_is_on_fewer_racks(sizes, factor, old,
         replicas = states[move.partition].replicas
         assert len(set(move.target)) == len(replicas)
         assert len({racks[n] for n in move.target}) >= len({racks[n] for n in replicas})
-        assert before[move.from_node] - before[move.to_node] >= 2 * (move.bytes + 1)
+        assert before[move.from_node] - before[move.to_node] > move.bytes + 1
         before[move.from_node] -= move.bytes + 1
         before[move.to_node] += move.bytes + 1

@@ -1,0 +1,131 @@
+"""Operations on the cluster over HTTP: move partitions, call that off, drain and empty nodes, spread bytes.
+
+The supervisor does them (gateway/cluster_operator.py); here are the requests, and what a node answers that is alone: it
+has one place for everything, and refuses what would need another.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from aiohttp import web
+from msgspec import Meta, Struct
+
+from engine.errors import InvalidConfig
+from gateway.access import caller_of
+from gateway.cluster_rows import reassignment_rows
+from gateway.json_body import read_json
+from gateway.node import NODE, Node
+from gateway.problems import Problem
+from gateway.query import read_query
+from gateway.routing import sizes_of_all, topic_id_of
+from gateway.tokens_file import Right
+from gateway.topics import answer
+
+NodeId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _Reassign(Struct, forbid_unknown_fields=True):
+    topic: str
+    partitions: Annotated[dict[str, Annotated[list[NodeId], Meta(min_length=1, max_length=16)]], Meta(min_length=1)]
+
+
+class _Drain(Struct, forbid_unknown_fields=True):
+    drained: bool
+
+
+class _Balance(Struct, forbid_unknown_fields=True):
+    apply: bool = False
+
+
+async def list_reassignments(request: web.Request) -> web.Response:
+    """GET /v1/cluster/reassignments"""
+    node, caller = request.app[NODE], caller_of(request)
+    read_query(request, {})
+    rows = [] if node.peers.nodes is None else reassignment_rows(node.peers.nodes.view)
+    return answer({"reassignments": [row for row in rows if caller.allows(Right.READ, row["topic"])]})
+
+
+async def reassign(request: web.Request) -> web.Response:
+    """POST /v1/cluster/reassignments"""
+    node = _operating(request)
+    wish = await read_json(request, _Reassign)
+    await node.look_for(wish.topic)
+    targets = {_number(text): nodes for text, nodes in wish.partitions.items()}
+    for number in targets:
+        topic_id_of(node, wish.topic, number)
+    if node.operate is None:
+        for nodes in targets.values():
+            _check_own(node, nodes)
+        return answer({"reassignments": []}, 202)
+    return answer({"reassignments": await node.operate("reassign", wish.topic, targets)}, 202)
+
+
+async def cancel_reassignment(request: web.Request) -> web.Response:
+    """DELETE /v1/cluster/reassignments/{topic}/{partition}"""
+    node = _operating(request)
+    topic, number = request.match_info["topic"], _number(request.match_info["partition"])
+    topic_id_of(node, topic, number)
+    if node.operate is not None:
+        await node.operate("cancel", topic, number)
+    return web.Response(status=204)
+
+
+async def drain_node(request: web.Request) -> web.Response:
+    """POST /v1/cluster/nodes/{node_id}/drain"""
+    node = _operating(request)
+    wish, node_id = await read_json(request, _Drain), _node_id(request)
+    await _in_cluster(node)("drain", node_id, wish.drained)
+    return answer({"node_id": node_id, "drained": wish.drained})
+
+
+async def decommission_node(request: web.Request) -> web.Response:
+    """POST /v1/cluster/nodes/{node_id}/decommission"""
+    node = _operating(request)
+    node_id, operate = _node_id(request), _in_cluster(node)
+    moving = await operate("decommission", node_id, await sizes_of_all(node))
+    return answer({"node_id": node_id, "moving": moving}, 202)
+
+
+async def balance(request: web.Request) -> web.Response:
+    """POST /v1/cluster/balance"""
+    node = _operating(request)
+    wish = await read_json(request, _Balance, _Balance())
+    moves = [] if node.operate is None else await node.operate("balance", wish.apply, await sizes_of_all(node))
+    return answer({"moves": moves, "applied": wish.apply})
+
+
+def _operating(request: web.Request) -> Node:
+    node = request.app[NODE]
+    read_query(request, {})
+    node.check_accepting()
+    return node
+
+
+def _in_cluster(node: Node) -> Any:
+    if node.operate is None:
+        raise InvalidConfig(
+            "this node is alone: no other can take anything over",
+            hint="start the nodes of a cluster with --coordination",
+            setting="coordination",
+        )
+    return node.operate
+
+
+def _check_own(node: Node, nodes: list[int]) -> None:
+    own = node.settings.node_id
+    if nodes != [own]:
+        raise InvalidConfig(f"replicas {nodes}: this node, {own}, is alone", hint=f"give [{own}]", setting="replicas")
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+        raise Problem("unknown_partition", f"{text!r} is no partition number")
+    return int(text)
+
+
+def _node_id(request: web.Request) -> int:
+    text = request.match_info["node_id"]
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:11]) < 2**31):
+        raise Problem("invalid_config", f"{text!r} is no number of a node", setting="node_id")
+    return int(text)
