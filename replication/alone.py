@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from engine.batch import Buffer
 from engine.committer import Committer
 from engine.partition import Partition
 from engine.reader import Chunk
@@ -48,8 +49,11 @@ class AloneHost:
     async def truncate(self, partition: Partition, offset: int) -> None:
         raise AssertionError("a replica that is alone has nobody to part from")
 
-    async def restart_log(self, partition: Partition, offset: int, log_start: int) -> None:
+    async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
         raise AssertionError("a replica that is alone has nobody to begin anew from")
+
+    async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
+        raise AssertionError("a replica that is alone has nobody to hand over to")
 
     def raise_log_start(self, partition: Partition, offset: int) -> None:
         raise AssertionError("a replica that is alone has nobody to follow")

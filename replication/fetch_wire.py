@@ -71,6 +71,7 @@ class Answered(msgspec.Struct, array_like=True, frozen=True):
     """The verdict on one partition, what it says, and how many of the bytes behind the header are its batches.
 
     `log_end` is where the leader's log ends; `is_segment_start`: a segment of the leader begins with these batches.
+    With out_of_range come no batches but what a log must know that begins at `handed_offset` (engine/handover.py).
     """
 
     key: str
@@ -80,6 +81,7 @@ class Answered(msgspec.Struct, array_like=True, frozen=True):
     size_bytes: int = 0
     log_end: int = 0
     is_segment_start: bool = False
+    handed_offset: int = 0
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
         """Raises Invalid for a verdict that is not known."""
@@ -107,13 +109,18 @@ def as_asked(key: str, fetch: FollowerFetch) -> Asked:
 
 
 def as_answered(
-    key: str, answer: FetchAnswer, size_bytes: int = 0, log_end: int = 0, is_segment_start: bool = False
+    key: str,
+    answer: FetchAnswer,
+    size_bytes: int = 0,
+    log_end: int = 0,
+    is_segment_start: bool = False,
+    handed_offset: int = 0,
 ) -> Answered:
     match answer:
         case Send(_, high_watermark, log_start):
             return Answered(key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start)
         case OutOfRange(local_log_start, end, log_start):
-            return Answered(key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, end)
+            return Answered(key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, end, False, handed_offset)
         case Diverging(ends):
             return Answered(key, _DIVERGING, ends.epoch, ends.end_offset)
         case Refusal():

@@ -25,17 +25,17 @@ FOR_TESTS_ONLY = {
         (
             "replication.cores.assignment",
             "replication.cores.controller",
-            "replication.cores.follower",
             "replication.cores.reassignment",
             "replication.cores.session",
-            "replication.cores.allowance",
-            "replication.cores.fetch_session",
-            "replication.fetch_wire",
         ),
         "decided and simulated; the driver that brings it to the network comes next",
     ),
     **dict.fromkeys(
         ("gateway.internal_link", "gateway.internal_listener"), "how nodes reach each other once they form a cluster"
+    ),
+    **dict.fromkeys(
+        ("gateway.replica_exchange", "replication.replica_host"),
+        "how replicas reach each other, once nodes form a cluster",
     ),
     "replication.coordination.latch": "who is the controller; until there is one, its contract is held by tests",
 }

@@ -1,0 +1,255 @@
+"""Some nodes in one process: each a real shard on its own directory, a ReplicaHost, and the real internal listener.
+
+Fetches go over loopback by aiohttp. There is no coordination: a dumb store in memory takes proposals by compare-and-set
+and tells everybody, and a test elects by writing a state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from engine.batch import Buffer, Record, decode, encode_values
+from engine.clock import SystemClock
+from engine.data_directories import open_data_directories
+from engine.disk import RealDisk
+from engine.partition import Partition
+from engine.shard import Shard
+from gateway.internal_link import Credentials
+from gateway.internal_listener import InternalListener
+from gateway.replica_exchange import ReplicaExchanges
+from replication.acks import Acks
+from replication.cluster_values import Confirmed, Outcome, Proposal, Refused
+from replication.cores.in_sync_set import with_in_sync
+from replication.cores.partition_state import (
+    Member,
+    PartitionState,
+    Registration,
+    TopicRules,
+    VersionedState,
+    sorted_members,
+)
+from replication.fetcher import FetchLimits
+from replication.replica import Replica
+from replication.replica_host import ReplicaHost, ReplicaLimits
+
+OURS = Credentials("cluster", "secret")
+LIMITS = ReplicaLimits(lag_s_max=5.0, fetches=FetchLimits(wait_ms=200))
+
+
+class Store:
+    """What coordination would say: the state of each partition, and who is registered."""
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[str, int], VersionedState] = {}
+        self.nodes: dict[int, HostedNode] = {}
+        self.incarnations = itertools.count(1)
+        self.proposals: list[Proposal] = []
+
+    async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
+        await asyncio.sleep(0)
+        return [self._taken(one) for one in proposals]
+
+    def write(self, topic_id: str, number: int, state: PartitionState) -> None:
+        """As a controller would."""
+        known = self.states.get((topic_id, number))
+        found = VersionedState(state, known.partition_epoch + 1 if known else 1)
+        self.states[topic_id, number] = found
+        for node in self.nodes.values():
+            node.host.on_states([(topic_id, number, found)])
+
+    def tell_nodes(self) -> None:
+        registered = {
+            node.node_id: Registration(node.host.member.incarnation, 0)
+            for node in self.nodes.values()
+            if node.host.member is not None
+        }
+        urls = {node: [self.nodes[node].url] for node in registered}
+        for node in self.nodes.values():
+            node.host.on_nodes(registered, urls)
+
+    def _taken(self, one: Proposal) -> Outcome:
+        self.proposals.append(one)
+        found = self.states[one.topic_id, one.number]
+        if found.partition_epoch != one.partition_epoch:
+            return Refused(found)
+        self.write(one.topic_id, one.number, one.state)
+        return Confirmed(self.states[one.topic_id, one.number].partition_epoch)
+
+
+class HostedNode:
+    """One node's life. `path` outlives it."""
+
+    def __init__(self, node_id: int, path: Path, store: Store, limits: ReplicaLimits) -> None:
+        self.node_id = node_id
+        self._path = path
+        self._store = store
+        self._limits = limits
+        self._executor = ThreadPoolExecutor(4)
+        self.offline: list[tuple[str, int]] = []
+        self.url = ""
+
+    async def start(self) -> None:
+        disk, ids = RealDisk(), (f"id{n}" for n in itertools.count())
+        directories = open_data_directories(
+            disk, [str(self._path)], node_id=self.node_id, cluster_id=None, boot_id="boot", new_id=ids.__next__
+        )
+        clock = SystemClock()
+        self.shard = Shard(disk, directories.first, clock, self._executor, ids.__next__)
+        self.exchanges = ReplicaExchanges(OURS, self._limits.fetches.wait_ms)
+        self.host = ReplicaHost(
+            self.shard,
+            0,
+            self._limits,
+            connect=self.exchanges.to,
+            propose=self._store.propose,
+            partition_offline=lambda topic_id, number: self.offline.append((topic_id, number)),
+            new_session=(f"session {n}" for n in itertools.count()).__next__,
+        )
+        self.shard.when_opened = self.host.opened
+        self.shard.when_closed = lambda topic: self.host.closed(topic.partitions.values())
+        self.may_fetch = asyncio.Event()
+        self.may_fetch.set()
+        self.listener = InternalListener(OURS, {}, self._answer)
+        await self.listener.open("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.listener._runner.addresses[0][1]}"
+        await self.shard.start()
+
+    async def _answer(self, body: bytes) -> list[Buffer]:
+        """A test may hold the answers back, as a bad network does."""
+        answer = await self.host.server.fetch(body)
+        await self.may_fetch.wait()
+        return answer
+
+    def register(self) -> None:
+        self.host.on_registered(Member(self.node_id, next(self._store.incarnations)))
+        self._store.nodes[self.node_id] = self
+        self._store.tell_nodes()
+        self.host.on_states([(*key, found) for key, found in self._store.states.items()])
+
+    async def stop(self) -> None:
+        self._store.nodes.pop(self.node_id, None)
+        await self.host.stop()
+        await self.listener.close()
+        await self.exchanges.close()
+        await self.shard.stop()
+        self._executor.shutdown()
+
+    def partition(self, number: int = 0, topic: str = "t") -> Partition:
+        return self.shard.partition(topic, number)
+
+    def replica(self, number: int = 0, topic: str = "t") -> Replica:
+        return self.host.replica(self.partition(number, topic))
+
+    async def produce(self, *values: bytes, acks: Acks = Acks.ALL, number: int = 0, timeout_ms: int = 10_000) -> int:
+        """The offset of the first."""
+        batch = batch_of(*values)
+        return (await self.replica(number).produce(batch, acks, timeout_ms)).base_offset
+
+    def records(self, number: int = 0) -> list[Record]:
+        """All that is in the log, committed or not."""
+        found, offset, partition = [], self.partition(number).log.local_log_start, self.partition(number)
+        while chunk := self.shard.reader.read_uncommitted_nowait(partition, offset, 1 << 20):
+            found += decode(chunk.data)
+            offset = chunk.next_offset
+        return found
+
+    def values(self, number: int = 0) -> list[bytes]:
+        return [record.value or b"" for record in self.records(number)]
+
+    def stored_bytes(self, number: int = 0) -> bytes:
+        log = self.partition(number).log
+        return b"".join(Path(segment.path).read_bytes() for segment in log.segments)
+
+
+class Hosts:
+    """A cluster of such nodes with one topic."""
+
+    def __init__(self, path: Path, limits: ReplicaLimits = LIMITS) -> None:
+        self.path = path
+        self.store = Store()
+        self.limits = limits
+        self.nodes: dict[int, HostedNode] = {}
+        self.topic_id = ""
+
+    def __getitem__(self, node_id: int) -> HostedNode:
+        return self.nodes[node_id]
+
+    async def start(self, node_id: int) -> HostedNode:
+        node = self.nodes[node_id] = HostedNode(node_id, self.path / str(node_id), self.store, self.limits)
+        await node.start()
+        node.register()
+        return node
+
+    async def restart(self, node_id: int) -> HostedNode:
+        await self.nodes.pop(node_id).stop()
+        self.store.tell_nodes()
+        return await self.start(node_id)
+
+    async def stop(self, node_id: int) -> None:
+        await self.nodes.pop(node_id).stop()
+        self.store.tell_nodes()
+
+    async def create_topic(self, partitions: int = 1, **settings: object) -> None:
+        for node in self.nodes.values():
+            topic, _ = await node.shard.create_topic("t", partitions, 1, settings)
+            self.topic_id = topic.record.topic_id
+
+    def member(self, node_id: int) -> Member:
+        found = self.nodes[node_id].host.member
+        assert found is not None
+        return found
+
+    def state(self, number: int = 0) -> PartitionState:
+        return self.store.states[self.topic_id, number].state
+
+    def elect(self, leader: int | None, in_sync: Sequence[int] = (), number: int = 0) -> None:
+        """A new leader epoch. Without in_sync: whoever is there now and was, or all of them at first."""
+        known = self.store.states.get((self.topic_id, number))
+        was = [member.node_id for member in known.state.in_sync] if known else list(self.nodes)
+        members = sorted_members(self.member(node) for node in in_sync or was if node in self.nodes)
+        replicas = known.state.replicas if known else tuple(self.nodes)
+        epoch = known.state.leader_epoch + 1 if known else 1
+        own = self.member(leader) if leader is not None else None
+        self.store.write(self.topic_id, number, PartitionState(replicas, own, epoch, members))
+
+    def hold_fetches(self) -> None:
+        for node in self.nodes.values():
+            node.may_fetch.clear()
+
+    def let_fetches_go(self) -> None:
+        for node in self.nodes.values():
+            node.may_fetch.set()
+
+    def leave_out(self, node_id: int, number: int = 0) -> None:
+        """Out of the in-sync set, with the same leader."""
+        state = self.state(number)
+        rest = tuple(member for member in state.in_sync if member.node_id != node_id)
+        self.store.write(self.topic_id, number, replace(with_in_sync(state, rest, TopicRules())))
+
+
+def batch_of(*values: bytes) -> bytearray:
+    return encode_values(values, 1_700_000_000_000)
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def hosts(path: Path, nodes: int = 3, limits: ReplicaLimits = LIMITS) -> AsyncIterator[Hosts]:
+    cluster = Hosts(path, limits)
+    try:
+        for number in range(1, nodes + 1):
+            await cluster.start(number)
+        yield cluster
+    finally:
+        for node_id in list(cluster.nodes):
+            await cluster.stop(node_id)
