@@ -3,7 +3,7 @@
 Of a partition that is alone the watermark moves from the end of one group of writes to the end of a later one, and only
 those ends are kept. Followers' ends lie anywhere between batches: where a partition `is_replicated` what each group
 wrote is kept too, until it is committed, and looked into when a watermark falls inside. What was written in an earlier
-life stands in no memory: `find_place` asks the index and the headers behind it.
+life stands in no memory: `place_below` asks the index and the headers behind it.
 Invariant: every place is the start of a batch, or the end of the log.
 """
 
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.batch import HEADER_BYTES, Buffer, read_header
+from engine.batch import HEADER_BYTES, Buffer, Header, read_header
 from engine.errors import Corrupt
 from engine.index import INDEX_INTERVAL_BYTES
 from engine.log import BytePosition, Log, Roll, Write
@@ -63,26 +63,42 @@ def _place_within(steps: Sequence[Write | Roll], position: int) -> BytePosition 
     for step in steps:
         if isinstance(step, Roll) or not step.headers[0].base_offset <= position <= step.headers[-1].next_offset:
             continue
-        place = step.position
+        place, end = step.position, step.headers[0].base_offset
         for header in step.headers:
             if header.next_offset > position:
                 break
-            place += header.size_bytes
-        return BytePosition(step.segment.base_offset, place)
+            place, end = place + header.size_bytes, header.next_offset
+        return BytePosition(step.segment.base_offset, place) if end == position else None
     return None
 
 
-def find_place(log: Log, offset: int, read: Read) -> BytePosition:
-    """Where the batch begins that holds an offset, or the log ends. Raises what `read` raises, and Corrupt."""
+def place_below(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
+    """The last place between two batches that is not beyond an offset. Raises what `read` raises, and Corrupt."""
     if offset >= log.log_end:
-        return log.end_position
+        return log.log_end, log.end_position
+    header, place = _batch_of(log, offset, read)
+    return header.base_offset, place
+
+
+def place_above(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
+    """The first one that is not before it."""
+    if offset >= log.log_end:
+        return log.log_end, log.end_position
+    header, place = _batch_of(log, offset, read)
+    if header.base_offset == offset:
+        return offset, place
+    return header.next_offset, BytePosition(place.base_offset, place.position + header.size_bytes)
+
+
+def _batch_of(log: Log, offset: int, read: Read) -> tuple[Header, BytePosition]:
     segment = log.segment_of(offset)
     position = segment.index.position_at_or_before(offset)
     expected = segment.index.offset_at(position) if position else segment.base_offset
-    return BytePosition(segment.base_offset, _walked(segment, position, expected, offset, read))
+    header, position = _walked(segment, position, expected, offset, read)
+    return header, BytePosition(segment.base_offset, position)
 
 
-def _walked(segment: Segment, position: int, expected: int, offset: int, read: Read) -> int:
+def _walked(segment: Segment, position: int, expected: int, offset: int, read: Read) -> tuple[Header, int]:
     window, window_at = b"", position
     while position < segment.size_bytes:
         if position + HEADER_BYTES > window_at + len(window):
@@ -94,6 +110,6 @@ def _walked(segment: Segment, position: int, expected: int, offset: int, read: R
         if not can_follow(header, expected, segment.size_bytes - position):
             break
         if header.next_offset > offset:
-            return position
+            return header, position
         position, expected = position + header.size_bytes, header.next_offset
     raise Corrupt(f"{segment.path}: no batch of offset {offset} is found from byte {position} on")

@@ -24,6 +24,7 @@ from engine.further_topics import (
     clear_added,
     make_partitions,
     moved,
+    partitions_beside,
     places,
     remove_leftovers,
     remove_partitions,
@@ -72,11 +73,24 @@ class Catalog:
         self.records = {record.name: record for record in found}
 
     def _load(self) -> list[TopicRecord]:
-        if not self._directories.is_several:
-            return load_topics(self._disk, self._data_dir)
-        records = load_topics(self._disk, self._data_dir, self._is_gone_elsewhere)
-        remove_leftovers(self._disk, self._directories, records)
-        return [self._with_moves_noted(record) for record in records]
+        if self._directories.is_several:
+            records = load_topics(self._disk, self._data_dir, self._is_gone_elsewhere)
+            remove_leftovers(self._disk, self._directories, records)
+            records = [self._with_moves_noted(record) for record in records]
+        else:
+            records = load_topics(self._disk, self._data_dir)
+        for record in records:
+            if record.hosted is not None:
+                self._remove_moved_away(record)
+        return records
+
+    def _remove_moved_away(self, record: TopicRecord) -> None:
+        """What was moved to other nodes, in a removal that was interrupted."""
+        try:
+            left = partitions_beside(self._disk, self._directories, record)
+            remove_partitions(self._disk, self._directories, record, left)
+        except OSError as error:
+            log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
     def _is_gone_elsewhere(self, name: str, topic_id: str) -> bool:
         return remove_topic(self._disk, self._directories, name, topic_id)
@@ -154,8 +168,11 @@ class Catalog:
         What lies here no longer is not removed: `let_go` does, once nobody has it open. Returns it with its places.
         """
         old = self.records.get(record.name)
-        known = set() if old is None or old.topic_id != record.topic_id else set(old.here)
+        is_known = old is not None and old.topic_id == record.topic_id
+        known = set(old.here) if old is not None and is_known else set()
         added = [number for number in record.here if number not in known]
+        if is_known:
+            await self._in_thread(self._clear_earlier, record, added)
         if added or not known:
             record = await self._grown(record, added)
         else:
@@ -163,11 +180,21 @@ class Catalog:
         self.records[record.name] = record
         return record
 
+    def _clear_earlier(self, record: TopicRecord, numbers: Sequence[int]) -> None:
+        """They were here before, went to other nodes and come again: what is left of that time is not to be found."""
+        keys = {f"{record.topic_id}/{number}" for number in numbers}
+        try:
+            remove_partitions(self._disk, self._directories, record, numbers)
+            for directory in self._directories.usable:
+                directory.forget_points(keys)
+        except OSError as error:
+            raise storage_error(f"clearing partitions of topic {record.name!r}", error) from error
+
     async def let_go(self, record: TopicRecord, numbers: Sequence[int]) -> None:
         """Remove the files of partitions that do not lie here any more; the record says so already."""
         try:
             await self._in_thread(remove_partitions, self._disk, self._directories, record, numbers)
-        except OSError as error:  # never opened again: what is left takes room, no more
+        except OSError as error:  # never opened again: the next start removes what is left
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
     async def _grown(self, record: TopicRecord, added: Sequence[int]) -> TopicRecord:

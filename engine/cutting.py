@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from engine.batch import Buffer
-from engine.boundaries import find_place
+from engine.boundaries import place_below
 from engine.clock import Clock
 from engine.committer import Committer
 from engine.directory_keeper import DirectoryKeeper
@@ -74,13 +74,13 @@ class Cutter:
     async def truncate(self, partition: Partition, offset: int) -> None:
         async with self._held_still(partition):
             log = partition.log
-            kept = await self._on_disk(partition, "reading where to cut", batch_start, log, offset)
+            kept = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
             if kept == log.log_end:  # some epochs, perhaps, and no record
                 await self._cut(partition, offset, truncate_to, offset)
                 return
             if kept < partition.high_watermark:
-                place = await self._on_disk(partition, "reading where to cut", find_place, log, kept, self._disk.pread)
-                partition.watermark.set_back(kept, place)
+                args = (log, kept, self._disk.pread)
+                partition.watermark.set_back(*await self._on_disk(partition, "finding the cut", place_below, *args))
             partition.durable_end = min(partition.durable_end, kept)
             await self._save_points(partition)
             old_end = log.log_end

@@ -29,6 +29,7 @@ from engine.data_directory import (
 from engine.disk import Disk
 from engine.errors import DEAD_DISK, StartRefused, Unreachable
 from engine.topics import TopicRecord
+from engine.watermark_hints import load_hints
 
 log = logging.getLogger("penstock.engine")
 
@@ -112,6 +113,14 @@ class DataDirectories:
             for name, (recovery_point, log_start) in directory.load_checkpoints().items():
                 other = merged.get(name, Checkpoint())
                 merged[name] = Checkpoint(max(recovery_point, other[0]), max(log_start, other[1]))
+        return merged
+
+    def load_hints(self) -> dict[str, int]:
+        """How far partitions of a cluster were committed (engine/watermark_hints.py)."""
+        merged: dict[str, int] = {}
+        for directory in self.usable:
+            for name, position in load_hints(directory.disk, directory.path).items():
+                merged[name] = max(position, merged.get(name, 0))
         return merged
 
     def note(self, directory: DataDirectory, error: OSError, doing: str) -> bool:

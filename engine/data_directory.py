@@ -9,7 +9,8 @@ Invariants: one process at a time (a lock on `lock`); a directory belongs to one
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +22,7 @@ from engine import paths
 from engine.disk import Disk, read_file, write_atomically
 from engine.errors import StartRefused, Unreachable
 from engine.small_file import read_rows, rows_as_text
+from engine.watermark_hints import merge_hints
 
 FORMAT_VERSION = 2
 FORMAT_ALONE = 1  # of the only directory of a node: what every version reads
@@ -87,6 +89,7 @@ class DataDirectory:
         self.directory_id = directory_id
         self.fault = fault  # why it is offline; a directory with one is not touched any more
         self._saved: dict[str, Checkpoint] | None = None
+        self._writing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"DataDirectory({self.path}, {self.identity}, last_stop={self.last_stop.name})"
@@ -129,6 +132,18 @@ class DataDirectory:
 
     def save_checkpoints(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         """Write the points durably; called only with positions that are fsynced already."""
+        with self._writing:
+            self._save(checkpoints)
+
+    def forget_points(self, names: Collection[str]) -> None:
+        """Of partitions that begin anew: what was fsynced of an earlier life is no evidence for this one."""
+        with self._writing:
+            having = self._read_points(paths.recovery_points_file(self.part))
+            left = {name: checkpoint for name, checkpoint in having.items() if name not in names}
+            if left != having:
+                self._save(left)
+
+    def _save(self, checkpoints: Mapping[str, Checkpoint]) -> None:
         if self._saved == checkpoints:
             return
         rows = [f"{name} {c.recovery_point} {c.log_start}" for name, c in sorted(checkpoints.items())]
@@ -217,6 +232,7 @@ def _begun(
         directory_id=directory_id,
     )
     directory.merge_checkpoints()
+    merge_hints(disk, path)
     return directory
 
 

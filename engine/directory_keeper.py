@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
 
+from engine import paths
 from engine.data_directories import DataDirectories, tell_offline
 from engine.data_directory import Checkpoint, DataDirectory
 from engine.disk import Disk
@@ -20,6 +21,7 @@ from engine.errors import EngineError, StorageFailed, Unreachable
 from engine.partition import Partition
 from engine.segment import save_index
 from engine.snapshots import save_state
+from engine.watermark_hints import save_hints
 
 log = logging.getLogger("penstock.engine")
 
@@ -44,6 +46,7 @@ class DirectoryKeeper:
         self._checkpoints = checkpoints
         self._key_of = key_of
         self._saving = asyncio.Lock()
+        self._saved_hints: dict[DataDirectory, dict[str, int]] = {}
         directories.when_failed = self._failed
 
     def __repr__(self) -> str:
@@ -115,6 +118,7 @@ class DirectoryKeeper:
                 segment.close()
         if directory.fault is None:
             directory.save_checkpoints(self._checkpoints_in(directory))
+            self._save_hints(directory, self._hints_in(directory))
         if self._is_whole(directory):
             directory.close_clean()
             return True
@@ -124,7 +128,20 @@ class DirectoryKeeper:
     async def _save_in(self, directory: DataDirectory) -> None:
         """One at a time, since partitions share a file."""
         async with self._saving:
+            hints = self._hints_in(directory)
             await self._in_thread(partial(directory.save_checkpoints, self._checkpoints_in(directory)))
+            if hints != self._saved_hints.get(directory):
+                await self._in_thread(partial(self._save_hints, directory, hints))
+                self._saved_hints[directory] = hints
+
+    def _hints_in(self, directory: DataDirectory) -> dict[str, int]:
+        having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
+        return {self._key_of(one): one.high_watermark for one in having if one.is_replicated}
+
+    def _save_hints(self, directory: DataDirectory, hints: dict[str, int]) -> None:
+        """Of partitions that are not replicated nobody has to be told, unless one was before."""
+        if hints or self._disk.stat(directory.file(paths.high_watermarks_file(directory.part))) is not None:
+            save_hints(self._disk, directory.path, directory.part, hints)
 
     def _failed(self, directory: DataDirectory) -> None:
         """Everything in the directory is offline from now on."""

@@ -76,6 +76,15 @@ def remove_partitions(disk: Disk, directories: DataDirectories, record: TopicRec
             disk.fsync_dir(topic_dir)
 
 
+def partitions_beside(disk: Disk, directories: DataDirectories, record: TopicRecord) -> list[int]:
+    """The partitions that have a directory and do not lie here, as their topic's record says."""
+    found: set[int] = set()
+    for directory in directories.usable:
+        names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
+        found.update(int(name) for name in names if name.isdecimal())
+    return sorted(found - set(record.here))
+
+
 def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> bool:
     """Remove what further directories have of a deleted topic. Returns whether nothing is left, of all that were."""
     is_gone = True

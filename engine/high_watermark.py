@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.boundaries import Boundaries, find_place
+from engine.boundaries import Boundaries, place_below
 from engine.disk import WouldBlock
 from engine.errors import Corrupt
 from engine.log import BytePosition, Log
@@ -44,18 +44,21 @@ class HighWatermark:
         return len(self.polls) + len(self.acks)
 
     def advance(self, position: int) -> None:
-        """Where a position is in the file is known for all that this life has written.
+        """To a position between two batches, or the last such before it.
 
-        For what is older the disk may have to be asked; then the watermark follows once it has answered.
+        Where that is in the file is known for all that this life has written. For what is older the disk may have to be
+        asked; then the watermark follows once it has answered.
         """
         if position <= self.position:
             return
         assert position <= self._log.log_end
-        place = self.boundaries.take(position) or self._place_in_memory(position)
-        if place is None:
-            self.when_place_unknown(position)
-        else:
+        place = self.boundaries.take(position)
+        if place is not None:
             self.advance_to(position, place)
+        elif (found := self._found_in_memory(position)) is not None:
+            self.advance_to(*found)
+        else:
+            self.when_place_unknown(position)
 
     def advance_to(self, position: int, place: BytePosition) -> None:
         if position > self.position:
@@ -76,11 +79,11 @@ class HighWatermark:
         self.polls.fail(error)
         self.acks.fail(error)
 
-    def _place_in_memory(self, position: int) -> BytePosition | None:
+    def _found_in_memory(self, position: int) -> tuple[int, BytePosition] | None:
         if position < self._log.log_end and not self._log.segment_of(position).is_loaded:
             return None
         try:
-            return find_place(self._log, position, self._log.disk.pread_nowait)
+            return place_below(self._log, position, self._log.disk.pread_nowait)
         except (WouldBlock, OSError, Corrupt):  # who asks again in a thread is told why
             return None
 

@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from engine import paths
 from engine.admission import Admission
+from engine.boundaries import place_above, place_below
 from engine.clock import Clock
 from engine.data_directories import DataDirectories
 from engine.data_directory import Checkpoint, LastStop
 from engine.disk import Disk
 from engine.errors import Corrupt, EngineError
-from engine.log import Log
+from engine.log import BytePosition, Log
 from engine.partition import Partition
 from engine.rebuilding import rebuilt_admission
 from engine.recovery import RecoveryReport, open_log
@@ -30,6 +31,8 @@ from engine.segment import Segment
 from engine.topics import TopicRecord
 
 log = logging.getLogger("penstock.engine")
+
+_Committed = tuple[int, BytePosition] | None
 
 PARALLEL_OPENINGS = 4  # a scan is disk and CRC, both outside the interpreter's lock; more would only seek more
 TELL_S = 1.0
@@ -41,6 +44,7 @@ class Wanted(NamedTuple):
     record: TopicRecord
     number: int
     checkpoint: Checkpoint
+    committed_hint: int = 0
 
     @property
     def name(self) -> str:
@@ -90,7 +94,7 @@ class Opener:
             self.progress.seconds += time.perf_counter() - began
 
     async def open(self, wanted: Wanted, last_stop: LastStop | None = None) -> Partition:
-        record, number, _ = wanted
+        record, number = wanted.record, wanted.number
         loop = asyncio.get_running_loop()
         if self._directories.is_several:
             located = await loop.run_in_executor(self._executor, self._directories.located, record, number)
@@ -102,7 +106,7 @@ class Opener:
             self.progress.opened += 1
             return self._closed(wanted, directory, located.error)
         try:
-            opened, admission, report = await loop.run_in_executor(
+            opened, admission, committed, report = await loop.run_in_executor(
                 self._executor, self._open, directory, wanted, last_stop
             )
         except (EngineError, OSError) as error:
@@ -112,14 +116,31 @@ class Opener:
         self.report += report
         if report.cut_bytes:
             _tell_cut(wanted, last_stop, report, opened)
-        return Partition(record.name, number, opened, record.settings, admission)
+        partition = Partition(record.name, number, opened, record.settings, admission)
+        if committed is not None:
+            partition.begin_replicated(*committed)
+        return partition
 
-    def _open(self, directory: str, wanted: Wanted, last_stop: LastStop) -> tuple[Log, Admission, RecoveryReport]:
+    def _open(
+        self, directory: str, wanted: Wanted, last_stop: LastStop
+    ) -> tuple[Log, Admission, _Committed, RecoveryReport]:
         now_ms = self._clock.now_ms()
         opened, report = open_log(
             self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned
         )
-        return opened, rebuilt_admission(self._disk, wanted.name, opened, wanted.record.settings, now_ms), report
+        admission = rebuilt_admission(self._disk, wanted.name, opened, wanted.record.settings, now_ms)
+        return opened, admission, self._committed(opened, wanted), report
+
+    def _committed(self, opened: Log, wanted: Wanted) -> _Committed:
+        """What a node that is alone has is committed. Else: as far as was told, and what log_start was raised over."""
+        if wanted.record.hosted is None:
+            return None
+        read, first = self._disk.pread, opened.segments[0].base_offset
+        try:
+            below = place_above(opened, opened.local_log_start, read)
+            return max(below, place_below(opened, max(wanted.committed_hint, below[0]), read))
+        except Corrupt:  # a damaged sealed segment; the leader will tell
+            return first, BytePosition(first, 0)
 
     def _scanned(self, size_bytes: int) -> None:
         with self._counting:

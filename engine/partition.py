@@ -156,6 +156,11 @@ class Partition:
         """Commit everything below a position between two batches."""
         self.watermark.advance(position)
 
+    def begin_replicated(self, committed_end: int, place: BytePosition) -> None:
+        """One of several replicas: what it has may not be committed yet."""
+        self.is_replicated = True
+        self.watermark.set_back(committed_end, place)
+
     def request_roll(self) -> asyncio.Future[int]:
         """Seal what is there before anything else is appended; done with sealed_end."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -6,6 +6,7 @@ Layout of a data directory:
     <data>/meta                        cluster id, node id, format version
     <data>/running                     present from start to clean stop; holds the boot id
     <data>/recovery-points[.<shard>]   per partition: everything below is fsynced
+    <data>/high-watermarks[.<shard>]   per partition of a cluster: how far it was committed, a hint
     <data>/coordination                what nodes agree upon, of a node that is alone
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
@@ -34,6 +35,7 @@ LOCK = "lock"
 META = "meta"
 RUNNING = "running"
 RECOVERY_POINTS = "recovery-points"
+HIGH_WATERMARKS = "high-watermarks"
 COORDINATION = "coordination"
 TOPICS = "topics"
 VOUCHING = "vouching"
@@ -46,6 +48,7 @@ EMBEDDED_STORE = "store"
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
+_HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 
@@ -57,6 +60,15 @@ def recovery_points_file(part: int | None) -> str:
 
 def is_part_of_recovery_points(name: str) -> bool:
     return bool(_RECOVERY_PART.fullmatch(name))
+
+
+def high_watermarks_file(part: int | None) -> str:
+    """The file of hints of a whole data directory, or of one shard's part of it."""
+    return HIGH_WATERMARKS if part is None else f"{HIGH_WATERMARKS}.{part}"
+
+
+def is_part_of_high_watermarks(name: str) -> bool:
+    return bool(_HIGH_WATERMARKS_PART.fullmatch(name))
 
 
 def is_topic_name(name: str) -> bool:

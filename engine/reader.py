@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Buffer, Record
-from engine.boundaries import find_place
+from engine.boundaries import place_below
 from engine.disk import Disk, WouldBlock
 from engine.errors import Corrupt, InvalidBatch, OffsetBelowLogStart, ReadFailed
 from engine.log import BytePosition, Log, ReadSpan
@@ -112,14 +112,14 @@ class Reader:
         release = partition.log.segment_of(position).begin_read()
         life = partition.watermark.times_set_back
         try:
-            find = partial(find_place, partition.log, position, self._disk.pread)
-            place = await loop.run_in_executor(self._executor, find)
+            find = partial(place_below, partition.log, position, self._disk.pread)
+            found = await loop.run_in_executor(self._executor, find)
         except (OSError, Corrupt) as error:
             self.failed_reads += 1
             log.warning("high watermark not found", extra={"partition": partition.name, "reason": str(error)})
         else:
             if life == partition.watermark.times_set_back:
-                partition.watermark.advance_to(position, place)
+                partition.watermark.advance_to(*found)
         finally:
             release()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -103,6 +104,7 @@ class Shard:
         )
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
+        self._committed_hints: dict[str, int] = {}
         self._background: set[asyncio.Task[None]] = set()
 
     @property
@@ -124,7 +126,9 @@ class Shard:
             records = self.catalog.records.values()
         if not self.directory.was_clean:
             log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
+        self._committed_hints = self.directories.load_hints()
         await self._open_topics(list(records), checkpoints, None)
+        self._committed_hints = {}
         await self.keeper.note_recovered()
         self._ticker = asyncio.create_task(self.housekeeping.tick_for_ever())
 
@@ -217,13 +221,16 @@ class Shard:
         gone = [topic.partitions.pop(number) for number in numbers if number in topic.partitions]
         await self._let_go(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} are on other nodes now"))
         self.when_moved_away(topic, gone)
+        with suppress(OSError):  # lest they be taken for damaged if they come back; who lets them come sees to it too
+            await self.keeper.save_checkpoints()
 
-    async def _let_go(self, partitions: Iterable[Partition], reason: EngineError) -> None:
+    async def _let_go(self, partitions: Collection[Partition], reason: EngineError) -> None:
         for partition in partitions:
             partition.go_offline(reason)
             self.committer.forget(partition)
-        await self.committer.drained()
         for partition in partitions:
+            async with self.committer.held(partition):  # the group and the cut that have it come to their end
+                await self.sealer.saved(partition)
             for segment in partition.log.segments:
                 segment.deleted()
             self.trimmer.forget(partition)
@@ -323,8 +330,9 @@ class Shard:
 
     def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
         return [
-            Wanted(record, number, checkpoints.get(f"{record.topic_id}/{number}", Checkpoint()))
+            Wanted(record, number, checkpoints.get(key, Checkpoint()), self._committed_hints.get(key, 0))
             for number in filter(partial(self.owns, record.topic_id), record.here)
+            for key in (f"{record.topic_id}/{number}",)
         ]
 
     def _take_in(self, wanted: Sequence[Wanted], partitions: Sequence[Partition]) -> None:

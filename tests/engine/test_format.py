@@ -26,6 +26,7 @@ from engine.producers import Producer
 from engine.small_file import rows_as_text
 from engine.snapshots import State, decode_state, encode_state
 from engine.topics import load_topics, save_topic
+from engine.watermark_hints import load_hints, save_hints
 from replication.vouching import Vouching, load_vouching, save_vouching
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
@@ -199,6 +200,14 @@ def test_recovery_points_of_format_1_are_still_read(tmp_path: Path) -> None:
     (tmp_path / paths.RECOVERY_POINTS).write_text("\n".join(["penstock recovery-points 1", "2", *rows]) + "\n")
     directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_stop=LastStop.KILLED)
     assert sorted(directory.load_checkpoints().values()) == [Checkpoint(6, 0), Checkpoint(118, 40)]
+
+
+def test_the_engine_reads_and_writes_high_watermarks_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.HIGH_WATERMARKS).write_text(EXAMPLES["high-watermarks"])
+    hints = load_hints(RealDisk(), str(tmp_path))
+    assert hints == {"eaa0ec4499334a868153b0a426f98c19/1": 97}
+    save_hints(RealDisk(), str(tmp_path), 0, hints)
+    assert (tmp_path / paths.high_watermarks_file(0)).read_text() == EXAMPLES["high-watermarks"]
 
 
 def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine import batch
 from engine.topics import TopicRecord
 from tests.engine.conftest import HandClock
 from tests.engine.data_directory_lives import Lives, append, ends
@@ -92,3 +94,61 @@ async def test_settings_are_taken_over_as_they_are_told(lives, names):
         await adopt(node, replace(RECORD, overrides={}))
     async with lives.life(*names) as node:
         assert node.shard.topic("t").record.overrides == {}
+
+
+async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives, names):
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        await adopt(node, replace(RECORD, hosted=(3,)))
+        await node.shard.close_partitions("t", [1])
+    assert directories(lives) == ["1", "3"]
+    async with lives.life(*names) as node:
+        assert ends(node) == {3: 1}
+        assert directories(lives) == ["3"]
+
+
+async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, names):
+    """Neither its files nor how far they were fsynced, which would make what is new look damaged."""
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        await node.shard.keeper.save_checkpoints()
+        saved = node.shard.directories.load_checkpoints()
+        assert saved["id-of-t/1"].recovery_point == 1
+        await adopt(node, replace(RECORD, hosted=(3,)))
+        await node.shard.close_partitions("t", [1])
+        for directory in node.shard.directories:
+            directory.save_checkpoints(saved)  # as a process that was killed might leave it
+        again = await node.shard.catalog.adopt(RECORD)
+        assert "id-of-t/1" not in node.shard.directories.load_checkpoints()
+        assert saved["id-of-t/3"] == node.shard.directories.load_checkpoints()["id-of-t/3"]
+        await node.shard.open_added(again)
+        assert ends(node) == {1: 0, 3: 1}
+
+
+async def test_files_of_a_topic_that_was_not_known_for_a_while_are_kept(lives, names):
+    """The store did not know it, so that it was set aside."""
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        await node.shard.close_topic("t")
+        known = node.shard.catalog.records.pop("t")
+        await adopt(node, replace(RECORD, elsewhere=known.elsewhere))
+        assert ends(node) == {1: 1, 3: 1}
+
+
+async def test_partitions_leave_a_shard_that_never_rests(lives):
+    async with lives.life("a") as node:
+        await adopt(node, RECORD)
+        leader, partition = node.leaders["t", 3], node.shard.partition("t", 3)
+
+        async def busy() -> None:
+            while True:
+                leader.append_nowait(batch.encode_values([b"v"], 5))
+                await asyncio.sleep(0)
+
+        working = asyncio.ensure_future(busy())
+        await asyncio.wait_for(node.shard.close_partitions("t", [1]), 20)
+        working.cancel()
+        assert partition.log_end > 0
