@@ -15,6 +15,7 @@ from client.exchange import Request
 
 JSON_TYPE = "application/json"
 NDJSON_TYPE = "application/x-ndjson"
+RACK_HEADER = "Penstock-Rack"
 BATCH_TYPE = "application/vnd.penstock.recordbatch"
 
 
@@ -91,12 +92,19 @@ def produce_conditions(
 
 
 def fetch(
-    topic: str, partition: int, accept: str, query: Mapping[str, str | int], leader_epoch: int | None = None
+    topic: str,
+    partition: int,
+    accept: str,
+    query: Mapping[str, str | int],
+    leader_epoch: int | None = None,
+    rack: str = "",
 ) -> Request:
-    """With a `leader_epoch` no leader is served from that knows only of an earlier one."""
+    """With a `leader_epoch` no leader is served from that knows only of an earlier one; with a `rack`, from there."""
     headers = {"Accept": accept}
     if leader_epoch:
         headers["Penstock-Leader-Epoch"] = str(leader_epoch)
+    if rack:
+        headers[RACK_HEADER] = rack
     return Request("GET", _records(topic, partition), query, None, headers)
 
 

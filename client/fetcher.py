@@ -134,7 +134,8 @@ class Fetcher:
     async def _fetch(self, partition: int, offset: int) -> Fetched:
         wait_ms = self._options.fetch_wait_ms
         query = {"offset": offset, "max_bytes": self._options.fetch_bytes_max, "wait_ms": wait_ms, **self._view.query}
-        request = api.fetch(self._topic, partition, self._view.accept, query, self._epochs.get(partition))
+        epoch, rack = self._epochs.get(partition), self._options.rack
+        request = api.fetch(self._topic, partition, self._view.accept, query, epoch, rack)
         answer = await self._attempts.ask(request, self._options.unreachable_timeout_ms, wait_ms=wait_ms)
         self._epochs[partition] = max(self._epochs.get(partition, 0), _leader_epoch(answer))
         return Fetched(partition, answer.body, offset, _next_offset(answer))

@@ -70,6 +70,13 @@ class NodeList:
         node.failures += 1
         node.down_until = now + backoff_ms / 1000
 
+    def leave(self, node: Node, now: float) -> None:
+        """The next try is another's, however long the caller pauses: it said so itself, or failed in the middle."""
+        self.on_failure(node, now)
+        if node is self._current and len(self._nodes) > 1:
+            self._current = self._nodes[(self._nodes.index(node) + 1) % len(self._nodes)]
+            self.changes += 1
+
 
 def parse_addresses(given: str | Iterable[str]) -> list[str]:
     """One address or several, in their normal form, each once. Raises ValueError."""

@@ -53,6 +53,11 @@ class ClientOptions:
         "of one that was given; `any` trusts the nodes; `off` asks only the addresses given.",
         choices=("given_hosts", "any", "off"),
     )
+    rack: str = option(
+        "",
+        "Where the consumer stands: it is given records by a replica in sync there, if there is one. Less traffic "
+        "between racks, records a little later.",
+    )
     partitions_age_ms_max: int = option(
         300_000,
         "How long the number of a topic's partitions is taken for granted. Partitions that a topic has grown by are "

@@ -17,6 +17,7 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
+from client.api import RACK_HEADER
 from client.errors import ClientClosed, ConnectionFailed
 from client.exchange import Answer, Request, problem_of
 from client.leaders import LEADER_HEADER, KnownLeaders
@@ -61,14 +62,15 @@ class Transport:
             try:
                 answer = await self._exchange(node.url, request, wait_ms)
             except ConnectionFailed as error:
-                self.nodes.on_failure(node, loop.time())
                 if not error.no_side_effects:
+                    self.nodes.leave(node, loop.time())
                     raise
+                self.nodes.on_failure(node, loop.time())
                 failure = error
             else:
                 self._learn(request, answer)
                 if answer.status == _NOT_NOW and len(self.nodes) > 1 and problem_of(answer).code in _LEFT_FOR:
-                    self.nodes.on_failure(node, loop.time())
+                    self.nodes.leave(node, loop.time())
                 else:
                     self.nodes.on_answer(node, loop.time())
                 return answer
@@ -77,7 +79,7 @@ class Transport:
 
     async def _ask_leader(self, request: Request, wait_ms: int) -> Answer | None:
         """Of the partition that the request is for, if one is known. None: any node may be asked now."""
-        url = self.leaders.url_of(request.path)
+        url = None if RACK_HEADER in request.headers else self.leaders.url_of(request.path)
         if url is None:
             return None
         try:

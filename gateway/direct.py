@@ -1,4 +1,4 @@
-"""What headers say of leaders: `Penstock-Forward`, `Penstock-Leader`, `Penstock-Leader-Epoch`.
+"""What headers say of leaders: `Penstock-Forward`, `Penstock-Leader`, `Penstock-Leader-Epoch`; and of racks.
 
 Refuses what would have to be passed on if it must not be, and tells where a leader is; brings nothing anywhere.
 """
@@ -16,6 +16,8 @@ from gateway.routing import at_owner, topic_id_of
 FORWARD = "Penstock-Forward"
 LEADER = "Penstock-Leader"
 LEADER_EPOCH = "Penstock-Leader-Epoch"
+RACK = "Penstock-Rack"
+RACK_CHARS_MAX = 200
 
 
 def check_forward(request: web.Request) -> None:
@@ -56,3 +58,11 @@ def read_leader_epoch(request: web.Request) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) < 2**31):
         raise Problem("invalid_header", f"{LEADER_EPOCH} is a whole number from 0 to {2**31 - 1}")
     return int(text)
+
+
+def read_rack(request: web.Request) -> str | None:
+    """Where the reader stands, if it said so. Raises Problem invalid_header."""
+    rack = request.headers.get(RACK)
+    if rack is not None and not (0 < len(rack) <= RACK_CHARS_MAX and rack.isascii() and rack.isprintable()):
+        raise Problem("invalid_header", f"{RACK} is 1 to {RACK_CHARS_MAX} printable ASCII characters")
+    return rack

@@ -12,12 +12,13 @@ from gateway.answer_packing import packed
 from gateway.caching import STATUS
 from gateway.cloud_events import EVENT, EVENT_BATCH
 from gateway.cloud_events_out import BINARY
-from gateway.direct import FORWARD, demand_direct, leader_headers, read_leader_epoch
+from gateway.direct import FORWARD, demand_direct, leader_headers, read_leader_epoch, read_rack
 from gateway.negotiation import choose_media_type, prefers_events
 from gateway.node import NODE
+from gateway.patience import Patience
 from gateway.problems import Problem
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
-from gateway.routing import at_owner, topic_id_of
+from gateway.routing import at_owner, fetch_nearby, topic_id_of
 from gateway.tail import tail_partition
 from gateway.times import parse_timestamp
 
@@ -56,8 +57,13 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     query["leader_epoch"] = read_leader_epoch(request)
     if FORWARD in request.headers:
         await demand_direct(request, node, [(topic, number)])
-    headers, body = await at_owner(node, "fetch", topic, number, query, wait_ms=query["wait_ms"])
-    if node.peers.nodes is not None:
+    found = None
+    if (rack := read_rack(request)) is not None:
+        patience = Patience(node, query["wait_ms"])
+        found = await fetch_nearby(node, topic, number, query, rack)
+        query["wait_ms"] = patience.wait_left_ms
+    headers, body = found or await at_owner(node, "fetch", topic, number, query, wait_ms=query["wait_ms"])
+    if found is None and node.peers.nodes is not None:
         headers = headers | leader_headers(node, topic_id_of(node, topic, number), [number])
     if STATUS in headers:
         return web.Response(status=int(headers.pop(STATUS)), headers=headers)

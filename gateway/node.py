@@ -139,7 +139,9 @@ class Node:
     def local_leader(self, partition: Partition) -> Replica:
         return self.replicas.replica(partition)
 
-    def answered_partition(self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0) -> Partition:
+    def answered_partition(
+        self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0, *, from_follower: bool = False
+    ) -> Partition:
         """A partition that this process answers for. Raises NotLeader when it does not (any more, or yet), or has not
         heard of the epoch that the asker knows; alone, where nobody else could, UnknownTopic: what was on its way to a
         topic that is deleted meanwhile is not for another of its name.
@@ -151,14 +153,20 @@ class Node:
         topic = self.shard.topics.get(topic_name)
         if topic is None or topic.record.topic_id != topic_id:
             raise NotLeader(f"this node does not know the topic {topic_name!r} of that id (any more, or yet)")
-        return self.led_partition(topic, number, least_epoch)
+        return self.led_partition(topic, number, least_epoch, from_follower=from_follower)
 
-    def led_partition(self, topic: Topic, number: int, least_epoch: int = 0) -> Partition:
-        """A partition that this process leads, in a cluster, in that epoch or a later one. Raises NotLeader."""
+    def led_partition(
+        self, topic: Topic, number: int, least_epoch: int = 0, *, from_follower: bool = False
+    ) -> Partition:
+        """A partition that this process leads, in a cluster, in that epoch or a later one; with `from_follower` also
+        one that it follows in sync. Raises NotLeader.
+        """
         partition = topic.partitions.get(number)
         if partition is None:
             raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
-        self.replicas.replica(partition).check_serves_reads(least_epoch)
+        if partition is None:
+            raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
+        self.replicas.replica(partition).check_serves_reads(least_epoch, from_follower=from_follower)
         return partition
 
     def jittered(self, seconds: float) -> float:

@@ -40,7 +40,7 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     if partition.offline is not None:
         raise partition.offline
     leader = node.local_leader(partition)
-    leader.check_serves_reads(query.get("leader_epoch", 0))
+    leader.check_serves_reads(query.get("leader_epoch", 0), from_follower=_is_nearby(query))
     offset = await _start_offset(node, partition, query)
     if offset > partition.high_watermark or query["from"] == "latest":
         leader.check_latest()  # before it sends anybody away: the leader before it may have told of more
@@ -48,7 +48,7 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     max_bytes = min(query["max_bytes"] or node.settings.fetch_bytes_default, node.settings.fetch_bytes_max)
     deadline = asyncio.get_running_loop().time() + query["wait_ms"] / 1000
     if offset + 1 > partition.high_watermark or query["min_bytes"] > 1:
-        await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), query["wait_ms"])
+        await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), query["wait_ms"], query)
     passed: Chunk | None = None
     while True:
         room = node.local_room if offset >= partition.log.local_log_start else node.store_room
@@ -58,7 +58,7 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
                 return await _answer_or_304(node, partition, offset, chunk, query)
         passed, offset = chunk, chunk.next_offset  # whoever waits, waits for records
         left_ms = round((deadline - asyncio.get_running_loop().time()) * 1000)
-        await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), max(0, left_ms))
+        await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), max(0, left_ms), query)
 
 
 async def _answer_or_304(
@@ -228,7 +228,14 @@ async def _start_offset(node: Node, partition: Partition, query: dict[str, Any])
     return partition.high_watermark if found is None else found[0]
 
 
-async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, wait_ms: int) -> None:
+def _is_nearby(query: dict[str, Any]) -> bool:
+    """Whether a follower may answer, below its own high watermark: the reader said where it stands."""
+    return bool(query.get("from_follower"))
+
+
+async def _wait(
+    node: Node, partition: Partition, offset: int, min_bytes: int, wait_ms: int, query: dict[str, Any]
+) -> None:
     """Until `min_bytes` are committed at the offset, the time is over, or the node drains."""
     if wait_ms == 0 or min_bytes == 0 or node.is_draining or _has_enough(partition, offset, min_bytes):
         return
@@ -236,7 +243,7 @@ async def _wait(node: Node, partition: Partition, offset: int, min_bytes: int, w
     leader = node.local_leader(partition)
     with node.long_poll(), suppress(TimeoutError):
         while not node.is_draining and not _has_enough(partition, offset, min_bytes):
-            leader.check_serves_reads()  # or the new leader would never be asked
+            leader.check_serves_reads(from_follower=_is_nearby(query))  # or the next one would never be asked
             await done_by(deadline, partition.wait_for_high_watermark(max(partition.high_watermark, offset) + 1))
 
 

@@ -113,6 +113,20 @@ class Peers:
         place = None if self.nodes is None else self.nodes.leader_of(topic_id, partition)
         return None if place is None or self.answers_for(topic_id, partition) else place.url
 
+    def nearby(self, topic_id: str, partition: int, rack: str) -> Owner | None:
+        """A process with a follower in sync that stands in that rack; None when the leader does too, or nobody does."""
+        if self.nodes is None:
+            return None
+        view, found = self.nodes.view, self.nodes.view.states.get((topic_id, partition))
+        in_sync = [] if found is None else [member.node_id for member in found.state.in_sync]
+        there = [node_id for node_id in in_sync if node_id in view.nodes and view.nodes[node_id].rack == rack]
+        leader = view.leader(topic_id, partition)
+        if not there or leader is None or leader.node_id in there:
+            return None
+        node_id = self.nodes.node_id if self.nodes.node_id in there else there[partition % len(there)]
+        place = view.place_on(node_id, topic_id, partition)
+        return None if place is None else Owner(None if node_id == self.nodes.node_id else node_id, place.shard)
+
     def link_to_owner(self, topic_id: str, partition: int) -> Link:
         """Raises NoLeader, and LinkDown while the owner restarts."""
         return self.link(self.owner(topic_id, partition))

@@ -65,6 +65,31 @@ def may_ask_again(name: str, error: EngineError) -> bool:
     return will_pass(error) or (is_doubt(error) and name not in CHANGES)
 
 
+async def fetch_nearby(
+    node: Node, topic_name: str, number: int, query: dict[str, Any], rack: str
+) -> tuple[dict[str, str], bytes | bytearray] | None:
+    """A fetch from an offset at a follower in sync that stands in the reader's rack.
+
+    None when the leader is to be asked: there is no such follower, or it does not know yet that so much is committed.
+    """
+    topic_id = topic_id_of(node, topic_name, number)
+    owner = None if query["offset"] is None else node.peers.nearby(topic_id, number, rack)
+    if owner is None:
+        return None
+    query = {**query, "from_follower": True}
+    try:
+        if node.peers.is_here(owner):
+            partition = node.answered_partition(topic_name, topic_id, number, from_follower=True)
+            return await READS["fetch"](node, partition, query)
+        arguments = (topic_id, topic_name, number, node.peers.known_epoch(topic_id, number), query)
+        timeout_s = query["wait_ms"] / 1000 + CALL_S
+        return await node.peers.link(owner).call("fetch_nearby", arguments, timeout_s=timeout_s)
+    except EngineError as error:
+        if not may_ask_again("fetch", error):
+            raise
+        return None
+
+
 async def _at_owner_now(
     node: Node, name: str, topic_name: str, number: int, arguments: Any, wait_ms: int
 ) -> tuple[Any, bytes | bytearray]:
@@ -204,5 +229,11 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
 
         return call
 
-    own = {"append": append, "check_append": check_append, "find_key": find_key, "metrics": metrics, "sizes": sizes}
+    async def nearby(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
+        topic_id, topic_name, number, epoch, query = arguments
+        partition = node.answered_partition(topic_name, topic_id, number, epoch, from_follower=True)
+        return await READS["fetch"](node, partition, query)
+
+    appending = {"append": append, "check_append": check_append, "find_key": find_key}
+    own = {**appending, "fetch_nearby": nearby, "metrics": metrics, "sizes": sizes}
     return {**own, **{name: read(name) for name in READS}, **handlers_of_many(node)}

@@ -53,6 +53,9 @@ class World:
                 if partition.number == number:
                     partition.wake_all()
 
+    def is_in_sync(self, node_id: int, number: int) -> bool:
+        return self.view.states[self.topic_id, number].state.is_in_sync(node_id)
+
     def leads(self, node_id: int, number: int, least_epoch: int) -> bool:
         found = self.view.states[self.topic_id, number].state
         return found.leader == Member(node_id, 1) and found.leader_epoch >= least_epoch
@@ -73,10 +76,13 @@ class LedByWord(Replica):
             raise self.refusal
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
+        if from_follower and self.world.is_in_sync(self.in_sync[0], self.partition.number):
+            return
         if not self.world.leads(self.in_sync[0], self.partition.number, least_epoch):
             raise NotLeader(f"node {self.in_sync[0]} does not lead {self.partition.number}")
 
     def check_latest(self) -> None:
+        self.check_serves_reads()
         if self.is_new:
             raise OffsetNotAvailable("not known yet")
 
@@ -182,7 +188,7 @@ async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> Asy
             await member.serve()
         world.view.put_nodes(
             {
-                number: NodeInfo(number, 1, one.node.url, (), ("internal",), "rack")
+                number: NodeInfo(number, 1, one.node.url, (), ("internal",), f"rack {number}")
                 for number, one in world.members.items()
             }
         )

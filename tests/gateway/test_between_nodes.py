@@ -350,3 +350,38 @@ async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_ther
     for path in ("/v1/topics/other", "/v1/topics/other", "/v1/topics/a+b"):
         assert_problem(await topics[1].gateway.send("GET", path), "unknown_topic")
     assert asked == ["t", "other"]
+
+
+async def test_a_reader_is_served_by_a_follower_in_its_rack_as_far_as_that_one_knows(cluster):
+    """Nothing is copied here: what comes from node 1, which follows, is told from what node 2 has by its values."""
+    topics = await cluster.create("t", leader=1)
+    await topics[1].post_lines("1")
+    cluster.world.lead(0, 2)
+    await topics[2].post_lines("21", "22")
+    for topic in topics.values():
+        for rack, offset, expected in (
+            ("rack 1", 0, [1]),
+            ("rack 2", 0, [21, 22]),
+            ("rack 3", 0, [21, 22]),
+            ("rack 1", 2, []),  # node 1 does not know of so much: the leader does
+        ):
+            path = f"{topic.path}/partitions/0/records?offset={offset}"
+            fetched = await topic.gateway.send("GET", path, b"", {"Penstock-Rack": rack})
+            assert fetched.status == 200, (rack, offset, fetched.body)
+            assert [record["value"] for record in fetched.json["records"]] == expected, rack
+    cluster.world.put(0, 2, 3, in_sync=[2])  # node 1 is out of sync: it serves nobody
+    path = f"{topics[1].path}/partitions/0/records?offset=0"
+    fetched = await topics[1].gateway.send("GET", path, b"", {"Penstock-Rack": "rack 1"})
+    assert [record["value"] for record in fetched.json["records"]] == [21, 22]
+    assert_problem(await topics[1].gateway.send("GET", path, b"", {"Penstock-Rack": ""}), "invalid_header")
+
+
+async def test_a_long_poll_at_a_follower_goes_on_at_the_leader_when_it_leaves_the_set(cluster):
+    topics = await cluster.create("t", leader=2)
+    path = f"{topics[1].path}/partitions/0/records?offset=0&wait_ms=20000"
+    poll = asyncio.ensure_future(topics[1].gateway.send("GET", path, b"", {"Penstock-Rack": "rack 1"}))
+    await until(lambda: cluster.members[1].node._long_polls == 1)
+    cluster.world.put(0, 2, 2, in_sync=[2])
+    await until(lambda: cluster.members[2].node._long_polls == 1)
+    await topics[2].post_lines("7")
+    assert [record["value"] for record in (await poll).json["records"]] == [7]
