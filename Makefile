@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo bench bench-quick load crash-long sim sim-long chaos faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo cluster bench bench-quick load crash-long sim sim-long chaos faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ demo: ## Play the whole job on 336,776 real flights: produce, long-poll, tier, i
 	@$(PYTHON) -m loadtests.demo.java
 	@$(MAKE) --no-print-directory -s $(VENV)/.all
 	@$(BIN)/python -m loadtests.demo $(ARGS)
+
+cluster: $(VENV)/.all ## ZooKeeper and three nodes on this machine until Ctrl-C (ARGS="--nodes 5 --shards 2")
+	@$(BIN)/python -m loadtests.cluster $(ARGS)
 
 bench: $(VENV)/.all ## Measure against a bare server in the same run
 	@$(BIN)/python -m loadtests.bench $(ARGS)

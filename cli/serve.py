@@ -55,7 +55,7 @@ def serve(config_file: str | None, **flags: Any) -> None:
     try:
         flags["data_dirs"] = flags["data_dirs"] or None
         settings = load_settings(flags, os.environ, config_file)
-        uvloop.run(serve_shards(settings) if settings.shards else serve_node(settings))
+        uvloop.run(serve_shards(settings) if settings.shards or settings.coordination else serve_node(settings))
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""
         click.echo(f"penstock: {error.detail}{hint}", err=True)

@@ -328,18 +328,6 @@ def known_cluster_id(disk: Disk, path: str) -> str:
     return str(read_meta(disk, path)["cluster_id"])
 
 
-def own_disk_id(disk: Disk, path: str, new_id: Callable[[], str]) -> str:
-    """Tells this directory from another one of the same node, as after a disk was replaced; drawn once. Raises OSError.
-
-    Only a node of a cluster asks, so that what a node alone has written stays what every version reads.
-    """
-    meta = read_meta(disk, path)
-    if "disk_id" not in meta:
-        meta = {**meta, "disk_id": new_id()}
-        write_meta(disk, path, meta)
-    return str(meta["disk_id"])
-
-
 def _check_empty(disk: Disk, path: str) -> None:
     own = (paths.LOCK, paths.META + ".tmp")  # what a first start that was cut short may leave
     strangers = [name for name in disk.listdir(path) if name not in own]

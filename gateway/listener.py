@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
+from urllib.parse import urlsplit
 
 from engine.errors import StartRefused
 from gateway.app import make_app
@@ -149,6 +151,22 @@ def free_port(host: str, port: int) -> int:
 def url_of(settings: NodeSettings, port: int) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"{'https' if settings.is_tls else 'http'}://{host}:{port}"
+
+
+def internal_url_of(settings: NodeSettings, port: int) -> str:
+    """Of the port for other nodes, which knows no TLS."""
+    return url_of(dataclasses.replace(settings, tls_cert="", tls_key=""), port)
+
+
+def reachable(settings: NodeSettings) -> NodeSettings:
+    """With a host that other machines can call: of `0.0.0.0` the advertised one. Raises StartRefused."""
+    if settings.host not in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound here
+        return settings
+    host = urlsplit(settings.advertised_url).hostname
+    if not host:
+        text = f"--host {settings.host} does not tell other nodes where this one is"
+        raise StartRefused(text, hint="give one address of this machine, or --advertised-url")
+    return dataclasses.replace(settings, host=host)
 
 
 async def _until_listening(serving: asyncio.Task[None], host: str, port: int) -> None:

@@ -41,7 +41,7 @@ def set_up_logging(level: str, *, requests: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("botocore", "boto3", "urllib3", "s3transfer"):
+    for noisy in ("botocore", "boto3", "urllib3", "s3transfer", "kazoo"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     if requests:
         _log_requests_to(handler)

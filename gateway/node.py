@@ -21,6 +21,7 @@ from engine.shard import Shard, Topic
 from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
 from gateway.access import Access
+from gateway.cluster_metrics import cluster_families
 from gateway.handover import AnyLeader, Handover
 from gateway.held_pieces import HeldPieces
 from gateway.in_flight import InFlight
@@ -70,6 +71,9 @@ class TierOfNode(Protocol):
 
     def add(self, topic: TopicRecord, partition: Partition) -> None: ...
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
+    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        """They lie on other nodes from now on."""
+
     async def statistics(self, partition: Partition) -> TierStatistics: ...
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None: ...
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None: ...
@@ -128,6 +132,7 @@ class Node:
         self.waiting_partitions = 0
         shard.when_opened = self._opened
         shard.when_closed = self._closed
+        shard.when_moved_away = self._moved_away
 
     def __repr__(self) -> str:
         return f"Node({self.url}, {self.peers}, {self.shard})"
@@ -312,6 +317,11 @@ class Node:
         self.replicas.closed(topic.partitions.values())
         self.tier.remove_topic(topic.record, list(topic.partitions.values()))
 
+    def _moved_away(self, topic: Topic, partitions: list[Partition]) -> None:
+        self._partitioners.pop(topic.record.topic_id, None)
+        self.replicas.closed(partitions)
+        self.tier.leave(topic.record, partitions)
+
     def _histograms(self) -> Iterator[Histogram]:
         yield from self.stages.histograms()
         yield from self.shard.committer.times.histograms()
@@ -323,6 +333,7 @@ class Node:
         yield from time_families(self.shard, self.stages, self.loop_watch)
         yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.now_ms())
         yield from admission_families(self.shard)
+        yield from cluster_families(self)
 
 
 def _answer_limits(settings: NodeSettings) -> AnswerLimits:

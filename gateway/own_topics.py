@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from engine.catalog import Catalog
 from engine.data_directories import DataDirectories
-from gateway.link import Handler
+from gateway.link import Handler, Link
 from gateway.processes import ClusterTask, record_to
 from gateway.server import open_coordination
 from replication.coordination.embedded import EmbeddedStore
@@ -24,10 +24,15 @@ class Processes(Protocol):
 
     async def tell_shards(self, change: str, arguments: Any) -> None: ...
     async def tell_worker(self, change: str, arguments: Any) -> None: ...
+    def shard_links(self) -> list[Link]: ...
 
 
 class Membership(Protocol):
     """What the supervisor asks of either: alone, or a member of a cluster."""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of which cluster the data directories must be; None: whatever they say."""
 
     async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
         """Before any process is started; the catalog is loaded. Raises StartRefused."""
@@ -61,6 +66,7 @@ class Alone:
     _catalog: Catalog
     _processes: Processes
     _coordination: EmbeddedStore | None = None
+    cluster_id = None
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

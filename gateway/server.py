@@ -111,13 +111,13 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
             await shard.stop()
 
 
-def open_directories(disk: RealDisk, settings: NodeSettings) -> DataDirectories:
-    """Raises StartRefused."""
+def open_directories(disk: RealDisk, settings: NodeSettings, cluster_id: str | None = None) -> DataDirectories:
+    """Those of a cluster, if it is known which. Raises StartRefused."""
     return open_data_directories(
         disk,
         settings.directories,
         node_id=settings.node_id,
-        cluster_id=settings.cluster_id or None,
+        cluster_id=cluster_id or settings.cluster_id or None,
         boot_id=Path(BOOT_ID).read_text().strip(),
         new_id=new_id,
     )

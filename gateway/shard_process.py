@@ -33,7 +33,7 @@ from engine.tiering.shipping import TierStatistics
 from engine.tiering.store import open_store
 from engine.tiering.tier import local_log
 from engine.topics import TopicRecord, changed_topic, check_topic_wish
-from gateway.link import Busy, Caller, Handler, LinkLost, listen
+from gateway.link import Busy, Caller, Handler, Link, LinkLost, listen
 from gateway.listener import Listener
 from gateway.logs import set_up_logging
 from gateway.node import Node
@@ -42,6 +42,8 @@ from gateway.processes import CHANGE_S, ShardTask, joined, record_from, shard_so
 from gateway.reloading import handlers_for_supervisor, use_tokens
 from gateway.routing import handlers_for_peers
 from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
+from gateway.shard_cluster import ShardCluster
+from gateway.topic_finder import TopicFinder
 from replication.producer_ids import ProducerIds
 
 STATISTICS_S = 5.0
@@ -58,7 +60,8 @@ async def run(task: ShardTask) -> None:
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
-        peers = Peers(task.index, task.count, _callers(task))
+        cluster = None if task.cluster is None else ShardCluster(task, task.cluster)
+        peers = Peers(task.index, task.count, _callers(task), None if cluster is None else cluster.links)
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
         shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max)
         worker = Caller(worker_socket(task.run_dir))
@@ -66,23 +69,35 @@ async def run(task: ShardTask) -> None:
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
         tier = TierOfShard(shard, logs, worker, store.url)
         changes = SupervisedChanges(shard)
+        changes.is_alone = cluster is None
+        replicas = None if cluster is None else cluster.begin(shard, peers, changes.link, new_id)
         producer_ids = ProducerIds(SupervisedBlocks(changes))
-        node = Node(settings, shard, tier, changes, peers, producer_ids, clock, executor, random.Random())
+        node = Node(settings, shard, tier, changes, peers, producer_ids, clock, executor, random.Random(), replicas)
         node.url, node.direct_url = task.url, task.direct_url
         node.is_ready = False
+        if cluster is not None:
+            node.topic_finder = TopicFinder(changes.find_topic, clock.monotonic)
+            node.operate = changes.operate
         changes.when_all_ready = lambda: setattr(node, "is_ready", True)
         await logs.start()
         supervisor_gone = asyncio.Event()
         listener = Listener(node, settings, task.ports)
         handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener)}
+        if cluster is not None:
+            handlers |= cluster.handlers()
         changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
         link = await joined(changes.supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call("tokens", None, timeout_s=CHANGE_S)  # after joining: a later change will be told
         use_tokens(node, tokens)
+        if cluster is not None:
+            await cluster.take_view(link)
         await shard.start(map(record_from, records))
         changes.is_started.set()
-        server = await listen(shard_socket(task.run_dir, task.index), {**handlers_for_peers(node), **tier.handlers()})
+        for_peers = handlers_for_peers(node)
+        server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers()})
+        if cluster is not None:
+            await cluster.open(for_peers)
         peers.connect()
         worker.connect()
         settle_memory()
@@ -90,6 +105,8 @@ async def run(task: ShardTask) -> None:
         await link.call("ready", task.index, timeout_s=CHANGE_S)
         await first_of(listener.closed_by_itself(), stop.wait(), supervisor_gone.wait())
         await listener.drain()
+        if cluster is not None:
+            await cluster.close()
         server.close()
         for caller in (worker, changes.supervisor):
             caller.close()
@@ -115,6 +132,10 @@ class SupervisedChanges:
         self.is_alone = True
         shard.keeper.when_failed = self._directory_failed
         self.when_all_ready: Callable[[], None] = lambda: None
+
+    def link(self) -> Link:
+        """To the supervisor. Raises Busy while there is none."""
+        return self.supervisor.link()
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
@@ -179,6 +200,13 @@ class SupervisedChanges:
                 await self._shard.close_topic(name)
             return None, b""
 
+        async def close_partitions(arguments: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            name, numbers = arguments
+            if name in self._shard.topics:
+                await self._shard.close_partitions(name, numbers)
+            return None, b""
+
         async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
             self.when_all_ready()
             return None, b""
@@ -194,6 +222,7 @@ class SupervisedChanges:
             "open_added": open_added,
             "altered": altered,
             "close_topic": close_topic,
+            "close_partitions": close_partitions,
             "all_ready": all_ready,
         }
 
@@ -234,10 +263,13 @@ class TierOfShard:
         self._logs.add(topic, partition.number)
 
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        self.leave(topic, partitions)
+
+    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._topic_ids.pop(partition, None)
             self._tiered_ends.pop(partition, None)
-        self._logs.remove(topic)
+        self._logs.remove(topic, [partition.number for partition in partitions])
 
     async def statistics(self, partition: Partition) -> TierStatistics:
         arguments = (self._topic_ids[partition], partition.number)

@@ -9,7 +9,9 @@ gateway/cluster_member.py.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import random
 import shutil
 import sys
 import tempfile
@@ -24,11 +26,12 @@ from engine.data_directories import FAULT_HINT, DataDirectories, tell_offline
 from engine.data_directory import DataDirectory, LastStop
 from engine.disk import RealDisk
 from engine.errors import StartRefused, Unreachable
+from gateway.cluster_member import found_cluster
 from gateway.link import Link, LinkLost
-from gateway.listener import free_port, url_of
+from gateway.listener import free_port, internal_url_of, reachable, url_of
 from gateway.logs import set_up_logging
 from gateway.own_topics import Alone, Membership
-from gateway.processes import CHANGE_S, DirectoryTask, ShardTask, record_to, supervisor_socket
+from gateway.processes import CHANGE_S, DirectoryTask, Ports, ShardTask, record_to, supervisor_socket
 from gateway.reloading import Reloader, first_tokens
 from gateway.server import (
     new_id,
@@ -49,30 +52,51 @@ log = logging.getLogger("penstock.supervisor")
 
 
 async def serve_shards(settings: NodeSettings) -> None:
-    """Run a node of `shards` processes until SIGTERM or SIGINT. Raises StartRefused when it may not start."""
+    """Run a node of `shards` processes, alone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused."""
     set_up_logging(settings.log_level)
-    port = free_port(settings.host, settings.port)
+    settings = dataclasses.replace(settings, shards=max(1, settings.shards))
+    ports = _free_ports(settings)
     stop = stop_event()
     tokens = first_tokens(settings)
-    directories = open_directories(RealDisk(), settings)
     run_dir = tempfile.mkdtemp(prefix="penstock-")
     try:
         with ThreadPoolExecutor(2, "penstock-supervisor") as executor:
-            member = Alone(executor)
-            supervisor = Supervisor(settings, directories, run_dir, port, executor, member)
-            supervisor.tokens = tokens
-            await supervisor.start()
-            reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
-            reloader.start()
-            tell_ready(supervisor.url, settings, supervisor.store_url)
-            await stop.wait()
-            reloader.stop()
-            is_clean = await supervisor.stop()
+            member: Membership = Alone(executor)
+            if settings.coordination:
+                member = await _found_cluster(settings, ports, executor)
+            await _serve(settings, ports, run_dir, executor, member, tokens, stop)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+async def _serve(
+    settings: NodeSettings,
+    ports: Ports,
+    run_dir: str,
+    executor: ThreadPoolExecutor,
+    member: Membership,
+    tokens: str | None,
+    stop: asyncio.Event,
+) -> None:
+    """With the data directories, until told to stop; then all of them are clean, or what was said of it stays."""
+    try:
+        directories = open_directories(RealDisk(), settings, member.cluster_id)
+    except BaseException:
+        await member.close()
+        raise
+    try:
+        supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
+        supervisor.tokens = tokens
+        await supervisor.start()
+        reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
+        reloader.start()
+        tell_ready(supervisor.url, settings, supervisor.store_url)
+        await stop.wait()
+        reloader.stop()
+        is_clean = await supervisor.stop()
     except BaseException:
         directories.release()
         raise
-    finally:
-        shutil.rmtree(run_dir, ignore_errors=True)
     for directory in directories:
         if is_clean and directory.fault is None:
             directory.close_clean()
@@ -99,21 +123,20 @@ class Supervisor:
         settings: NodeSettings,
         directories: DataDirectories,
         run_dir: str,
-        port: int,
+        ports: Ports,
         executor: ThreadPoolExecutor,
         member: Membership,
     ) -> None:
         self.member = member
-        self.url = settings.advertised_url or url_of(settings, port)
+        self.url = settings.advertised_url or url_of(settings, ports.shared)
         self.store_url = store_url(settings, directories.first)
         self.tokens: str | None = None  # what the tokens file held when it could last be used
         self._settings = settings
         self._directories = directories
         self._run_dir = run_dir
-        self._port = port
+        self._ports = ports
         self._executor = executor
         self._catalog = Catalog(directories.first.disk, directories, SystemClock(), executor, new_id)
-        self._direct_ports = _direct_ports(settings)
         self._children = [_Child(index) for index in (*range(settings.shards), WORKER)]
         self._keepers: list[asyncio.Task[None]] = []
         self._all_up = asyncio.Event()
@@ -217,8 +240,8 @@ class Supervisor:
             url=self.url,
             index=index,
             count=self._settings.shards,
-            ports=[] if index == WORKER else [self._port, self._direct_ports[index]],
-            direct_url="" if index == WORKER else url_of(self._settings, self._direct_ports[index]),
+            ports=[] if index == WORKER else [self._ports.shared, self._ports.direct[index]],
+            direct_url="" if index == WORKER else url_of(self._settings, self._ports.direct[index]),
             cluster=self.member.task(index),
         )
 
@@ -340,6 +363,25 @@ def _directory_task(directory: DataDirectory) -> DirectoryTask:
     return DirectoryTask(directory.path, directory.directory_id, directory.last_stop.value, fault)
 
 
-def _direct_ports(settings: NodeSettings) -> list[int]:
-    base = settings.direct_port_base
-    return [free_port(settings.host, base + index if base else 0) for index in range(settings.shards)]
+async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
+    """Raises StartRefused."""
+    own = reachable(settings)
+    urls = (
+        settings.advertised_url or url_of(own, ports.shared),
+        [url_of(own, port) for port in ports.direct],
+        [internal_url_of(own, port) for port in ports.internal],
+    )
+    return await found_cluster(
+        settings, urls, ports.internal, executor, RealDisk(), SystemClock(), random.Random(), new_id
+    )
+
+
+def _free_ports(settings: NodeSettings) -> Ports:
+    """Raises StartRefused."""
+
+    def of_shards(base: int) -> list[int]:
+        return [free_port(settings.host, base + index if base else 0) for index in range(settings.shards)]
+
+    shared = free_port(settings.host, settings.port)
+    internal = of_shards(settings.internal_port_base) if settings.coordination else []
+    return Ports(shared, of_shards(settings.direct_port_base), internal)

@@ -268,6 +268,11 @@ class ClusterAgent:
     # Sessions.
 
     @property
+    def session(self) -> Session:
+        """For what else lies in the store. Raises SessionLost while there is none."""
+        return self._now.session
+
+    @property
     def _now(self) -> _Life:
         if self._life is None:
             raise SessionLost("there is no session with the coordination store now", hint="try again")

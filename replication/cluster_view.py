@@ -45,6 +45,7 @@ class ClusterView:
         self.drained: frozenset[int] = frozenset()
         self.registrations: Registrations = {}
         self.controller: int | None = None
+        self.elections = 0  # changes of leaders that were heard of
         self._by_id: dict[str, TopicEntry] = {}
 
     def __repr__(self) -> str:
@@ -82,6 +83,7 @@ class ClusterView:
         for topic_id, number, found in changed:
             known = self.states.get((topic_id, number))
             if known is None or known.partition_epoch < found.partition_epoch:
+                self.elections += known is not None and known.state.leader_epoch < found.state.leader_epoch
                 self.states[topic_id, number] = found
                 news.append((topic_id, number, found))
         return news

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from engine import paths
@@ -44,8 +45,8 @@ class RemoteLogs:
             self._store, prefix, self._cache, disk=self._directory.disk, executor=self._executor
         )
 
-    def remove(self, topic: TopicRecord) -> None:
-        for partition in range(topic.partitions):
+    def remove(self, topic: TopicRecord, partitions: Iterable[int]) -> None:
+        for partition in partitions:
             self._logs.pop((topic.topic_id, partition), None)
 
     def adopt(self, topic_id: str, partition: int, manifest: Manifest | None) -> None:

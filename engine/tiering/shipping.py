@@ -89,21 +89,19 @@ class Shipping:
             last_error=statistics.last_error,
         )
 
-    def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> None:
-        """Ship these no more: they lie on other nodes, and their objects are those nodes' to keep."""
+    def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
+        """Ship these no more; returns what is ending. Their objects stay: they are other nodes' to keep."""
+        tasks = []
         for partition in partitions:
             shipped = self._shipped.pop((topic.topic_id, partition), None)
             if shipped is not None:
                 shipped.task.cancel()
+                tasks.append(shipped.task)
+        return tasks
 
     def remove_topic(self, topic: TopicRecord) -> None:
         """A topic is deleted: stop shipping it, and take its objects away in the background."""
-        tasks = []
-        for partition in range(topic.partitions):
-            shipped = self._shipped.pop((topic.topic_id, partition), None)
-            if shipped is not None:
-                shipped.task.cancel()
-                tasks.append(shipped.task)
+        tasks = self.leave(topic, range(topic.partitions))
         prefix = paths.store_topic_prefix(self._cluster_id, topic.name, topic.topic_id)
         task = asyncio.create_task(self._remove_objects(prefix, tasks))
         self._removing.add(task)

@@ -78,11 +78,19 @@ class Tier:
 
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         """A topic is deleted, its objects too."""
+        self._forget(topic, partitions)
+        self._shipping.remove_topic(topic)
+
+    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        """They lie on other nodes from now on, whose their objects are."""
+        self._forget(topic, partitions)
+        self._shipping.leave(topic, [partition.number for partition in partitions])
+
+    def _forget(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._topic_ids.pop(partition, None)
             self._tiered_ends.pop(partition, None)
-        self._remote_logs.remove(topic)
-        self._shipping.remove_topic(topic)
+        self._remote_logs.remove(topic, [partition.number for partition in partitions])
 
     def tiered_end(self, partition: Partition) -> int:
         """Everything below is named by a committed manifest, so this disk may let go of it."""

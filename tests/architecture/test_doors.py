@@ -47,6 +47,7 @@ ROOTS_OF_TIME_AND_CHANCE = {
     "engine.clock": "the door to the clocks",
     "engine.tiering.store": "the identifiers of a store that is opened without any being given",
     "gateway.server": "the composition root of a node: identifiers and randomness",
+    "gateway.supervisor": "the composition root of a node of several processes: jitter",
     "gateway.shard_process": "the composition root of a shard",
     "gateway.worker_process": "the composition root of the worker",
     "client.aio": "the composition root of the client: jitter",

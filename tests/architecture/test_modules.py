@@ -17,27 +17,6 @@ LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is 
 FOR_TESTS_ONLY = {
     "engine.recording_disk": "the second Disk, which shows what a power loss may leave behind",
     "engine.faulty_disk": "the third Disk, which refuses, shortens and delays calls by rule",
-    "replication.coordination.zookeeper": "the second coordination store; nodes use it when they form a cluster",
-    "gateway.cluster_operator": "what the supervisor of a node of a cluster does for its operators; it has it next",
-    "replication.cluster_agent": "the control plane; the supervisor of a node of a cluster has it next",
-    "replication.vouching": "what a node of a cluster remembers; until nodes form one, the simulator's do",
-    **dict.fromkeys(
-        (
-            "replication.cores.assignment",
-            "replication.cores.controller",
-            "replication.cores.reassignment",
-            "replication.cores.session",
-        ),
-        "decided and simulated; the driver that brings it to the network comes next",
-    ),
-    **dict.fromkeys(
-        ("gateway.internal_link", "gateway.internal_listener"), "how nodes reach each other once they form a cluster"
-    ),
-    **dict.fromkeys(
-        ("gateway.replica_exchange", "replication.replica_host"),
-        "how replicas reach each other, once nodes form a cluster",
-    ),
-    "replication.coordination.latch": "who is the controller; until there is one, its contract is held by tests",
 }
 
 # What programs import and no command of ours does.

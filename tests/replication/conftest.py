@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.replication.zookeeper_process import WHY_NOT, ZookeeperProcess, is_installed, zookeeper_process
+from loadtests.cluster.zookeeper import Zookeeper
+from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
 
 @pytest.fixture(scope="session")
-def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperProcess]:
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeeper]:
     if not is_installed():
         pytest.skip(WHY_NOT)
     with zookeeper_process(tmp_path_factory.mktemp("zookeeper")) as process:

@@ -14,10 +14,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from engine.disk import RealDisk
+from loadtests.cluster.zookeeper import START_S
 from replication.coordination.embedded import EmbeddedStore
 from replication.coordination.interface import Session, State
 from replication.coordination.zookeeper import Address, ZookeeperSession
-from tests.replication.zookeeper_process import START_S
 
 SESSION_TIMEOUT_MS = 20_000  # of a machine that may be busy
 

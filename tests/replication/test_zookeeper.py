@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import StartRefused
+from loadtests.cluster.zookeeper import START_S
 from replication.coordination.interface import Conflict, Create, Delete, Put, State, Unsure
 from replication.coordination.zookeeper import Address, ZookeeperSession, parse_address
-from tests.replication.zookeeper_process import START_S
 
 WAIT_S = 60.0
 _ids = (f"{n:032x}" for n in itertools.count(1))

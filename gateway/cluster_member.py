@@ -1,0 +1,259 @@
+"""This node among the nodes of its cluster: what the supervisor does when the node is not alone.
+
+Has the agent, which holds the coordination session, and passes on what it tells: to the shards at once, by calls that
+nobody waits for, and to HostedTopics, which opens and closes. It decides nothing.
+What must hold: (1) the cluster is known before a data directory is touched, and this node is registered only when its
+shards can answer others; (2) that the session is lost reaches the shards before anything else is done about it; (3) a
+shard that died comes back under a new registration: it has forgotten what it had said as a leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from random import Random
+from typing import Any
+
+from engine.catalog import Catalog
+from engine.clock import Clock
+from engine.data_directories import DataDirectories
+from engine.data_directory import LastStop, known_cluster_id
+from engine.disk import Disk
+from engine.errors import AckTimeout
+from gateway.cluster_operator import ClusterOperator
+from gateway.hosted_topics import HostedTopics
+from gateway.link import Busy, Handler
+from gateway.own_topics import Processes
+from gateway.processes import CHANGE_S, ClusterTask
+from gateway.settings import NodeSettings
+from replication.cluster_agent import AgentSettings, ClusterAgent
+from replication.cluster_values import (
+    ClusterIdentity,
+    TopicEntry,
+    outcome_to_plain,
+    proposal_from_plain,
+    states_to_plain,
+    topic_to_plain,
+)
+from replication.cluster_view import ClusterView, StateChange
+from replication.coordination.zookeeper import ZookeeperSession, parse_address
+from replication.cores.partition_state import Member
+from replication.membership import OwnNode
+from replication.producer_ids import StoredBlocks
+from replication.vouching import Vouching, load_vouching, save_vouching
+
+LEAVE_S = 20.0  # whom nobody can follow up leads until the end
+FOLLOW_S = 30.0  # what the store has taken is followed within milliseconds; a disk may need longer
+
+
+class ClusterMember:
+    """Implements Membership, and the agent's ClusterListener."""
+
+    _processes: Processes | None = None
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        own: OwnNode,
+        internal_ports: list[int],
+        executor: Executor,
+        clock: Clock,
+        random: Random,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._settings = settings
+        self._own = own
+        self._internal_ports = internal_ports
+        self._executor = executor
+        self._new_id = new_id
+        address = parse_address(settings.coordination)
+        timeout_ms = settings.session_timeout_ms
+        self._agent = ClusterAgent(
+            lambda: ZookeeperSession.open(address, session_timeout_ms=timeout_ms, new_id=new_id),
+            own,
+            self,
+            clock,
+            new_id,
+            random,
+            AgentSettings(timeout_ms, settings.leader_rebalance_check_ms, settings.leader_imbalance_percent),
+        )
+        self._topics: HostedTopics | None = None
+
+    def __repr__(self) -> str:
+        return f"ClusterMember({self._agent}, {self._topics})"
+
+    async def find_cluster(self, disk: Disk) -> None:
+        """Which cluster this is; the first node makes it. No data directory is touched. Raises StartRefused."""
+        settings = self._settings
+        directory_of = await self._in_thread(partial(known_cluster_id, disk, settings.directories[0]))
+        self._identity: ClusterIdentity = await self._agent.join_cluster(settings.cluster_id, directory_of)
+
+    # Membership.
+
+    @property
+    def cluster_id(self) -> str:
+        return self._identity.cluster_id
+
+    async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
+        first = directories.first
+        lost = any(directory.last_stop is LastStop.POWER_LOSS for directory in directories)
+        last_stop = LastStop.POWER_LOSS if lost else first.last_stop
+        load = partial(load_vouching, first.disk, first.path, last_stop, self._new_id)
+        self._own.vouching = await self._in_thread(load)
+
+        async def keep(vouching: Vouching) -> None:
+            await self._in_thread(partial(save_vouching, first.disk, first.path, vouching))
+
+        self._own.keep_vouching = keep
+        self._processes = processes
+        agent = self._agent
+        self._topics = HostedTopics(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
+
+    def task(self, index: int) -> ClusterTask | None:
+        port = self._internal_ports[index] if index >= 0 else 0
+        return ClusterTask(self._identity.cluster_id, self._identity.secret, port)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "cluster": self._whole_view,
+            "propose": self._propose,
+            "partition_offline": self._partition_offline,
+            "find_topic": self._find_topic,
+            **ClusterOperator(self._agent).handlers(),
+        }
+
+    async def join(self) -> None:
+        """Register, and open what the cluster has."""
+        await self._agent.start(await self._local_epochs())
+        self._hosted.start()
+        await self._hosted.until(lambda: self._hosted.is_up_to_date)
+
+    def shard_died(self) -> None:
+        self._agent.register_again()
+
+    async def leave(self) -> None:
+        await self._agent.leave(LEAVE_S)
+
+    async def close(self) -> None:
+        if self._topics is not None:
+            self._topics.stop()
+        await self._agent.stop()
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
+    ) -> bool:
+        topic, is_new = await self._agent.create_topic(name, partitions, replication_factor, overrides)
+        await self._until_followed(name, lambda: self._hosted.has(topic))
+        return is_new
+
+    async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
+        topic = await self._agent.alter_topic(name, overrides, partitions)
+        await self._until_followed(name, lambda: self._hosted.has(topic))
+
+    async def delete_topic(self, name: str) -> None:
+        topic = await self._agent.delete_topic(name)
+        await self._until_followed(name, lambda: not self._hosted.has_any(topic))
+
+    async def take_producer_ids(self) -> range:
+        return await StoredBlocks(self._agent.session).take()
+
+    async def end_of_producer_ids(self) -> int:
+        return await StoredBlocks(self._agent.session).end()
+
+    # ClusterListener.
+
+    def on_registered(self, member: Member) -> None:
+        self._tell("registered", member)
+
+    def on_session_lost(self) -> None:
+        self._tell("session_lost", None)
+
+    def on_doubt(self, is_in_doubt: bool) -> None:
+        self._tell("doubt", is_in_doubt)
+
+    def on_nodes(self, view: ClusterView) -> None:
+        self._tell("nodes", view.nodes_to_plain())
+
+    def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
+        plain = {"changed": list(map(topic_to_plain, changed)), "deleted": list(map(topic_to_plain, deleted))}
+        self._tell("topics", plain)
+        self._hosted.changed(topic.name for topic in (*changed, *deleted))
+
+    def on_states(self, changed: list[StateChange]) -> None:
+        self._tell("states", states_to_plain(changed))
+        self._hosted.states_changed(changed)
+
+    def _tell(self, change: str, arguments: Any) -> None:
+        """All shards that are up. One that is not asks for the whole when it is."""
+        assert self._processes is not None
+        for link in self._processes.shard_links():
+            with suppress(Busy):
+                link.begin(change, arguments)
+
+    # What shards call.
+
+    async def _whole_view(self, _: Any, __: bytes) -> tuple[Any, bytes]:
+        agent = self._agent
+        return {**agent.view.to_plain(), "member": agent.member, "is_in_doubt": agent.is_in_doubt}, b""
+
+    async def _propose(self, plain: Any, _: bytes) -> tuple[Any, bytes]:
+        outcomes = await self._agent.propose([proposal_from_plain(one) for one in plain])
+        return [outcome_to_plain(outcome) for outcome in outcomes], b""
+
+    async def _partition_offline(self, key: Any, _: bytes) -> tuple[None, bytes]:
+        self._agent.partition_offline(key)
+        return None, b""
+
+    async def _find_topic(self, name: Any, _: bytes) -> tuple[bool, bytes]:
+        """Whether there is one, which another node may have made; this node has it too when this returns."""
+        topic = await self._agent.find_topic(name)
+        if topic is not None:
+            await self._until_followed(name, lambda: self._hosted.has(topic))
+        return topic is not None, b""
+
+    # Inside.
+
+    @property
+    def _hosted(self) -> HostedTopics:
+        assert self._topics is not None
+        return self._topics
+
+    async def _local_epochs(self) -> dict[tuple[str, int], int]:
+        """The greatest leader epoch that each log on this disk knows."""
+        assert self._processes is not None
+        calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
+        rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
+        return {(topic_id, number): epoch for topic_id, number, epoch in rows}
+
+    async def _until_followed(self, name: str, is_so: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(FOLLOW_S):
+                await self._hosted.until(is_so)
+        except TimeoutError:
+            text = f"topic {name!r} has changed, and this node has not followed within {FOLLOW_S:g} s"
+            raise AckTimeout(text, hint="look, and try again") from None
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+async def found_cluster(
+    settings: NodeSettings,
+    urls: tuple[str, list[str], list[str]],
+    internal_ports: list[int],
+    executor: Executor,
+    disk: Disk,
+    clock: Clock,
+    random: Random,
+    new_id: Callable[[], str],
+) -> ClusterMember:
+    """A member of the cluster that the settings name, not registered yet. Raises StartRefused."""
+    url, shard_urls, internal_urls = urls
+    own = OwnNode(settings.node_id, url, settings.rack, version("penstock"), tuple(shard_urls), tuple(internal_urls))
+    member = ClusterMember(settings, own, internal_ports, executor, clock, random, new_id)
+    await member.find_cluster(disk)
+    return member

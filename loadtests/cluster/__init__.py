@@ -1,0 +1,1 @@
+"""`make cluster`: ZooKeeper and several nodes on this machine, to try a cluster out."""

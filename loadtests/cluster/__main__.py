@@ -1,0 +1,112 @@
+"""`make cluster`: starts ZooKeeper and three nodes, says what to try, and stops everything on Ctrl-C.
+
+Everything lies in a temporary directory that goes at the end; `--directory` keeps it, and goes on with what is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from loadtests.cluster.nodes import ClusterNode, NodeFailed, port_or_free
+from loadtests.cluster.zookeeper import Zookeeper, ZookeeperFailed, demand_zookeeper
+
+EXIT_REFUSED = 1
+FIRST_PORT = 8081
+TO_TRY = """
+  penstock topic create orders --replication-factor 3 --partitions 6 --url {first}
+  penstock topic describe orders --url {last}
+  curl -d '{{"n":1}}' -H 'Content-Type: application/json' {last}/v1/topics/orders/records
+  kill -9 {pid}        # node {victim}: the others lead on, nothing that was acknowledged is lost
+  {again} &
+
+Ctrl-C stops everything{end}."""
+
+
+@click.command()
+@click.option("--nodes", "count", type=click.IntRange(1, 9), default=3, show_default=True, help="How many.")
+@click.option("--shards", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes of each node.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Keep everything here.  [default: a temporary one]")
+def main(count: int, shards: int, directory: Path | None) -> None:
+    """Run ZooKeeper and a cluster of nodes on this machine until Ctrl-C."""
+    try:
+        demand_zookeeper()
+        with _interruptible(), _directory(directory) as place:
+            _run(place, count, shards, is_kept=directory is not None)
+    except (ZookeeperFailed, NodeFailed) as failure:
+        click.echo(f"cluster: {failure}", err=True)
+        sys.exit(EXIT_REFUSED)
+
+
+def _run(place: Path, count: int, shards: int, *, is_kept: bool) -> None:
+    zookeeper = Zookeeper(place / "zookeeper")
+    nodes: list[ClusterNode] = []
+    try:
+        click.echo("starting ZooKeeper")
+        zookeeper.start()
+        coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
+        (place / "store").mkdir(exist_ok=True)
+        for number in range(1, count + 1):
+            settings: dict[str, object] = {"port": port_or_free(FIRST_PORT + number - 1), "shards": shards}
+            settings |= {"store": (place / "store").as_uri(), "default-replication-factor": min(3, count)}
+            nodes.append(ClusterNode(number, place, coordination, settings))
+        for node in nodes:
+            node.begin_start()
+        for node in nodes:
+            click.echo(f"node {node.node_id}, rack {node.rack}: {node.wait_until_ready()}")
+        _tell(nodes, is_kept=is_kept)
+        signal.pause()
+    except KeyboardInterrupt:
+        click.echo("\nstopping")
+    finally:
+        _stop(nodes)
+        zookeeper.kill()
+
+
+def _tell(nodes: list[ClusterNode], *, is_kept: bool) -> None:
+    victim = nodes[0]
+    end = "; the directory stays" if is_kept else " and removes what was stored"
+    words = {"first": nodes[0].url, "last": nodes[-1].url, "pid": victim.pid, "victim": victim.node_id}
+    click.echo(TO_TRY.format(again=victim.command, end=end, **words))
+
+
+def _stop(nodes: list[ClusterNode]) -> None:
+    """One after the other, so that each can give its leaderships away; the last has nobody to give them to."""
+    for node in nodes:
+        if node.is_running:
+            with contextlib.suppress(Exception):
+                node.stop()
+        node.kill()
+
+
+@contextlib.contextmanager
+def _directory(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as made:
+        yield Path(made)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and a closed terminal end it as Ctrl-C does."""
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    yield
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Nodes of a cluster on this machine: `penstock serve` a few times, told apart by number, rack and directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+START_S = 60.0
+STOP_S = 30.0
+RACKS = "abcdefghi"
+_READY = re.compile(r"is ready on (\S+)")
+
+
+class NodeFailed(Exception):
+    """A node did not start. What it said."""
+
+
+class ClusterNode:
+    """One node as a process. `settings` are flags by name; a node that was stopped or killed can be started again."""
+
+    def __init__(self, node_id: int, directory: Path, coordination: str, settings: Mapping[str, object]) -> None:
+        self.node_id = node_id
+        self.rack = RACKS[(node_id - 1) % len(RACKS)]
+        self.url = ""
+        self._output = directory / f"node-{node_id}.out"
+        given = {
+            "node-id": node_id,
+            "rack": self.rack,
+            "coordination": coordination,
+            "data-dir": directory / f"node-{node_id}",
+            **settings,
+        }
+        self._flags = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"ClusterNode({self.node_id}, {self.url})"
+
+    @property
+    def command(self) -> str:
+        """As a person would give it."""
+        return " ".join(["penstock", "serve", *self._flags])
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def errors(self) -> str:
+        return self._output.with_suffix(".err").read_text(errors="replace")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def begin_start(self) -> None:
+        """Without waiting. In a session of its own, so that Ctrl-C reaches whoever stops the nodes in order, alone."""
+        with self._output.open("wb") as out, self._output.with_suffix(".err").open("ab") as err:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cli.main", "serve", *self._flags],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def wait_until_ready(self) -> str:
+        """Returns the URL. Raises NodeFailed."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            ready = _READY.search(self._output.read_text())
+            if ready:
+                self.url = ready[1]
+                return self.url
+            time.sleep(0.02)
+        raise NodeFailed(f"node {self.node_id} did not start: {self.errors.strip()[-2000:]}")
+
+    def begin_stop(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        assert self._process is not None
+        self.begin_stop()
+        return self._process.wait(STOP_S)
+
+    def kill(self) -> None:
+        """The supervisor and its processes at once, as if the machine had died but for the page cache."""
+        if self._process is not None and self._process.poll() is None:
+            for pid in (*_children(self._process.pid), self._process.pid):
+                _send(pid, signal.SIGKILL)
+            self._process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """To the supervisor and all its processes: SIGSTOP pauses a node, SIGCONT lets it go on."""
+        assert self._process is not None
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            _send(pid, number)
+
+
+def port_or_free(port: int) -> int:
+    """The port, if nobody has it; else 0, which lets a node choose."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

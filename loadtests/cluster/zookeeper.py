@@ -1,0 +1,91 @@
+"""Debian's ZooKeeper as a process: its own port and directory, one server, nothing fsynced twice over.
+
+To try things out and to test: a cluster that is to be relied on wants three servers on machines of their own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+JAR = Path("/usr/share/java/zookeeper.jar")
+START_S = 60  # generous: the machine may be busy with other things
+MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+
+
+class ZookeeperFailed(Exception):
+    """It is not there, or does not start. One line, for a person."""
+
+
+def demand_zookeeper() -> None:
+    """Raises ZookeeperFailed unless it is installed."""
+    if shutil.which("java") is None:
+        raise ZookeeperFailed("ZooKeeper needs Java: install it (Debian: apt-get install zookeeper brings both)")
+    if not JAR.exists():
+        raise ZookeeperFailed(f"ZooKeeper is not installed ({JAR} is missing): apt-get install zookeeper")
+
+
+class Zookeeper:
+    """A server that can be started again on the same port and data. `tick_ms` bounds sessions: 2 to 20 of it."""
+
+    def __init__(self, directory: Path, tick_ms: int = 500) -> None:
+        self.port = free_port()
+        self._directory = directory
+        self._tick_ms = tick_ms
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns once it answers. Raises ZookeeperFailed."""
+        self._directory.mkdir(exist_ok=True)
+        (self._directory / "zoo.cfg").write_text(
+            f"tickTime={self._tick_ms}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"admin.enableServer=false\ndataDir={self._directory / 'data'}\n4lw.commands.whitelist=ruok\n"
+            "maxSessionTimeout=60000\nmaxClientCnxns=0\n"
+        )
+        options = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=64", "-cp", str(JAR))
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["java", *options, MAIN, "zoo.cfg"],
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C ends the nodes first
+            )
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                lines = self._log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+                raise ZookeeperFailed(f"ZooKeeper does not start: {lines[-1]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / "log"
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.sendall(b"ruok")
+                return connection.recv(4) == b"imok"
+        except OSError:
+            return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

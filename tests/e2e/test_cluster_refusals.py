@@ -1,0 +1,99 @@
+"""A node that may not join a cluster says why in one line that names the setting, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadtests.cluster.zookeeper import Zookeeper
+from tests.e2e.node_process import running_process
+from tests.e2e.test_cluster import until
+from tests.e2e.test_refused_starts import assert_refused, snapshot
+from tests.e2e.test_shards import call
+from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
+
+
+class Place:
+    """One ZooKeeper, and a new cluster in it for each test."""
+
+    def __init__(self, zookeeper: Zookeeper, directory: Path) -> None:
+        self.directory = directory
+        (directory / "store").mkdir()
+        self.settings: dict[str, object] = {
+            "port": 0,
+            "coordination": f"zookeeper://127.0.0.1:{zookeeper.port}/{directory.name}",
+            "session_timeout_ms": 1000,
+            "store": (directory / "store").as_uri(),
+        }
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zookeeper]:
+    with zookeeper_process(tmp_path_factory.mktemp("zookeeper")) as process:
+        yield process
+
+
+@pytest.fixture
+def place(zookeeper: Zookeeper, tmp_path: Path) -> Place:
+    return Place(zookeeper, tmp_path)
+
+
+def test_what_is_wrong_with_the_settings_is_said_before_zookeeper_is_asked(tmp_path: Path) -> None:
+    away = {"port": 0, "coordination": "zookeeper://127.0.0.1:1/p", "data_dir": tmp_path / "data"}
+    store = (tmp_path / "store").as_uri()
+    assert_refused(**away, says=["--store", "every node must reach it"])
+    assert_refused(**away, store=(tmp_path / "data" / "s").as_uri(), says=["inside the data directory", "s3://"])
+    assert_refused(**{**away, "coordination": "etcd://x"}, store=store, says=["etcd://x", "zookeeper://host:2181"])
+    assert_refused(**away, store=store, host="0.0.0.0", insecure=True, says=["--host 0.0.0.0", "--advertised-url"])
+    assert not (tmp_path / "data").exists()
+
+
+def test_zookeeper_that_does_not_answer(tmp_path: Path) -> None:
+    settings = {"coordination": "zookeeper://127.0.0.1:1/p", "store": (tmp_path / "store").as_uri()}
+    assert_refused(port=0, data_dir=tmp_path / "data", **settings, says=["127.0.0.1:1", "--coordination"])
+    assert not (tmp_path / "data").exists()
+
+
+def test_another_cluster_a_node_id_that_is_taken_and_the_directory_of_another_cluster(place: Place) -> None:
+    with running_process(place.directory / "alone", cluster_id="blue") as alone:
+        assert alone.stop() == 0
+    strange = place.directory / "alone" / "data"
+    before = snapshot(strange)
+    says = ["blue", "the coordination store holds none", "--coordination"]
+    assert_refused(data_dir=strange, **place.settings, says=says)
+    with running_process(place.directory / "one", cluster_id="red", **place.settings) as node:
+        other = place.directory / "two"
+        assert_refused(data_dir=other, cluster_id="green", node_id=2, **place.settings, says=["red", "not green"])
+        assert not other.exists()
+        assert_refused(data_dir=strange, **place.settings, says=["cluster blue", "not red"])
+        assert_refused(data_dir=other, **place.settings, says=["node id 1 is taken", node.url, "--node-id"])
+        assert call(f"{node.url}/v1/cluster")["cluster_id"] == "red"
+        assert node.stop() == 0
+    assert snapshot(strange) == before
+
+
+def test_zookeeper_that_was_brought_back_from_an_old_backup(place: Place, tmp_path_factory) -> None:
+    home = tmp_path_factory.mktemp("restored")
+    with zookeeper_process(home) as own:
+        settings = {**place.settings, "coordination": f"zookeeper://127.0.0.1:{own.port}/p"}
+        with running_process(place.directory, **settings) as node:
+            wish = {"partitions": 1, "replication_factor": 1}
+            until(lambda: call(f"{node.url}/v1/topics/t", "PUT", wish))
+            assert node.stop() == 0
+        own.kill()
+        shutil.copytree(home / "data", home / "backup")
+        own.start()
+        for _ in range(2):  # each life leads in an epoch of its own
+            with running_process(place.directory, **settings) as node:
+                until(lambda url=node.url: call(f"{url}/v1/topics/t/records", "POST", {"records": [{"value": 1}]}))
+                assert node.stop() == 0
+        own.kill()
+        shutil.rmtree(home / "data")
+        (home / "backup").rename(home / "data")
+        own.start()
+        assert_refused(data_dir=place.directory / "data", **settings, says=["old data", "--coordination"])
