@@ -18,6 +18,12 @@ from tests.engine.data_directory_lives import Lives
 RECORD = TopicRecord("t", "id-of-t", 2, 3, hosted=(0, 1))
 
 
+@pytest.fixture(autouse=True)
+def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that is alone would say at once that all is committed."""
+    monkeypatch.setattr("tests.engine.conftest.led_alone", lambda *_: None)
+
+
 @pytest.fixture
 def lives(tmp_path: Path, clock: HandClock) -> Lives:
     return Lives(tmp_path, clock)
@@ -28,7 +34,6 @@ async def begun(node, watermark: int = 6) -> None:
     await node.shard.open_topic(await node.shard.catalog.adopt(RECORD))
     for partition in node.shard.partitions():
         assert partition.is_replicated
-        partition.when_positions_move = lambda: None
         for base in range(0, 10, 2):
             made = record_batch.encode_values([b"v"] * 2, 5)
             record_batch.stamp(made, base, 1)
