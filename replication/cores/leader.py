@@ -297,7 +297,18 @@ class Leader:
         self._set.propose(proposed)
         return Propose(proposed, self._set.committed.partition_epoch)
 
+    @property
+    def _may_others_lead(self) -> bool:
+        """Whether somebody outside the in-sync set may be elected, who has only what was committed until now.
+
+        Never while enough are in sync, but for the moment after a topic's minimum was lowered: the controller has yet
+        to write that nobody is eligible any more.
+        """
+        return bool(self.state.eligible)
+
     def _advance(self, now: float) -> list[LeaderEffect]:
+        if self._may_others_lead:
+            return []
         own_end = self._end_of(self.log_end, self.durable_end)
         if own_end <= self.high_watermark:
             return []

@@ -8,6 +8,7 @@ that one kind does not always hide another. Which losses a run's guarantee allow
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from replication.cores import reassignment
 from replication.cores.partition_state import Member
@@ -39,6 +40,8 @@ KINDS = (
     "leave",
     "idle",
     "bad_bucket",
+    "alter",
+    "drain",
 )
 CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these throw nobody out of an in-sync set
 
@@ -55,11 +58,14 @@ class Faults:
         bucket: Bucket,
         clients: Sequence[Client],
         kinds: Sequence[str],
+        may_be_unclean: bool,
     ) -> None:
         self.world, self.network, self.nodes, self.store = world, network, nodes, store
         self.bucket, self.clients, self.kinds = bucket, clients, kinds
         self.is_over = False
         self._disks_lost = 0
+        self._may_be_unclean = may_be_unclean
+        self.least_min_insync = 3  # that the topic ever had
 
     def run(self, every_s: float) -> None:
         if not self.is_over and self.kinds:
@@ -185,9 +191,35 @@ class Faults:
                 state = reassignment.cancelled(found.state)
             else:
                 state = reassignment.begun(found.state, target, self.nodes.keys())
-            epoch = life.controller.controller_epoch
-            life._ask("cas", partition, found.partition_epoch, state, epoch, "admin")
+            life.ask_to_move(partition, state)
             self.world.count("reassignments asked for")
+
+    def alter(self) -> None:
+        """The topic's settings change: how many must be in sync, how much is kept; now and then, unclean elections."""
+        random = self.world.random
+        entry = self.store.topic()
+        changed = {"min_insync_replicas": random.choice((1, 2, 2, 3))}
+        if self._may_be_unclean:
+            changed["unclean_election"] = random.random() < 0.3
+        self.least_min_insync = min(self.least_min_insync, changed["min_insync_replicas"])
+        self.store.alter(replace(entry, config={**entry.config, **changed}))
+        for node in self.nodes.values():
+            node.keep(random.choice((None, 2000, 6000)), random.choice((None, 700, 3000)))
+
+    def drain(self) -> None:
+        """Everything moves away from a node, as far as there are others."""
+        drained = self._node().node_id
+        for node in self.nodes.values():
+            life = node.life
+            if life is None or life.controller is None or node.paused_until > self.world.now:
+                continue
+            for partition, found in sorted(life.node_snapshot.partitions.items()):
+                left = tuple(n for n in found.state.replicas if n != drained and n not in found.state.removing)
+                spare = [n for n in sorted(self.nodes) if n != drained and n not in left]
+                if drained in found.state.replicas and left:
+                    state = reassignment.begun(found.state, (*left, *spare)[:3], self.nodes.keys())
+                    life.ask_to_move(partition, state)
+                    self.world.count("reassignments asked for")
 
     def leave(self) -> None:
         """SIGTERM: leaders move away first, then the process ends."""
@@ -218,13 +250,17 @@ class Faults:
 
     @property
     def _rules(self):
-        return next(iter(self.nodes.values())).rules
+        return self.store.snapshot.rules
+
+    @property
+    def _least(self) -> int:
+        return min(self.least_min_insync, self._rules.min_insync_replicas)
 
     def _may_lose_unsynced(self, node: Node) -> bool:
         """With durability=os committed records may be in page caches only: one power loss at a time."""
         if self._rules.is_fsync_demanded:
             return True
-        if self._rules.min_insync_replicas < 2:
+        if self._least < 2:
             return False
         for found in self.store.snapshot.partitions.values():
             others = [m for m in (*found.state.in_sync, *found.state.eligible) if m.node_id != node.node_id]
@@ -240,7 +276,7 @@ class Faults:
 
     def _may_lose_disk(self) -> bool:
         """One node may be lost for good where two hold everything."""
-        return self._disks_lost == 0 and self._rules.min_insync_replicas >= 2 and self._rules.is_fsync_demanded
+        return self._disks_lost == 0 and self._least >= 2 and self._rules.is_fsync_demanded
 
     def _node(self) -> Node:
         return self.nodes[self.world.random.choice(sorted(self.nodes))]

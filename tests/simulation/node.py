@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.data_directory import open_data_directory
 from engine.settings import TopicSettings
-from replication.cores.controller import Controller, Write
 from replication.cores.fetch import FetchAnswer, FollowerFetch
-from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
-from replication.cores.session import Session, SessionEvent
 from replication.vouching import load_vouching, save_vouching
 from tests.simulation.bucket import Bucket
 from tests.simulation.hosted import Hosted, Reply
-from tests.simulation.network import Network, Pipe
+from tests.simulation.network import Network
 from tests.simulation.replica_log import ReplicaLog
 from tests.simulation.sim_disk import SimDisk
-from tests.simulation.store import STORE, Connection, Snapshot, Store
+from tests.simulation.store import Snapshot, Store
+from tests.simulation.store_client import StoreClient
 from tests.simulation.world import World
 
 DATA_DIR = "/data"
@@ -70,7 +68,7 @@ class Node:
         network: Network,
         store: Store,
         bucket: Bucket,
-        rules: TopicRules,
+        rack: str,
         options: NodeOptions,
         when_watermark: Callable[[str, int, int, int], None],
         when_cut_below: Callable[[int, str, int, int], None],
@@ -79,7 +77,7 @@ class Node:
         self.node_id = node_id
         self.name = f"node {node_id}"
         self.world, self.network, self.store, self.bucket = world, network, store, bucket
-        self.rules, self.options = rules, options
+        self.rack, self.options = rack, options
         self.clock = NodeClock(world)
         self.disk = SimDisk(self.clock)
         self.life: Life | None = None
@@ -121,6 +119,16 @@ class Node:
         self.tell("pauses for %.1f s", seconds)
         self.paused_until = self.world.now + seconds
 
+    def keep(self, retention_bytes: int | None, local_retention_bytes: int | None) -> None:
+        """Other settings of the topic, for what is hosted and what will be."""
+        self.options = replace(
+            self.options, retention_bytes=retention_bytes, local_retention_bytes=local_retention_bytes
+        )
+        if self.life is not None:
+            self.life.options = self.options
+            for hosted in self.life.partitions.values():
+                hosted.log.settings = self.life.settings()
+
     def sync_s(self) -> float:
         """How long this fsync takes."""
         if self.world.now < self.slow_until:
@@ -146,21 +154,14 @@ class Node:
             self.life.run(getattr(self.life, call), args)
 
 
-class Life:
+class Life(StoreClient):
     """The process."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.world, self.network = node.world, node.network
-        self.node_id, self.options, self.rules, self.clock = node.node_id, node.options, node.rules, node.clock
+        self.node_id, self.options, self.clock = node.node_id, node.options, node.clock
         self.partitions: dict[str, Hosted] = {}
-        self.registrations: dict[int, Registration] = {}
-        self.controller: Controller | None = None
-        self.member = Member(self.node_id, 0)
-        self.is_leaving = False
-        self._number: int | None = None
-        self._connection: Connection | None = None
-        self._generation = 0
 
     def begin(self) -> None:
         """Recover what the disk has, then look for the store."""
@@ -175,15 +176,20 @@ class Life:
         for name in disk.listdir(f"{DATA_DIR}/topics"):
             self._host(name)
         self.data.note_recovered()
-        self.session = Session(self.options.session_timeout_s, self.world.now)
-        self._connect()
+        self.begin_session()
         self._tick()
 
     def tell(self, text: str, *args: Any) -> None:
         self.node.tell(text, *args)
 
     def _host(self, name: str) -> None:
-        settings = TopicSettings(
+        log = ReplicaLog(self.data, name, self.settings(), self.clock.now_ms(), self._points)
+        self.world.counts["holes after power losses"] += log.report.holes
+        self.partitions[name] = Hosted(self, name, log)
+        self.tell("%s", repr(log))
+
+    def settings(self) -> TopicSettings:
+        return TopicSettings(
             segment_bytes=self.options.segment_bytes,
             producer_expiry_ms=FOREVER_MS,
             retention_ms=None,
@@ -191,10 +197,6 @@ class Life:
             local_retention_ms=None,
             local_retention_bytes=self.options.local_retention_bytes,
         )
-        log = ReplicaLog(self.data, name, settings, self.clock.now_ms(), self._points)
-        self.world.counts["holes after power losses"] += log.report.holes
-        self.partitions[name] = Hosted(self, name, log)
-        self.tell("%s", repr(log))
 
     # Time.
 
@@ -227,149 +229,28 @@ class Life:
         for hosted in self.partitions.values():
             hosted.tick()
         if self.controller is not None:
-            self._write(self.controller.moves_to_preferred() if self.world.random.random() < 0.1 else [])
+            self.write(self.controller.moves_to_preferred() if self.world.random.random() < 0.1 else [])
         for hosted in self.partitions.values():
             if self.world.random.random() < 0.2 and not hosted.log.offline:
                 hosted.log.checkpoint()
-        self._ping()
+        self.ping()
         self.after(self.options.session_timeout_s / 5, self._tick)
 
-    # The store.
+    # From the store.
 
-    def _connect(self) -> None:
-        self._generation += 1
-        name = self.node.name
-        there = Pipe(self.world, self.network, name, STORE)
-        back = Pipe(self.world, self.network, STORE, name)
-        generation = self._generation
-
-        def receive(what: str, *args: Any) -> None:
-            if generation == self._generation:
-                self.run(getattr(self, f"_on_{what}"), args)
-
-        connection = Connection(there, back, receive)
-        self._connection = connection
-        self._heard_at = self.world.now
-        there.send(self.node.store.connect, connection, self.node_id, self._number)
-
-    def _ask(self, what: str, *args: Any) -> None:
-        connection = self._connection
-        assert connection is not None
-        connection.there.send(self.node.store.request, connection, what, *args)
-
-    def _ping(self) -> None:
-        """As kazoo: no answer for a third of the timeout means that the connection is dead."""
-        silence = self.world.now - self._heard_at
-        if silence > self.options.session_timeout_s / 3:
-            self.session.on(SessionEvent.DISCONNECTED, self.world.now)
-            self._connect()
-        elif self._number is not None:
-            self._ask("ping", self.world.now)
-
-    def _on_pong(self, sent_at: float) -> None:
-        self._heard_at = self.world.now
-        self.session.on(SessionEvent.ANSWERED, sent_at)
-
-    def _on_connected(self, number: int, snapshot: Snapshot) -> None:
-        self._heard_at = self.world.now
-        is_new = self._number is None
-        self._number = number
-        if is_new:
-            self.session = Session(self.options.session_timeout_s, self.world.now)
-            self.register()
-            return
-        self.session.on(SessionEvent.ANSWERED, self.world.now - self.options.session_timeout_s / 3)
-        if self.member.incarnation not in [r.incarnation for r in snapshot.registrations.values()]:
-            self.register()  # it was lost on the old connection, or is there twice, which changes nothing
-            return
-        for partition, hosted in self.partitions.items():
-            hosted.on_read_again(snapshot.partitions[partition])
-        if self.controller is not None:
-            self.controller = Controller(self.controller.controller_epoch)
-        self._on_changed(snapshot)
-
-    def _on_expired(self) -> None:
-        self.tell("session lost")
-        self.session.on(SessionEvent.EXPIRED, self.world.now)
-        self.controller, self._number, self.member = None, None, Member(self.node_id, 0)
-        for hosted in self.partitions.values():
-            hosted.resign()
-        self._connect()
-
-    def register(self) -> None:
-        """Say who we are, and of which partitions the disk has failed us."""
-        if self._number is None:
-            return
-        offline = frozenset(name for name, hosted in self.partitions.items() if hosted.log.offline)
-        vouching = self.vouching
-        registration = Registration(
-            0, vouching.survives_from or 0, vouching.disk_from or 0, "", self.is_leaving, offline
-        )
-        self._ask("register", registration)
-
-    def _on_registered(self, incarnation: int) -> None:
-        if self.member.incarnation == incarnation:
-            return
-        self.tell("registered as incarnation %d", incarnation)
+    def on_registered(self, incarnation: int) -> None:
         self.vouching = self.vouching.registered(incarnation)
         save_vouching(self.node.disk, DATA_DIR, self.vouching)
-        self.member = Member(self.node_id, incarnation)
-        self._on_changed(self.node_snapshot)
 
-    def _on_changed(self, snapshot: Snapshot) -> None:
-        self._heard_at = self.world.now
-        self.node_snapshot = snapshot
-        if self.member.incarnation == 0:
-            return
-        self.registrations = snapshot.registrations
+    def on_states(self, snapshot: Snapshot) -> None:
         for partition in snapshot.partitions:
             if partition not in self.partitions:
                 self._host(partition)
         for partition, hosted in self.partitions.items():
             if hosted.leader is not None:
+                hosted.leader.rules = self.rules
                 hosted.leader.on_nodes(self.registrations)
             hosted.on_state(snapshot.partitions[partition])
-        if snapshot.controller is None:
-            self._ask("latch")
-        elif snapshot.controller == self.member.incarnation and self.controller is None:
-            self._on_latched(snapshot.controller_epoch)  # the answer was lost, the latch is ours
-        elif self.controller is not None:
-            self._control(snapshot)
-
-    def _on_latched(self, controller_epoch: int) -> None:
-        self.tell("is the controller, epoch %d", controller_epoch)
-        self.controller = Controller(controller_epoch)
-        self._control(self.node_snapshot)
-
-    def _control(self, snapshot: Snapshot) -> None:
-        assert self.controller is not None
-        writes = self.controller.on_nodes(snapshot.registrations)
-        for partition, found in snapshot.partitions.items():
-            writes += self.controller.on_partition(partition, found, self.rules)
-        self._write(writes)
-
-    def _write(self, writes: list[Write]) -> None:
-        for write in writes:
-            self._ask("cas", write.partition, write.partition_epoch, write.state, write.controller_epoch, "controller")
-
-    def propose(self, partition: str, partition_epoch: int, state: PartitionState) -> None:
-        self._ask("cas", partition, partition_epoch, state, None, self.partitions[partition].leader)
-
-    def _on_written(self, tag: object, partition: str, found: VersionedState) -> None:
-        hosted = self.partitions[partition]
-        if tag == "controller":
-            if self.controller is not None:
-                self._write(self.controller.on_partition(partition, found, self.rules))
-        else:
-            hosted.on_confirmed(tag, found)
-
-    def _on_refused(self, tag: object, partition: str, found: VersionedState) -> None:
-        if tag == "controller":
-            if self.controller is not None:
-                self.controller.on_refused(partition)
-                self._write(self.controller.on_partition(partition, found, self.rules))
-        else:
-            self.partitions[partition].on_refused(found)
 
     # Other nodes and clients.
 

@@ -9,6 +9,7 @@ from tests.simulation.faults import KINDS
 MUST_HAPPEN = (
     *(f"fault {kind}" for kind in KINDS),
     "elections",
+    "conflicts within a block",
     "truncations",
     "restarts of a log",
     "in-sync shrinks",

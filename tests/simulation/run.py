@@ -22,7 +22,7 @@ from tests.simulation.faults import CALM, KINDS, Faults
 from tests.simulation.history import History
 from tests.simulation.network import Network
 from tests.simulation.node import Node, NodeOptions
-from tests.simulation.store import Store
+from tests.simulation.store import Store, topic_of
 from tests.simulation.tier import cleaned_tier, final_tier
 from tests.simulation.tier_checkers import check_tier, left_behind
 from tests.simulation.world import TOLD_EVENTS, World
@@ -36,6 +36,7 @@ class Options:
 
     nodes: int = 3
     partitions: int = 1
+    racks: int = 3
     rules: TopicRules = field(default_factory=TopicRules)
     kinds: tuple[str, ...] = KINDS
     fault_every_s: float = 0.8
@@ -70,7 +71,8 @@ def options_for(seed: int) -> Options:
         kinds = tuple(sorted(CALM))
     return Options(
         nodes=random.choice((3, 3, 3, 4)),
-        partitions=random.choice((1, 1, 2)),
+        partitions=random.choice((1, 2, 3)),
+        racks=random.choice((1, 2, 3)),
         rules=rules,
         kinds=kinds or ("kill", "lose_power"),
         fault_every_s=random.choice((0.3, 0.6, 1.0, 2.0)),
@@ -99,7 +101,7 @@ class Run:
                 self.network,
                 self.store,
                 self.bucket,
-                options.rules,
+                f"rack {number % options.racks}",
                 node_options,
                 self._saw_watermark,
                 self._cut_below_watermark,
@@ -109,7 +111,8 @@ class Run:
         }
         for node in self.nodes.values():
             node.peers = self.nodes
-        assigned = assigned_replicas(dict.fromkeys(self.nodes, ""), options.partitions, 3)
+        racks = {number: node.rack for number, node in self.nodes.items()}
+        assigned = assigned_replicas(racks, options.partitions, 3)
         self._assigned = {f"t-{number}": replicas for number, replicas in enumerate(assigned)}
         self.partitions = sorted(self._assigned)
         self.producers: list[Producer | SequencedProducer] = [
@@ -121,8 +124,9 @@ class Run:
             Consumer(*self._client(f"c{i}"), partition=self.partitions[i % len(self.partitions)], every_s=0.2)
             for i in range(2)
         ]
+        stores, may_be_unclean = (self.store, self.bucket), options.rules.is_unclean_allowed
         self.faults = Faults(
-            self.world, self.network, self.nodes, self.store, self.bucket, self.producers, options.kinds
+            self.world, self.network, self.nodes, *stores, self.producers, options.kinds, may_be_unclean
         )
 
     def execute(self) -> Outcome:
@@ -146,8 +150,9 @@ class Run:
         for node in self.nodes.values():
             self.world.after(0.01 * node.node_id, node.start)
         self.world.run_until(0.3)
-        for name, replicas in self._assigned.items():
-            self.store.create(name, initial_state(replicas, self.store.snapshot.registrations))
+        registered = self.store.snapshot.registrations
+        states = {name: initial_state(replicas, registered) for name, replicas in self._assigned.items()}
+        self.store.create(topic_of(self.options.rules, self.options.partitions), states)
         for client in (*self.producers, *self.consumers):
             client.run()
         self.world.after(0.3, self.faults.run, self.options.fault_every_s)

@@ -1,33 +1,62 @@
-"""The coordination store of the simulation: ZooKeeper as its clients see it.
+"""The coordination store of the simulation: the Tree of the embedded one, under sessions as ZooKeeper has them.
 
-One linear history of commits, each with a greater number (zxid). Sessions that end with silence, and their
-registrations with them; a latch for the controller; compare-and-set of partition states, checked against the controller
-epoch when a controller writes. Every commit is told to every connection, whole and in order. What a connection had not
-delivered when it broke never arrives, as after ZooKeeper has moved a session; what had arrived may be done without the
-caller ever knowing.
+One linear history of commits over versioned keys, in the layout and the bytes of a real cluster (cluster_keys.py and
+cluster_values.py of replication/). Sessions end with silence, and what they registered with them. Every commit is told
+to every connection, whole and in order. What a connection had not delivered when it broke never arrives, as after
+ZooKeeper has moved a session; what had arrived may be done without the caller ever knowing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from replication.cores.partition_state import PartitionState, Registration, VersionedState
+from replication.cluster_keys import CONTROLLER, NODES, STATES, TOPICS, block_key, block_of, topic_key
+from replication.cluster_values import (
+    NodeInfo,
+    TopicEntry,
+    block_from_bytes,
+    block_to_bytes,
+    node_from_bytes,
+    topic_from_bytes,
+    topic_to_bytes,
+)
+from replication.coordination.interface import Conflict, Create, Operation, Put, Versioned
+from replication.coordination.tree import Tree
+from replication.cores.partition_state import PartitionState, Registration, TopicRules, VersionedState
 from tests.simulation.network import Network, Pipe
 from tests.simulation.world import World
 
 STORE = "store"
+TOPIC = "t"  # there is one; its partitions share a block
+HOLDER, EPOCH = f"{CONTROLLER}/holder", f"{CONTROLLER}/epoch"
+
+
+def number_of(partition: str) -> int:
+    return int(partition.removeprefix(f"{TOPIC}-"))
+
+
+def topic_of(rules: TopicRules, partitions: int) -> TopicEntry:
+    """A topic with these rules, as its settings."""
+    config = {
+        "min_insync_replicas": rules.min_insync_replicas,
+        "unclean_election": rules.is_unclean_allowed,
+        "durability": "group" if rules.is_fsync_demanded else "os",
+    }
+    return TopicEntry(TOPIC, TOPIC, partitions, 3, config)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What everybody may read, as of one commit."""
+    """What everybody may read, as of one commit, decoded; `keys` has it as it is stored."""
 
-    zxid: int
-    registrations: dict[int, Registration]
-    partitions: dict[str, VersionedState]
-    controller: int | None
+    keys: Mapping[str, Versioned]
+    nodes: Mapping[int, NodeInfo]
+    registrations: Mapping[int, Registration]
+    partitions: Mapping[str, VersionedState]
+    rules: TopicRules
+    controller: int | None  # an incarnation
     controller_epoch: int
 
 
@@ -49,7 +78,6 @@ class Session:
     heard_at: float
     connection: Connection
     is_expired: bool = False
-    incarnation: int | None = None
 
 
 @dataclass
@@ -57,14 +85,15 @@ class Store:
     world: World
     network: Network
     timeout_s: float
-    snapshot: Snapshot = field(default_factory=lambda: Snapshot(0, {}, {}, None, 0))
+    tree: Tree = field(default_factory=Tree)
     sessions: list[Session] = field(default_factory=list)
-    controller_session: Session | None = None
     history: list[tuple[float, str, VersionedState]] = field(default_factory=list)
     is_down: bool = False
+    _decoded: dict[str, tuple[Versioned, Any]] = field(default_factory=dict)
     _sequence: int = 0
 
     def __post_init__(self) -> None:
+        self.snapshot = self._read()
         self._sweep()
 
     # Called by nodes' connections, through a Pipe.
@@ -102,66 +131,95 @@ class Store:
         self.world.count("sessions expired")
         self.world.tell(STORE, "session %d of node %d expired", session.number, session.node_id)
         session.connection.back.send(session.connection.receive, "expired")
-        registrations = {n: r for n, r in self.snapshot.registrations.items() if r.incarnation != session.incarnation}
-        changes: dict[str, Any] = {"registrations": registrations}
-        if self.controller_session is session:
-            self.controller_session = None
-            changes["controller"] = None
-        self._commit(**changes)
+        if self.tree.ended(session.number):
+            self._changed()
 
-    def create(self, partition: str, state: PartitionState) -> None:
-        self._commit(partitions={**self.snapshot.partitions, partition: VersionedState(state, 0)})
-        self.history.append((self.world.now, partition, VersionedState(state, 0)))
+    # What an administrator does.
+
+    def create(self, entry: TopicEntry, states: Mapping[str, PartitionState]) -> None:
+        """A topic and its states, in one commit."""
+        block = {number_of(name): VersionedState(state, 0) for name, state in states.items()}
+        self._commit(
+            [
+                Create(topic_key(entry.name), topic_to_bytes(entry)),
+                Create(block_key(block_of(TOPIC, 0)), block_to_bytes(block)),
+            ],
+            session=0,
+        )
+
+    def alter(self, entry: TopicEntry) -> None:
+        key = topic_key(entry.name)
+        self._commit([Put(key, topic_to_bytes(entry), self.snapshot.keys[key].version)], session=0)
+
+    def topic(self) -> TopicEntry:
+        key = topic_key(TOPIC)
+        return topic_from_bytes(key, self.snapshot.keys[key].value)
 
     # Requests of a session.
 
     def _on_ping(self, session: Session, sent_at: float) -> None:
         self._answer(session, "pong", sent_at)
 
-    def _on_register(self, session: Session, registration: Registration) -> None:
-        """An older session of the node is ended by its new life: `penstock` deletes its leftovers."""
-        for old in [s for s in self.sessions if s.node_id == session.node_id and s is not session]:
-            self.expire(old)
-        session.incarnation = session.incarnation or self.snapshot.zxid + 1
-        own = session.incarnation
-        found = replace(
-            registration,
-            incarnation=own,
-            survives_from=registration.survives_from or own,
-            disk_from=registration.disk_from or own,
-        )
-        self._commit(registrations={**self.snapshot.registrations, session.node_id: found})
-        self._answer(session, "registered", own)
+    def _on_commit(self, session: Session, operations: list[Operation], tag: object) -> None:
+        """All or nothing; a conflict is answered with what there is, as a reading after it would find it."""
+        try:
+            self._commit(self._demanded(operations), session.number)
+        except Conflict as error:
+            self.world.count("commits refused")
+            self._answer(session, "conflict", tag, str(error), self.snapshot)
+        else:
+            self._answer(session, "committed", tag, self.snapshot)
 
-    def _on_latch(self, session: Session) -> None:
-        if self.controller_session is None:
-            self.controller_session = session
+    def _demanded(self, operations: list[Operation]) -> list[Operation]:
+        return operations
+
+    def _commit(self, operations: list[Operation], session: int) -> None:
+        self.tree.apply(self.tree.plan(operations, session))
+        self._changed()
+
+    def _changed(self) -> None:
+        before, self.snapshot = self.snapshot, self._read()
+        for partition, written in self.snapshot.partitions.items():
+            old = before.partitions.get(partition)
+            if old != written:
+                self._note(partition, old.state if old is not None else written.state, written)
+        if self.snapshot.controller_epoch != before.controller_epoch:
             self.world.count("controllers")
-            self._commit(controller=session.incarnation, controller_epoch=self.snapshot.controller_epoch + 1)
-            self._answer(session, "latched", self.snapshot.controller_epoch)
+        for session in self.sessions:
+            self._answer(session, "changed", self.snapshot)
 
-    def _on_cas(
-        self,
-        session: Session,
-        partition: str,
-        partition_epoch: int,
-        state: PartitionState,
-        controller_epoch: int | None,
-        tag: object,
-    ) -> None:
-        found = self.snapshot.partitions[partition]
-        is_fenced = controller_epoch is not None and controller_epoch != self.snapshot.controller_epoch
-        if is_fenced or not self._may_replace(found, partition_epoch):
-            self.world.count("writes refused")
-            self._answer(session, "refused", tag, partition, found)
-            return
-        written = VersionedState(state, found.partition_epoch + 1)
-        self._note(partition, found.state, written)
-        self._commit(partitions={**self.snapshot.partitions, partition: written})
-        self._answer(session, "written", tag, partition, written)
+    def _read(self) -> Snapshot:
+        keys = {key: entry.seen() for key, entry in self.tree.entries.items()}
+        nodes: dict[int, NodeInfo] = {}
+        partitions: dict[str, VersionedState] = {}
+        rules = TopicRules()
+        for key, seen in keys.items():
+            if key.startswith(NODES):
+                node = self._once(key, seen, lambda k, s: node_from_bytes(k, s.value, s.created))
+                nodes[node.node_id] = node
+            elif key.startswith(STATES):
+                block = self._once(key, seen, lambda k, s: block_from_bytes(k, s.value))
+                partitions |= {f"{TOPIC}-{number}": found for number, found in block.items()}
+            elif key.startswith(TOPICS):
+                rules = self._once(key, seen, lambda k, s: topic_from_bytes(k, s.value).rules)
+        nodes = {node_id: nodes[node_id] for node_id in sorted(nodes)}
+        holder, epoch = keys.get(HOLDER), keys.get(EPOCH)
+        return Snapshot(
+            keys,
+            nodes,
+            {node_id: node.registration for node_id, node in nodes.items()},
+            partitions,
+            rules,
+            int(holder.value) if holder is not None else None,
+            int(epoch.value) if epoch is not None else 0,
+        )
 
-    def _may_replace(self, found: VersionedState, partition_epoch: int) -> bool:
-        return found.partition_epoch == partition_epoch
+    def _once(self, key: str, seen: Versioned, decode: Callable[[str, Versioned], Any]) -> Any:
+        """What a value says, decoded once however many look at it."""
+        known = self._decoded.get(key)
+        if known is None or known[0] != seen:
+            known = self._decoded[key] = (seen, decode(key, seen))
+        return known[1]
 
     def _note(self, partition: str, before: PartitionState, written: VersionedState) -> None:
         state = written.state
@@ -177,11 +235,6 @@ class Store:
 
     def _answer(self, session: Session, *message: Any) -> None:
         session.connection.back.send(session.connection.receive, *message)
-
-    def _commit(self, **changes: Any) -> None:
-        self.snapshot = replace(self.snapshot, zxid=self.snapshot.zxid + 1, **changes)
-        for session in self.sessions:
-            self._answer(session, "changed", self.snapshot)
 
     def _sweep(self) -> None:
         if not self.is_down:

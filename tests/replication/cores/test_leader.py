@@ -228,3 +228,11 @@ def test_who_began_in_the_middle_cannot_tell_where_an_older_epoch_ended():
     asked = fetch(log_end=11, last_epoch=2)
     assert position_verdict(epochs, LogBounds(0, 10, 12), asked) == OutOfRange(10, 12, 0)
     assert position_verdict(epochs, LogBounds(10, 10, 12), asked) == Diverging(EpochEnd(2, 10)), "the rest is deleted"
+
+
+def test_a_lowered_minimum_moves_the_watermark_once_nobody_else_is_eligible():
+    made = leader(state(epoch=3, in_sync=(1,), eligible=(2, 3)))
+    assert made.on_written(13, 1.0) == []
+    made.rules = replace(OS, min_insync_replicas=1)
+    assert made.on_written(14, 2.0) == [], "2 may still be elected, and has nothing of this"
+    assert made.on_state(versioned(state(epoch=3, in_sync=(1,)), 1), 3.0) == [AdvanceWatermark(14)]

@@ -1,0 +1,105 @@
+"""A connection for replica fetches: HTTP/1.1, one request at a time, the answer's body received in place.
+
+As thin as that allows: what a follower copies is most of what a cluster's nodes say to each other, and an HTTP client
+moves each byte three times between the socket and the body; this moves it once. Not a client for anything else: no
+chunks, no redirects, no compression, and a head that is longer than a node of ours writes is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import NamedTuple
+
+HEAD_BYTES_MAX = 64 * 1024  # what is received with the head of the body's beginning is copied
+BODY_BYTES_MAX = 1 << 30  # a fetch asks for a few MB; one batch may be larger
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+
+
+class FetchAnswerBody(NamedTuple):
+    status: int
+    body: bytearray
+
+
+class ReplicaConnection(asyncio.BufferedProtocol):
+    """`send` starts a request; its future is done with the answer, or with the OSError that ended the connection."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._waiting: asyncio.Future[FetchAnswerBody] | None = None
+        self._head = bytearray(HEAD_BYTES_MAX)
+        self._status = 0
+        self._body: bytearray | None = None  # once the whole head is there
+        self._received = 0  # of the head, then of the body
+        self.received_bytes = 0  # of everything, ever
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether another request may be sent: connected, and nothing is awaited."""
+        return self._transport is not None and not self._transport.is_closing() and self._waiting is None
+
+    def send(self, request: bytes) -> asyncio.Future[FetchAnswerBody]:
+        assert self.is_idle
+        assert self._transport is not None
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._waiting
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment] # uvloop's transports do not inherit from it
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        place = self._head if self._body is None else self._body
+        return memoryview(place)[self._received :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        self.received_bytes += nbytes
+        try:
+            if self._body is None:
+                self._look_for_head()
+            if self._body is not None and self._received == len(self._body):
+                self._finish(self._body)
+        except ValueError as error:
+            self._fail(ConnectionResetError(f"an answer that no node writes: {error}"))
+
+    def eof_received(self) -> None:
+        """Nobody speaks to us any more; the transport closes itself."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("the node closed the connection"))
+
+    def _look_for_head(self) -> None:
+        end = self._head.find(b"\r\n\r\n", 0, self._received)
+        if end < 0:
+            if self._received == HEAD_BYTES_MAX:
+                raise ValueError(f"its head has more than {HEAD_BYTES_MAX} bytes")
+            return
+        status, length = _STATUS.match(self._head), _LENGTH.search(self._head, 0, end + 2)
+        if status is None or length is None or int(length[1]) > BODY_BYTES_MAX:
+            raise ValueError(repr(bytes(self._head[: min(end, 200)])))
+        begun = self._head[end + 4 : self._received]
+        self._status, self._body = int(status[1]), bytearray(int(length[1]))
+        if len(begun) > len(self._body):
+            raise ValueError("it goes on behind its end")
+        self._body[: len(begun)] = begun
+        self._received = len(begun)
+
+    def _finish(self, body: bytearray) -> None:
+        waiting, self._waiting = self._waiting, None
+        self._body, self._received = None, 0
+        if waiting is None:
+            raise ValueError("nobody has asked")
+        if not waiting.done():
+            waiting.set_result(FetchAnswerBody(self._status, body))
+
+    def _fail(self, error: OSError) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+        self.close()
