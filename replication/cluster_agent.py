@@ -79,7 +79,7 @@ class _Life:
         self.doubt = DoubtWatch(session, timeout_s, agent.clock, agent.listener.on_doubt)
         self.watch = ClusterWatch(session, agent.view, agent, agent.broken)
         self.topics = ClusterTopics(session, agent.view, agent.clock, agent.new_id)
-        self.operations = Operations(session, agent.view, self.topics, self.watch.blocks)
+        self.operations = Operations(session, agent.view, self.topics, self.watch.blocks, agent.until_heard)
         self.office = ControllerOffice(
             session, agent.view, self.watch.blocks, agent.own.node_id, rebalancing, agent.clock
         )
@@ -213,19 +213,19 @@ class ClusterAgent:
     ) -> tuple[TopicEntry, bool]:
         """The topic, and whether it is new; heard of here when this returns. Raises TopicExists, Invalid."""
         topic, is_new = await self._now.topics.create(name, partitions, replication_factor, overrides)
-        await self._until_heard(lambda: self._knows(topic))
+        await self.until_heard(lambda: self._knows(topic))
         return topic, is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicEntry:
         """Raises UnknownTopic, InvalidConfig."""
         topic = await self._now.topics.alter(name, overrides, partitions)
-        await self._until_heard(lambda: self._knows(topic))
+        await self.until_heard(lambda: self._knows(topic))
         return topic
 
     async def delete_topic(self, name: str) -> TopicEntry:
         """Raises UnknownTopic."""
         topic = await self._now.topics.delete(name)
-        await self._until_heard(lambda: self.view.topic_by_id(topic.topic_id) is None)
+        await self.until_heard(lambda: self.view.topic_by_id(topic.topic_id) is None)
         return topic
 
     async def find_topic(self, name: str) -> TopicEntry | None:
@@ -346,7 +346,7 @@ class ClusterAgent:
             self._news.clear()
             await self._news.wait()
 
-    async def _until_heard(self, condition: Callable[[], bool]) -> None:
+    async def until_heard(self, condition: Callable[[], bool]) -> None:
         try:
             async with asyncio.timeout(NEWS_S):
                 await self._until(condition)

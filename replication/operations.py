@@ -8,7 +8,7 @@ was interrupted is finished by asking for it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster_keys import PartitionKey, drained_key, partition_key, partition_name
@@ -28,7 +28,15 @@ Changed = Callable[[PartitionState], PartitionState]
 class Operations:
     """Of one session."""
 
-    def __init__(self, session: Session, view: ClusterView, topics: ClusterTopics, blocks: StateBlocks) -> None:
+    def __init__(
+        self,
+        session: Session,
+        view: ClusterView,
+        topics: ClusterTopics,
+        blocks: StateBlocks,
+        until_heard: Callable[[Callable[[], bool]], Awaitable[None]],
+    ) -> None:
+        self._until_heard = until_heard  # the next operation is decided by the view
         self._session = session
         self._view = view
         self._topics = topics
@@ -80,6 +88,7 @@ class Operations:
         states = {partition_name(topic.topic_id, n): found.state for n, found in self._view.partitions_of(topic)}
         targets = _within(lambda: resized(states, replication_factor, racks, lambda _: 0), "replication_factor")
         changed = await self._topics.set_replication_factor(topic_name, replication_factor)
+        await self._until_heard(lambda: self._view.topics.get(topic_name) == changed)
         await self._move({partition_key(name): target for name, target in targets.items()})
         return changed
 
@@ -90,7 +99,7 @@ class Operations:
         while True:
             found = await self._session.get(key)
             if (found is not None) == is_drained:
-                return
+                return await self._until_heard(lambda: (node_id in self._view.drained) == is_drained)
             try:
                 await self._session.commit(Create(key, b"{}") if found is None else Delete(key, found.version))
             except (Conflict, Unsure):
