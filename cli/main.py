@@ -35,7 +35,7 @@ PLACES = {
     "ingest": Place("cli.ingest", "ingest", "Write topics into tables with Spark."),
     "segment": Place("cli.segment", "segment", "Look into segment files."),
     "doctor": Place("cli.doctor", "doctor", "Check this machine, and a running node."),
-    "cluster": Place("cli.cluster", "cluster", "See the nodes of the cluster."),
+    "cluster": Place("cli.cluster", "cluster", "See the nodes of the cluster, and move partitions between them."),
 }
 
 

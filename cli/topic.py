@@ -104,26 +104,36 @@ def describe(name: str, url: str, token: str | None, as_json: bool) -> None:
 @topic.command()
 @click.argument("name", metavar="TOPIC")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="Grow the topic to so many partitions.")
+@click.option("--replication-factor", type=click.IntRange(1, 16), help="Store each record on so many nodes.")
 @_CONFIG
 @node_options
 def alter(
-    name: str, partitions: int | None, settings: tuple[str, ...], url: str, token: str | None, as_json: bool
-) -> None:
+    name: str, partitions: int | None, replication_factor: int | None, settings: tuple[str, ...],
+    url: str, token: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Change settings of a topic; those not named stay.
 
     A topic never loses partitions. When it gains some, most keys go to another partition from then on, so the order of
     records with one key holds before and after, not across.
     """
     wanted = parse_settings(settings)
-    if not wanted and partitions is None:
-        text = "nothing to change: give --config NAME=VALUE or --partitions N"
+    if not wanted and partitions is None and replication_factor is None:
+        text = "nothing to change: give --config NAME=VALUE, --partitions N or --replication-factor N"
         raise click.UsageError(text, click.get_current_context())
-    described = Node(url, token).once().alter_topic(name, wanted or None, partitions=partitions)
+    described = (
+        Node(url, token)
+        .once()
+        .alter_topic(name, wanted or None, partitions=partitions, replication_factor=replication_factor)
+    )
     if as_json:
         print_json(described)
         return
     if partitions is not None:
         click.echo(f"Topic {name} has {counted(len(described['partitions']), 'partition')}.")
+    if replication_factor is not None:
+        click.echo(
+            f"Topic {name} is to be on {counted(replication_factor, 'node')}; see penstock cluster reassignments."
+        )
     if wanted:
         print_settings({key: described["config"][key] for key in wanted})
 
@@ -182,11 +192,15 @@ def _in_need(partitions: list[Json]) -> list[tuple[str, str]]:
 
 
 def print_partitions(partitions: list[Json]) -> None:
+    """With several replicas also which nodes they are on, and how far the last of them is behind."""
+    is_replicated = any(len(one["replicas"]) > 1 for one in partitions)
     print_table(
         [
             Column("partition"),
             Column("leader"),
-            Column("in sync"),
+            *([Column("replicas", is_text=True)] if is_replicated else []),
+            Column("in sync", is_text=is_replicated),
+            *([Column("lag")] if is_replicated else []),
             Column("log start"),
             Column("high\nwatermark"),
             Column("log end"),
@@ -197,7 +211,7 @@ def print_partitions(partitions: list[Json]) -> None:
             (
                 one["partition"],
                 "-" if one["leader"] is None else one["leader"],
-                f"{len(one['in_sync'])}/{len(one['replicas'])}",
+                *(_replicas(one) if is_replicated else (f"{len(one['in_sync'])}/{len(one['replicas'])}",)),
                 *("-" if one[name] is None else one[name] for name in ("log_start", "high_watermark", "log_end")),
                 "-" if one["size_bytes"] is None else shown_bytes(one["size_bytes"]),
                 "-" if one["segments"] is None else one["segments"],
@@ -205,6 +219,11 @@ def print_partitions(partitions: list[Json]) -> None:
             for one in partitions
         ],
     )
+
+
+def _replicas(partition: Json) -> tuple[object, ...]:
+    lag = max(partition["lag"].values(), default="-")
+    return (*(",".join(map(str, partition[name])) or "-" for name in ("replicas", "in_sync")), lag)
 
 
 def print_settings(config: Json) -> None:

@@ -6,7 +6,7 @@ document of the contract unchanged, so a field that a newer node adds is there t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from client import api
@@ -37,10 +37,17 @@ class Admin(Generic[ResultT]):
         return self._call(api.describe_topic(topic))
 
     def alter_topic(
-        self, topic: str, config: Mapping[str, Any] | None = None, *, partitions: int | None = None
+        self,
+        topic: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
     ) -> ResultT:
-        """Change the settings named in `config`, and no others; with `partitions`, grow the topic to so many."""
-        return self._call(api.alter_topic(topic, config, partitions))
+        """Change the settings named in `config`, and no others; with `partitions`, grow the topic to so many; with
+        `replication_factor`, add or take away replicas, which goes on after the answer.
+        """
+        return self._call(api.alter_topic(topic, config, partitions, replication_factor))
 
     def delete_topic(self, topic: str) -> ResultT:
         return self._call(api.delete_topic(topic))
@@ -58,3 +65,26 @@ class Admin(Generic[ResultT]):
 
     def cluster(self) -> ResultT:
         return self._call(api.cluster())
+
+    def reassignments(self) -> ResultT:
+        """Which partitions are being moved."""
+        return self._call(api.reassignments())
+
+    def reassign(self, topic: str, targets: Mapping[int, Sequence[int]]) -> ResultT:
+        """Move partitions to these nodes, the preferred leader first; goes on after the answer."""
+        return self._call(api.reassign(topic, targets))
+
+    def cancel_reassignment(self, topic: str, partition: int) -> ResultT:
+        return self._call(api.cancel_reassignment(topic, partition))
+
+    def drain_node(self, node_id: int, is_drained: bool = True) -> ResultT:
+        """Have a node lead nothing that another can lead, or take it back."""
+        return self._call(api.drain_node(node_id, is_drained))
+
+    def decommission_node(self, node_id: int) -> ResultT:
+        """Drain a node and move everything off it."""
+        return self._call(api.decommission_node(node_id))
+
+    def balance(self, is_applied: bool = False) -> ResultT:
+        """Moves that spread bytes over the nodes; begun only if told so."""
+        return self._call(api.balance(is_applied))

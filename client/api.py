@@ -5,7 +5,7 @@ Pure. Bodies of records are made in client/lines.py; this file only says where t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -37,8 +37,13 @@ def describe_topic(topic: str) -> Request:
     return Request("GET", _topic(topic))
 
 
-def alter_topic(topic: str, config: Mapping[str, Any] | None = None, partitions: int | None = None) -> Request:
-    wish = {"config": config, "partitions": partitions}
+def alter_topic(
+    topic: str,
+    config: Mapping[str, Any] | None = None,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+) -> Request:
+    wish = {"config": config, "partitions": partitions, "replication_factor": replication_factor}
     return _with_json("PATCH", _topic(topic), {name: value for name, value in wish.items() if value is not None})
 
 
@@ -56,6 +61,31 @@ def tier_status(topic: str) -> Request:
 
 def cluster() -> Request:
     return Request("GET", "/v1/cluster")
+
+
+def reassignments() -> Request:
+    return Request("GET", "/v1/cluster/reassignments")
+
+
+def reassign(topic: str, targets: Mapping[int, Sequence[int]]) -> Request:
+    partitions = {str(number): list(nodes) for number, nodes in targets.items()}
+    return _with_json("POST", "/v1/cluster/reassignments", {"topic": topic, "partitions": partitions})
+
+
+def cancel_reassignment(topic: str, partition: int) -> Request:
+    return Request("DELETE", f"/v1/cluster/reassignments/{quote(topic, safe='')}/{partition}")
+
+
+def drain_node(node_id: int, is_drained: bool) -> Request:
+    return _with_json("POST", f"/v1/cluster/nodes/{node_id}/drain", {"drained": is_drained})
+
+
+def decommission_node(node_id: int) -> Request:
+    return Request("POST", f"/v1/cluster/nodes/{node_id}/decommission")
+
+
+def balance(is_applied: bool) -> Request:
+    return _with_json("POST", "/v1/cluster/balance", {"apply": is_applied})
 
 
 def create_producer() -> Request:

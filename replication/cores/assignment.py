@@ -43,5 +43,6 @@ def _chosen(
     while len(chosen) < replication_factor:
         used = Counter(racks[node] for node in chosen)
         rest = [node for node in racks if node not in chosen]
-        chosen.append(min(rest, key=lambda node: (used[racks[node]], replicas[node], leaders[node], node)))
+        # on a tie one that leads already: who leads nothing yet is to lead one of the next partitions
+        chosen.append(min(rest, key=lambda node: (used[racks[node]], replicas[node], -leaders[node], node)))
     return tuple(chosen)

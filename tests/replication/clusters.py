@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from engine.clock import SystemClock
@@ -12,7 +13,7 @@ from replication.cluster_agent import AgentSettings, ClusterAgent
 from replication.cluster_values import Outcome, Proposal, TopicEntry
 from replication.cluster_view import ClusterView, StateChange
 from replication.coordination.interface import Session
-from replication.cores.partition_state import Member, PartitionState
+from replication.cores.partition_state import Member, PartitionState, sorted_members
 from replication.membership import OwnNode
 from replication.vouching import Vouching
 from tests.replication.coordinations import Coordination
@@ -129,3 +130,20 @@ async def propose(agent: ClusterAgent, topic: TopicEntry, number: int, state: Pa
     epoch = agent.view.states[topic.topic_id, number].partition_epoch
     (outcome,) = await agent.propose([Proposal(topic.topic_id, number, epoch, state)])
     return outcome
+
+
+async def catch_up(agent: ClusterAgent, topic: TopicEntry) -> None:
+    """What leaders do once new replicas have all that there is: put them in the set."""
+    for number in range(topic.partitions):
+        while (wanted := whole(agent, topic, number)) is not None:
+            await propose(agent, topic, number, wanted)
+            await asyncio.sleep(0)
+
+
+def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState | None:
+    """With all that are alive in sync; None if they are."""
+    state = agent.view.states[topic.topic_id, number].state
+    members = {m.node_id: m for m in state.in_sync}
+    alive = {n: Member(n, agent.view.nodes[n].incarnation) for n in state.replicas if n in agent.view.nodes}
+    wanted = sorted_members({**alive, **members}.values())
+    return None if wanted == state.in_sync else replace(state, in_sync=wanted, eligible=())

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
-from replication.cluster_agent import AgentSettings, ClusterAgent
-from replication.cluster_values import TopicEntry
-from replication.cores.partition_state import Member, PartitionState, sorted_members
+from replication.cluster_agent import AgentSettings
 from replication.moves import Reassignment, reassignments
-from tests.replication.clusters import Cluster, leaders, propose, states_of
+from tests.replication.clusters import Cluster, catch_up, leaders, states_of
 from tests.replication.coordinations import embedded, zookeeper
 
 STORES = {"embedded": embedded, "zookeeper": zookeeper}
@@ -34,23 +30,6 @@ async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         made = Cluster(coordination)
         yield made
         await made.stop()
-
-
-async def catch_up(agent: ClusterAgent, topic: TopicEntry) -> None:
-    """What leaders do once new replicas have all that there is: put them in the set."""
-    for number in range(topic.partitions):
-        while (wanted := whole(agent, topic, number)) is not None:
-            await propose(agent, topic, number, wanted)
-            await asyncio.sleep(0)
-
-
-def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState | None:
-    """With all that are alive in sync; None if they are."""
-    state = agent.view.states[topic.topic_id, number].state
-    members = {m.node_id: m for m in state.in_sync}
-    alive = {n: Member(n, agent.view.nodes[n].incarnation) for n in state.replicas if n in agent.view.nodes}
-    wanted = sorted_members({**alive, **members}.values())
-    return None if wanted == state.in_sync else replace(state, in_sync=wanted, eligible=())
 
 
 async def test_a_partition_moves_once_its_new_replicas_are_in_sync(cluster):

@@ -1,0 +1,85 @@
+"""A node over HTTP whose supervisor is a real agent behind a real link; two more agents share its store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from engine.topics import TopicRecord
+from gateway.cluster_operator import ClusterOperator
+from gateway.link import Caller, listen
+from tests.gateway.several_nodes import NodesOfTest, World
+from tests.replication.clusters import Cluster, states_of
+from tests.replication.coordinations import embedded
+from tests.scenarios.gateways import InProcess, in_process
+
+
+class Unreachable(NodesOfTest):
+    """Leaders are known and cannot be asked: what is tried here needs none."""
+
+    def leader_of(self, topic_id: str, number: int) -> None:
+        return None
+
+
+@dataclass
+class Operated:
+    cluster: Cluster
+    gateway: InProcess
+
+    async def send(self, method: str, path: str, document: Any = None) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json"} if document is not None else {}
+        body = b"" if document is None else orjson.dumps(document)
+        answer = await self.gateway.send(method, path, body, headers)
+        return answer.status, orjson.loads(answer.body) if answer.body else None
+
+    async def create(self, name: str, partitions: int, replicas: int) -> list[tuple[int, ...]]:
+        topic, _ = await self.cluster.agents[1].create_topic(name, partitions, replicas, {})
+        await self.gateway.node.shard.open_topic(TopicRecord(name, topic.topic_id, partitions, replicas, {}, 1000))
+        return [state.replicas for state in states_of(self.cluster.agents[1], topic)]
+
+    async def fill(self, name: str, *numbers: int) -> None:
+        """As if this node led the partitions."""
+        nodes, self.gateway.node.peers.nodes = self.gateway.node.peers.nodes, None
+        for number in numbers:
+            path = f"/v1/topics/{name}/partitions/{number}/records?acks=1"
+            assert (await self.gateway.send("POST", path, b"x" * 100_000)).status == 200
+        self.gateway.node.peers.nodes = nodes
+
+
+@asynccontextmanager
+async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Operated]:
+    at_once = {"node_id": 1, "leader_wait_ms": 0}
+    async with embedded(tmp_path, request) as coordination, in_process(tmp_path, **at_once) as gateway:
+        cluster = Cluster(coordination)
+        (one, _, _) = await cluster.start_all(1, 2, 3)
+        path = str(tmp_path / "supervisor")
+        server = await listen(path, ClusterOperator(one).handlers())
+        supervisor = Caller(path, {})
+        supervisor.connect()
+        await cluster.until(lambda: is_up(supervisor))
+
+        async def operate(name: str, *arguments: Any) -> Any:
+            result, _ = await supervisor.link().call("operate", (name, *arguments), timeout_s=10)
+            return result
+
+        world = World()
+        world.view = one.view
+        gateway.node.peers.nodes = Unreachable(world, 1)
+        gateway.node.operate = operate
+        yield Operated(cluster, gateway)
+        supervisor.close()
+        server.close()
+        await cluster.stop()
+
+
+def is_up(caller: Caller) -> bool:
+    try:
+        return caller.link().is_up
+    except Exception:
+        return False
