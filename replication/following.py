@@ -112,7 +112,7 @@ class Following:
             case follower.Restart(at, log_start):
                 self.restarts += 1
                 self._tell_cut(at, is_below_watermark=at < partition.high_watermark)
-                self._handed = (sent.handed_offset, sent.data)
+                self._handed = (sent.handed_offset, bytes(sent.data))
                 await host.restart_log(partition, at, log_start, self._handed_for(at))
                 return 0.0
             case follower.AskLater():
