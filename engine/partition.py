@@ -67,6 +67,7 @@ class Partition:
         self.unsynced_since: float | None = None
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
+        self.when_offline: Callable[[], None] = _nothing
         self.is_replicated = False  # there are other replicas, whose ends lie between any two batches
         self.explained: Callable[[EngineError], EngineError] = _as_it_is  # it may be one of the whole directory
         self.opened_at = log.log_end  # records taken in since: log_end less this
@@ -271,6 +272,7 @@ class Partition:
         self._roll_waiters = _failed(self._roll_waiters, error)
         self.copies.end(error)
         self.watermark.fail(error)
+        self.when_offline()
 
     def cut(self, old_end: int) -> None:
         """The log has lost its end, or all that it had, while no group was under way. It gives no acknowledgements."""

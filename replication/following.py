@@ -93,8 +93,6 @@ class Following:
                 return AFTER_ERROR_S
             except (EngineError, OSError) as error:
                 log.error("following failed", extra={"partition": replica.key, "reason": str(error)})
-                if self._is_offline():
-                    replica.host.went_offline(replica)
                 return AFTER_ERROR_S
 
     async def _do(self, effect: follower.FollowerEffect | None, sent: Sent) -> float:

@@ -20,24 +20,17 @@ from engine.admission import Appended, Terms
 from engine.batch import Buffer
 from engine.committer import Committer
 from engine.epochs import EpochStart
-from engine.errors import AckTimeout, EngineError
+from engine.errors import AckTimeout, EngineError, StorageFailed
 from engine.partition import Partition
 from engine.reader import Chunk
 from engine.waiters import done_by
+from replication import refusals
 from replication.acks import Acks
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
 from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.cores.watermark import AckVerdict
 from replication.errors import OffsetNotAvailable
-from replication.refusals import (
-    MAYBE_STORED,
-    in_doubt,
-    leadership_lost,
-    not_leading,
-    too_few_after_append,
-    too_few_in_sync,
-)
 
 log = logging.getLogger("penstock.replication")
 
@@ -88,6 +81,7 @@ class Replica:
         self._beginning: asyncio.Task[None] | None = None
         partition.when_positions_move = self._positions_moved
         partition.when_waited_for = self._waited_for
+        partition.when_offline = self._went_offline
 
     def __repr__(self) -> str:
         return f"Replica({self.partition!r}, {self.role}, {self._core or ''})"
@@ -107,11 +101,6 @@ class Replica:
         return self._core is not None
 
     @property
-    def rules(self) -> TopicRules:
-        settings = self.partition.settings
-        return TopicRules(settings.min_insync_replicas, settings.unclean_election, settings.durability == "group")
-
-    @property
     def role_epoch(self) -> int:
         """The leader epoch that this replica has heard of."""
         return -1 if self.state is None else self.state.state.leader_epoch
@@ -129,7 +118,7 @@ class Replica:
         core, name = self._core, self.partition.name
         if core is None:
             raise self._not_leading()
-        raise too_few_in_sync(name, self.in_sync, core) if acks is Acks.ALL else in_doubt(name)
+        raise refusals.too_few_in_sync(name, self.in_sync, core) if acks is Acks.ALL else refusals.in_doubt(name)
 
     def append_nowait(self, batch: bytes | bytearray, terms: Terms | None = None) -> None:
         """acks=0: queue the batch and never look back. Raises as `append`."""
@@ -166,16 +155,16 @@ class Replica:
         try:
             appended = await done_by(deadline, written)
             if self._core is not core or core is None:
-                raise leadership_lost(self.partition.name)
+                raise refusals.leadership_lost(self.partition.name)
             if acks is Acks.ALL:
                 if self.partition.high_watermark < appended.end:
                     await done_by(deadline, self.partition.wait_for_ack(appended.end))
                 if not self._takes_all and core.ack_verdict(appended.end) is AckVerdict.TOO_FEW_AFTER_APPEND:
-                    raise too_few_after_append(self.partition.name, core)
+                    raise refusals.too_few_after_append(self.partition.name, core)
             return appended
         except TimeoutError:
             text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
-            raise AckTimeout(text, hint=MAYBE_STORED) from None
+            raise AckTimeout(text, hint=refusals.MAYBE_STORED) from None
 
     def check_latest(self) -> None:
         """Whether the high watermark may be told as the end (KIP-207).
@@ -303,7 +292,6 @@ class Replica:
             try:
                 await self.host.begin_epoch(self.partition, role.leader_epoch)
             except (OSError, EngineError) as error:
-                self.host.went_offline(self)
                 log.error("cannot lead", extra={"partition": self.partition.name, "reason": str(error)})
                 return
             if self.role is role and self.host.member is not None:
@@ -317,7 +305,7 @@ class Replica:
         self._core = Leader(
             own,
             self.state,
-            self.rules,
+            TopicRules.of(partition.settings),
             partition=self.key,
             lag_s_max=self.host.lag_s_max,
             log_start=partition.log.log_start,
@@ -342,7 +330,7 @@ class Replica:
         self._is_unsure = False
         self._judge()
         self._committer.refuse_queued(self.partition, self._not_leading())
-        self.partition.fail_acks(leadership_lost(self.partition.name))
+        self.partition.fail_acks(refusals.leadership_lost(self.partition.name))
         self.partition.wake_all()
 
     # The core at work.
@@ -374,13 +362,18 @@ class Replica:
         self._judge()
 
     def _settings_changed(self, core: Leader) -> None:
-        self._settings, core.rules = self.partition.settings, self.rules
+        self._settings, core.rules = self.partition.settings, TopicRules.of(self.partition.settings)
         self._judge()
 
     def _waited_for(self) -> None:
         """A long poll or ack waits for bytes that are written but not fsynced: do not leave them to the flush timer."""
         if self.partition.unsynced_since is not None:
             self._committer.look_at(self.partition)
+
+    def _went_offline(self) -> None:
+        offline = self.partition.offline
+        if offline is not None and offline.code == StorageFailed.code:  # it is not just closed
+            self.host.went_offline(self)
 
     # Refusals.
 
@@ -391,7 +384,7 @@ class Replica:
         self._takes_all = core is not None and core.has_enough_replicas
 
     def _not_leading(self) -> EngineError:
-        return not_leading(self.partition.name, self.role, is_known=self.state is not None)
+        return refusals.not_leading(self.partition.name, self.role, is_known=self.state is not None)
 
 
 def _forget(future: asyncio.Future[Appended]) -> None:

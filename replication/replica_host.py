@@ -128,7 +128,9 @@ class ReplicaHost:
         self._hosted[key] = _Hosted(replica, following, Serving(replica), topic.record.topic_id, partition.number)
         self._by_partition[partition] = replica
         partition.is_replicated = True
-        if (known := self._states.get(key)) is not None and self.member is not None:
+        if partition.offline is not None:
+            self.went_offline(replica)
+        elif (known := self._states.get(key)) is not None and self.member is not None:
             replica.on_state(known)
 
     def closed(self, partitions: Iterable[Partition]) -> None:

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.settings import TopicSettings
+
 
 class Member(NamedTuple):
     node_id: int
@@ -32,6 +34,10 @@ class TopicRules:
     min_insync_replicas: int = 2
     is_unclean_allowed: bool = False
     is_fsync_demanded: bool = True  # durability=group
+
+    @staticmethod
+    def of(settings: TopicSettings) -> TopicRules:
+        return TopicRules(settings.min_insync_replicas, settings.unclean_election, settings.durability == "group")
 
     def min_in_sync(self, replicas: int) -> int:
         """Never more than there are replicas: such a topic could not be written."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import EngineError, StorageFailed
 from replication.acks import Acks
 from replication.cores.role import Lead
 from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
@@ -188,6 +189,27 @@ async def test_deleted_records_are_deleted_on_followers_too(three: Hosts) -> Non
     await three[1].produce(b"c")
     await three[1].shard.delete_before(three[1].partition(), 2)
     await until(lambda: three[2].partition().log.log_start == three[3].partition().log.log_start == 2)
+
+
+async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) -> None:
+    waiting = asyncio.ensure_future(three[1].produce(b"a"))
+    await asyncio.sleep(0)
+    three[1].partition().go_offline(StorageFailed("the disk is gone"))
+    with pytest.raises(EngineError):
+        await waiting
+    assert not three[1].replica().is_leading
+    assert three[1].offline == [(three.topic_id, 0)]
+    three.elect(2, in_sync=(2, 3))
+    await until(lambda: three[2].replica().is_leading)
+    await three[2].produce(b"b")
+    with pytest.raises(NotLeader):
+        three[1].replica().append(batch_of(b"x"), Acks.LEADER)
+
+
+async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:
+    await three[1].shard.close_topic("t")
+    assert three[1].offline == []
+    assert list(three[1].host.replicas()) == []
 
 
 async def test_idle_partitions_are_asked_for_once(tmp_path: Path) -> None:
