@@ -292,6 +292,7 @@ class Replica:
             try:
                 await self.host.begin_epoch(self.partition, role.leader_epoch)
             except (OSError, EngineError) as error:
+                self.host.went_offline(self)  # a full disk, for instance: nobody else would be elected
                 log.error("cannot lead", extra={"partition": self.partition.name, "reason": str(error)})
                 return
             if self.role is role and self.host.member is not None:

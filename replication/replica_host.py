@@ -204,8 +204,8 @@ class ReplicaHost:
     def went_offline(self, replica: Replica) -> None:
         """Its disk has failed it: another is to lead, and what waits here is told."""
         replica.resign()
-        hosted = self._hosted[replica.key]
-        self._partition_offline(hosted.topic_id, hosted.number)
+        if (hosted := self._hosted.get(replica.key)) is not None:
+            self._partition_offline(hosted.topic_id, hosted.number)
 
     async def begin_epoch(self, partition: Partition, epoch: int) -> None:
         await self._shard.begin_epoch(partition, epoch)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineError, StorageFailed
+from engine.errors import EngineError, StorageFailed, StorageFull
+from engine.partition import Partition
 from replication.acks import Acks
 from replication.cores.role import Lead
 from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
@@ -204,6 +205,19 @@ async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) ->
     await three[2].produce(b"b")
     with pytest.raises(NotLeader):
         three[1].replica().append(batch_of(b"x"), Acks.LEADER)
+
+
+async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(partition: Partition, epoch: int) -> None:
+        raise StorageFull("no space is left")
+
+    monkeypatch.setattr(three[2].shard, "begin_epoch", full)
+    three.elect(2)
+    await until(lambda: three[2].offline == [(three.topic_id, 0)])
+    assert not three[2].replica().is_leading
+    three.elect(3, in_sync=(1, 3))
+    await until(lambda: three[3].replica().is_leading)
+    assert await three[3].produce(b"a") == 0
 
 
 async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:
