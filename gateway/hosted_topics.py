@@ -65,6 +65,7 @@ class HostedTopics:
         self._is_deleted = is_deleted
         self._changed: dict[str, None] = {}  # in the order in which they were named
         self._has_changed = asyncio.Event()
+        self._following: str | None = None  # the catalog has it before the processes do
         self._has_followed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -89,7 +90,7 @@ class HostedTopics:
         """Whether this node has what was written, or something newer."""
         known = self._catalog.records.get(topic.name)
         is_same = known is not None and known.topic_id == topic.topic_id and known.partitions >= topic.partitions
-        return is_same and topic.name not in self._changed
+        return is_same and topic.name not in self._changed and topic.name != self._following
 
     def has_any(self, topic: TopicEntry) -> bool:
         known = self._catalog.records.get(topic.name)
@@ -112,7 +113,7 @@ class HostedTopics:
 
     @property
     def is_up_to_date(self) -> bool:
-        return not self._changed
+        return not self._changed and self._following is None
 
     async def _run(self) -> None:
         while True:
@@ -126,11 +127,14 @@ class HostedTopics:
     async def _follow(self, name: str) -> None:
         async with self._catalog.changing:
             self._changed.pop(name)  # what is heard from here on is looked at again
+            self._following = name
             try:
                 await self._bring(name)
             except EngineError as error:
                 log.error("a topic's change was not followed", extra={"topic": name, "reason": str(error)})
                 asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
+            finally:
+                self._following = None
 
     async def _bring(self, name: str) -> None:
         known, entry = self._catalog.records.get(name), self._view.topics.get(name)

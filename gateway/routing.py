@@ -27,6 +27,7 @@ from replication.acks import ACKS_BY_WORD, Acks
 from replication.cluster_keys import partition_name
 
 METRICS_S = 2.0
+DESCRIBE_S = 0.5  # for a leader's answer, beside the patience to find one
 CHANGES = ("set_fence",)  # the others can be done again, and nobody would know
 CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
 
@@ -137,8 +138,12 @@ async def _described_row(node: Node, record: TopicRecord, number: int, patience_
     if nodes is None:
         row, _ = await at_owner(node, "describe", record.name, number, None)
         return row  # type: ignore[no-any-return]
+    wait_ms = node.settings.leader_wait_ms if patience_ms is None else patience_ms
     try:
-        row, _ = await at_owner(node, "describe", record.name, number, None, patience_ms=patience_ms)
+        async with asyncio.timeout(wait_ms / 1000 + DESCRIBE_S):  # a node that stands still does not refuse either
+            row, _ = await at_owner(node, "describe", record.name, number, None, patience_ms=patience_ms)
+    except TimeoutError:
+        return offline_row(nodes.view, record.topic_id, number)
     except EngineError as error:
         if not may_ask_again("describe", error):
             raise

@@ -217,3 +217,20 @@ async def test_what_a_disk_refuses_is_tried_again(cluster: Cluster, monkeypatch:
             await life.topics.until(lambda: life.topics.has(TOPIC))
     assert refusal.applied == 1
     assert cluster.directories() == ["0", "1", "2"]
+
+
+async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> None:
+    """Whoever waits for it asks them next, and would be told that there is none."""
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        seen = []
+        tell = life.told.tell_shards
+
+        async def tell_slowly(change: str, arguments: Any) -> None:
+            seen.append((life.topics.has(TOPIC), TOPIC.name in life.catalog.records))
+            await tell(change, arguments)
+
+        life.told.tell_shards = tell_slowly  # type: ignore[method-assign]
+        assert await life.settled() == OPENED
+        assert seen == [(False, True)]
+        assert life.topics.has(TOPIC)
