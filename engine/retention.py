@@ -27,6 +27,8 @@ class Bounds(NamedTuple):
 def expired_below(partition: Partition, now_ms: int, tiered_end: int | None, *, is_leader: bool = True) -> Bounds:
     """Where log_start and the local log may begin now. `tiered_end` is None when nothing is ever tiered."""
     settings, log = partition.settings, partition.log
+    if len(log.segments) == 1:  # nothing is sealed: the usual case of many quiet partitions
+        return Bounds(log.log_start, log.log_start)
     limit = min(partition.high_watermark, partition.durable_end)
     sealed = [s for s in log.segments[:-1] if s.next_offset <= limit]
     log_start = log.log_start

@@ -100,7 +100,7 @@ class Shard:
             disk, executor, clock, self.committer, self.keeper, self.trimmer, self.sealer, self.key_budget
         )
         self.housekeeping = Housekeeping(
-            self.partitions, self.committer, self.keeper, clock, self._expire, self._in_background
+            self.partitions, self.committer, self.keeper, clock, self._expiry, self._in_background
         )
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
@@ -350,9 +350,16 @@ class Shard:
     def _sealed(self, partition: Partition) -> None:
         self.when_sealed(partition)
 
-    async def _expire(self, partition: Partition) -> None:
+    def _expiry(self, partition: Partition) -> Coroutine[Any, Any, None] | None:
+        """What is to be done, if anything."""
+        return self._expire(partition) if self.trimmer.is_due(partition, self._expired(partition)) else None
+
+    def _expired(self, partition: Partition) -> Bounds:
         is_leader = self.leading_epoch(partition) is not None
-        bounds = expired_below(partition, self.clock.now_ms(), self.tiered_end(partition), is_leader=is_leader)
+        return expired_below(partition, self.clock.now_ms(), self.tiered_end(partition), is_leader=is_leader)
+
+    async def _expire(self, partition: Partition) -> None:
+        bounds = self._expired(partition)
         if self.trimmer.is_due(partition, bounds):
             try:
                 await keep_fence(self.disk, self._executor, partition, bounds.local)
