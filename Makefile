@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo cluster bench bench-quick load crash-long sim sim-long chaos faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long chaos faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ cluster: $(VENV)/.all ## ZooKeeper and three nodes on this machine until Ctrl-C 
 
 bench: $(VENV)/.all ## Measure against a bare server in the same run
 	@$(BIN)/python -m loadtests.bench $(ARGS)
+
+bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single node: rates, failover, catch-up, 3,000 partitions
+	@$(BIN)/python -m loadtests.cluster_bench $(ARGS)
 
 bench-quick: $(VENV)/.all ## The same in a minute
 	@$(BIN)/python -m loadtests.bench --quick $(ARGS)

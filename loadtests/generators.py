@@ -17,7 +17,7 @@ import uvloop
 from loadtests import h2load
 from loadtests.closed_loop import run_closed_loop
 from loadtests.delivery import DeliveryOutcome, deliver
-from loadtests.http1 import request_bytes
+from loadtests.http1 import Headers, request_bytes
 from loadtests.load import GeneratorFailed, Load, Outcome
 from loadtests.open_loop import OpenLoop, OpenOutcome, Schedule
 
@@ -44,8 +44,10 @@ class Generators:
             return h2load.run(load, timeout_s)
         return self._in_child(timeout_s, partial(run_closed_loop, load))
 
-    def open(self, url: str, host: str, target: str, body: bytes, schedule: Schedule) -> OpenOutcome:
-        request = request_bytes("POST", host, target, body)
+    def open(
+        self, url: str, host: str, target: str, body: bytes, schedule: Schedule, headers: Headers = ()
+    ) -> OpenOutcome:
+        request = request_bytes("POST", host, target, body, headers)
         timeout_s = schedule.offset_s(schedule.count) + 30
         return self._in_child(timeout_s, partial(_open_loop, url, request, schedule))
 

@@ -42,7 +42,7 @@ class Zookeeper:
         self._directory.mkdir(exist_ok=True)
         (self._directory / "zoo.cfg").write_text(
             f"tickTime={self._tick_ms}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
-            f"admin.enableServer=false\ndataDir={self._directory / 'data'}\n4lw.commands.whitelist=ruok\n"
+            f"admin.enableServer=false\ndataDir={self._directory / 'data'}\n4lw.commands.whitelist=ruok,dump\n"
             "maxSessionTimeout=60000\nmaxClientCnxns=0\n"
         )
         options = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=64", "-cp", str(JAR))
@@ -76,11 +76,18 @@ class Zookeeper:
     def _log(self) -> Path:
         return self._directory / "log"
 
+    def ask(self, word: bytes) -> bytes:
+        """One of its four-letter words; `dump` names the ephemeral nodes that there are. Raises OSError."""
+        with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            connection.sendall(word)
+            pieces = []
+            while piece := connection.recv(65536):
+                pieces.append(piece)
+            return b"".join(pieces)
+
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
+            return self.ask(b"ruok") == b"imok"
         except OSError:
             return False
 

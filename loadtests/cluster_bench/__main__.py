@@ -1,0 +1,131 @@
+"""`make bench-cluster`: measures three nodes and ZooKeeper on this machine. The composition root.
+
+Ends with 1 when a target is missed and 2 when something could not be measured. docs/bench.md explains it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from loadtests import h2load, servers
+from loadtests.cluster.nodes import NodeFailed
+from loadtests.cluster.zookeeper import ZookeeperFailed, demand_zookeeper
+from loadtests.cluster_bench import changes, many
+from loadtests.cluster_bench.rates import Rates, settle
+from loadtests.cluster_bench.result import Result, as_json, as_markdown, mark
+from loadtests.cluster_bench.scene import Scene, TookTooLong, running
+from loadtests.generators import Generators
+from loadtests.load import GeneratorFailed
+from loadtests.machine import look_at_machine
+
+EXIT_MISSED, EXIT_FAILED = 1, 2
+PARTS = ("rates", "catch-up", "failover", "move", "many")
+
+
+@click.command()
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Only these parts.  [default: all]")
+@click.option("--shards", type=click.IntRange(1, 16), default=1, show_default=True, help="Processes of each node.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Of each rate.")
+@click.option("--round-s", type=click.FloatRange(0.1, 600), default=2.0, show_default=True, help="Seconds of a round.")
+@click.option("--times", type=click.IntRange(1, 100), default=5, show_default=True, help="Failovers and moves.")
+@click.option("--partitions", type=click.IntRange(100, 30_000), default=3000, show_default=True)
+@click.option("--session-timeout-ms", type=click.IntRange(1000, 60_000), default=6000, show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to a file.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the table to a file.")
+@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where the temporary data go.")
+def main(
+    only: tuple[str, ...],
+    shards: int,
+    rounds: int,
+    round_s: float,
+    times: int,
+    partitions: int,
+    session_timeout_ms: int,
+    json_file: Path | None,
+    markdown_file: Path | None,
+    directory: Path | None,
+) -> None:
+    """Measure three nodes of a cluster on this machine beside a single node."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the nodes are ended too
+    console = Console()
+    generators = Generators(use_h2load=h2load.is_installed())
+    results: list[Result] = []
+    facts = [f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {shards} shard(s) a node, generator on the same machine"]
+    failed = ""
+    try:
+        demand_zookeeper()
+        with tempfile.TemporaryDirectory(prefix="penstock cluster bench ", dir=directory) as place:
+            machine = look_at_machine(Path(place))
+            facts.append(
+                f"{machine.cores} cores, {machine.cpu}, {machine.file_system}; fdatasync {machine.flush_p50_ms:.2f} ms"
+            )
+            with (
+                console.status("starting") as status,
+                running(Path(place, "cluster"), shards=shards, session_timeout_ms=session_timeout_ms) as scene,
+            ):
+                for part in only or PARTS:
+                    measured = _part(part, scene, Path(place), generators, status.update)(
+                        rounds, round_s, times, partitions, session_timeout_ms
+                    )
+                    results += measured
+    except (ZookeeperFailed, NodeFailed, GeneratorFailed, TookTooLong, servers.ServerFailed, TimeoutError) as error:
+        failed = f"{type(error).__name__}: {error}"
+    finally:
+        generators.close()
+    _show(console, results, facts)
+    for path, write in ((json_file, as_json), (markdown_file, as_markdown)):
+        if path is not None:
+            path.write_text(write(results, facts))
+    if failed:
+        console.print(f"bench-cluster: {failed}", style="red", markup=False)
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_MISSED if any(one.is_met is False for one in results) else 0)
+
+
+Measure = Callable[[int, float, int, int, int], list[Result]]
+
+
+def _part(part: str, scene: Scene, place: Path, generators: Generators, tell: Callable[[str], None]) -> Measure:
+    def rates(rounds: int, round_s: float, *_: int) -> list[Result]:
+        results = []
+        with servers.penstock(place) as single:
+            for group, connections in (("batch-1mib", 4), ("single", 16)):
+                rate = Rates(scene, single, generators, group, connections)
+                found, per_s = rate.compare(rounds, round_s, tell)
+                settle()
+                results += [*found, rate.at_half_load(per_s, 2 * round_s, tell)]
+        return results
+
+    parts: dict[str, Measure] = {
+        "rates": rates,
+        "catch-up": lambda *_: [changes.catch_up(scene, generators, tell)],
+        "failover": lambda _, __, times, ___, timeout_ms: [changes.failover(scene, times, timeout_ms, tell)],
+        "move": lambda _, __, times, *___: [changes.move(scene, times, tell)],
+        "many": lambda _, __, ___, partitions, ____: many.many(scene, partitions, tell),
+    }
+    return parts[part]
+
+
+def _show(console: Console, results: list[Result], facts: list[str]) -> None:
+    for fact in facts:
+        console.print(fact, style="dim")
+    table = Table("what", "target", "measured", "more", pad_edge=False, show_edge=False)
+    for one in results:
+        style = {True: "green", False: "red", None: ""}[one.is_met]
+        table.add_row(
+            one.what, one.target, f"[{style}]{one.figure}[/]" if style else one.figure, (mark(one) and "") or one.more
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

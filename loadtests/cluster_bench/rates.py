@@ -1,0 +1,154 @@
+"""How much a cluster takes in: stored batches of 1 MB, acks=all, beside a single node in the same rounds.
+
+Closed loops at the leader's own address, rounds in turns, so that what else the machine does hits both; then an open
+loop at half of what the cluster took, whose times count from the schedule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from loadtests import proc
+from loadtests.bodies import Body
+from loadtests.cases import body_of
+from loadtests.cluster_bench.result import Result
+from loadtests.cluster_bench.scene import QUIET, Scene
+from loadtests.control import Control
+from loadtests.generators import Generators
+from loadtests.load import GeneratorFailed, Load
+from loadtests.open_loop import Schedule
+from loadtests.percentiles import latency_of, median
+from loadtests.servers import Server
+
+RATIO_MIN = 1 / 3
+HALF_LOAD_P99_MS_MAX = 30.0
+ROUND_BYTES_MAX = 600 << 20  # a cluster stores it three times
+FIRST_REQUESTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    per_s: float
+    cpu_s_each: float
+    latency_p99_ms: float
+
+
+class Rates:
+    """Measures one kind of body at both."""
+
+    def __init__(self, scene: Scene, single: Server, generators: Generators, group: str, connections: int) -> None:
+        self._scene = scene
+        self._single = single
+        self._generators = generators
+        self._group = group
+        self._connections = connections
+        self._body: Body = body_of(group)
+        self._file = scene.directory / f"{group}.body"
+        self._file.write_bytes(self._body.data)
+        self._numbers = 0
+
+    def compare(self, rounds: int, round_s: float, tell: Callable[[str], None]) -> tuple[list[Result], float]:
+        """The figures, and the rate of the cluster. Raises GeneratorFailed when something was not stored."""
+        alone, together = [], []
+        for number in range(rounds):
+            tell(f"{self._group}, round {number + 1} of {rounds}: single node")
+            alone.append(self._single_round(round_s))
+            tell(f"{self._group}, round {number + 1} of {rounds}: three replicas")
+            together.append(self._cluster_round(round_s))
+        ratios = [two.per_s / one.per_s for one, two in zip(alone, together, strict=True)]
+        ratio, rate = median(ratios), median([one.per_s for one in together])
+        single_rate, size = median([one.per_s for one in alone]), len(self._body.data)
+        figure = f"{ratio:.0%} ({self._told(rate, size)} of {self._told(single_rate, size)})"
+        cpu = [median([one.cpu_s_each for one in found]) * 1000 for found in (together, alone)]
+        more = f"CPU a request, all nodes together: {cpu[0]:.2f} ms; a single node: {cpu[1]:.2f} ms"
+        what = f"{self._title}, acks=all, three replicas, of a single node's rate"
+        is_met = ratio >= RATIO_MIN if self._group == "batch-1mib" else None
+        target = "at least a third" if is_met is not None else ""
+        return [Result(what, target, figure, is_met, more)], rate
+
+    def at_half_load(self, rate: float, seconds: float, tell: Callable[[str], None]) -> Result:
+        half = rate / 2
+        tell(f"{self._group}: at half load, {half:,.0f}/s")
+        topic = self._topic()
+        self._scene.create_topic(topic)
+        leader = self._scene.leader_of(topic)
+        schedule = Schedule(half, max(100, round(half * seconds)))
+        target = f"/v1/topics/{topic}/records?acks=all"
+        headers = (("Content-Type", self._body.media_type),)
+        outcome = self._generators.open(
+            leader.url, urlsplit(leader.url).netloc, target, self._body.data, schedule, headers
+        )
+        if outcome.bad:
+            raise GeneratorFailed(f"{outcome.bad} produces failed: {outcome.what_went_wrong}")
+        self._scene.control().delete_topic(topic)
+        latency, late = latency_of(outcome.durations_us), latency_of(outcome.send_delays_us)
+        p99_ms = latency.p99_ms if latency.p99_ms is not None else latency.max_ms or 0.0
+        more = (
+            f"p50 {latency.p50_ms:.1f} ms, most {latency.max_ms:.0f} ms; sent {late.p50_ms:.1f} ms after schedule (p50)"
+        )
+        what = f"{self._title}, acks=all, three replicas, p99 at half load ({half:,.0f}/s)"
+        return Result(what, "under 30 ms", f"{p99_ms:.1f} ms", p99_ms < HALF_LOAD_P99_MS_MAX, more)
+
+    @property
+    def _title(self) -> str:
+        return "stored batches of 1 MB" if self._group == "batch-1mib" else "single records of 100 B"
+
+    def _told(self, per_s: float, size: int) -> str:
+        return f"{per_s * size / 1e6:,.0f} MB/s" if size > 10_000 else f"{per_s:,.0f}/s"
+
+    def _topic(self) -> str:
+        self._numbers += 1
+        return f"rates-{self._group}-{self._numbers}"
+
+    def _single_round(self, round_s: float) -> Round:
+        control, topic = Control(self._single.url), self._topic()
+        control.create_topic(topic, QUIET)
+        try:
+            return self._round(self._single.url, topic, round_s, lambda: proc.usage(self._single.pid), control)
+        finally:
+            control.delete_topic(topic)
+
+    def _cluster_round(self, round_s: float) -> Round:
+        topic = self._topic()
+        self._scene.create_topic(topic)
+        try:
+            leader = self._scene.leader_of(topic)
+            return self._round(leader.url, topic, round_s, self._scene.usage, Control(leader.url))
+        finally:
+            self._scene.control().delete_topic(topic)
+
+    def _round(self, url: str, topic: str, round_s: float, usage: Callable[[], proc.Usage], control: Control) -> Round:
+        warm = self._send(url, topic, FIRST_REQUESTS)
+        wanted = round(FIRST_REQUESTS / warm[1] * round_s)
+        requests = max(FIRST_REQUESTS, min(wanted, ROUND_BYTES_MAX // len(self._body.data)))
+        before = usage()
+        good, seconds, p99_ms = self._send(url, topic, requests)
+        used_s = usage().cpu_s - before.cpu_s
+        expected = (good + warm[0]) * self._body.records
+        if (end := control.settled_log_end(topic, expected)) != expected:
+            raise GeneratorFailed(f"{topic}: {expected} records were acknowledged, the log ends at {end}")
+        return Round(good / seconds, used_s / good, p99_ms)
+
+    def _send(self, url: str, topic: str, requests: int) -> tuple[int, float, float]:
+        load = Load(
+            url=url,
+            targets=(f"/v1/topics/{topic}/records?acks=all",),
+            requests=requests,
+            connections=self._connections,
+            streams=4,
+            body_file=Path(self._file),
+            headers=(("content-type", self._body.media_type),),
+        )
+        outcome = self._generators.closed(load, timeout_s=120)
+        if outcome.bad:
+            raise GeneratorFailed(f"{outcome.bad} produces failed: {outcome.what_went_wrong}")
+        return outcome.good, outcome.seconds, latency_of(outcome.durations_us).p99_ms or 0.0
+
+
+def settle(seconds: float = 1.0) -> None:
+    """For what a measurement left behind: deleted files, last flushes."""
+    time.sleep(seconds)
