@@ -216,7 +216,9 @@ def _in_need(document: Json) -> list[tuple[str, str]]:
 def _state_of(node: Json) -> str:
     if not node["alive"]:
         return "gone"
-    return "leaving" if node["leaving"] else "alive"
+    if node["leaving"]:
+        return "leaving"
+    return "drained" if node["drained"] else "alive"
 
 
 def _nodes(numbers: Iterable[int]) -> str:

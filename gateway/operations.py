@@ -47,6 +47,7 @@ def _alone(node: Node) -> dict[str, Any]:
         "version": version("penstock"),
         "alive": True,
         "leaving": node.is_draining,
+        "drained": False,
         "leading": partitions,
         "partitions": partitions,
         "under_replicated": 0,

@@ -152,7 +152,9 @@ class Leader:
             high_watermark=self.high_watermark,
             in_sync=tuple(sorted(m.node_id for m in self.state.in_sync)),
             proposed=tuple(sorted(m.node_id for m in proposed.in_sync)) if proposed else None,
-            lags=tuple((node, self.log_end - known.end) for node, known in sorted(self._progress.items())),
+            lags=tuple(
+                (node, self.log_end - max(known.end, self.log_start)) for node, known in sorted(self._progress.items())
+            ),
         )
 
     @property

@@ -51,7 +51,7 @@ async def test_status_tells_of_nodes_and_of_what_somebody_may_have_to_see_to(ope
     assert "under-replicated  orders/0,1,2" in shown
     rows = {line.split()[0]: line.split()[1:5] for line in shown.splitlines()[-3:]}
     assert rows["1"][0] == "alive"
-    assert rows["2"][0] == "leaving"
+    assert rows["2"][0] == "drained"
     assert rows["3"] == ["gone", "0", "3", "3"]
     assert "may lead again" in await ask_cluster(operated, "undrain", 2)
     await operated.cluster.until(lambda: not view.drained)

@@ -13,8 +13,9 @@ from engine.errors import InvalidConfig, StartRefused, TopicExists, UnknownTopic
 from replication.cluster_agent import AgentSettings
 from replication.cluster_identity import check_not_older
 from replication.cluster_keys import BLOCK_PARTITIONS, CLUSTER, STATES, topic_key
-from replication.cluster_values import Confirmed, Refused
+from replication.cluster_values import Confirmed, Proposal, Refused
 from replication.coordination.interface import Delete, Put
+from replication.state_blocks import Deposed
 from tests.replication.clusters import Cluster, catch_up, leaders, propose, states_of
 from tests.replication.coordinations import embedded, zookeeper
 
@@ -85,6 +86,26 @@ async def test_the_office_of_the_controller_goes_on(cluster):
     second = cluster.controller()
     topic, _ = await second.create_topic("orders", 2, 2, {})
     await cluster.until(lambda: None not in leaders(second, topic))
+
+
+async def test_a_controller_that_was_replaced_writes_nothing(cluster):
+    await cluster.start_all(1, 2)
+    await cluster.until(cluster.controller)
+    first = cluster.controller()
+    topic, _ = await first.create_topic("orders", 1, 2, {})
+    of_the_first_term = first._life.office._latch.fence()
+    await cluster.end(first.own.node_id)
+    await cluster.until(cluster.controller)
+    second = cluster.controller()
+    await cluster.until(lambda: [m.node_id for m in states_of(second, topic)[0].in_sync] == [second.own.node_id])
+    seen = second.view.states[topic.topic_id, 0]
+    change = Proposal(topic.topic_id, 0, seen.partition_epoch, replace(seen.state, leader_epoch=9))
+    with pytest.raises(Deposed):
+        await second._life.watch.blocks.write([change], of_the_first_term)
+    assert second.view.states[topic.topic_id, 0] == seen
+    assert await second._life.watch.blocks.write([change], second._life.office._latch.fence()) == [
+        Confirmed(seen.partition_epoch + 1)
+    ]
 
 
 async def test_of_two_proposals_that_follow_the_same_state_one_is_refused(cluster):
