@@ -89,6 +89,9 @@ class Header(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
+_LENGTH, _MAGIC, _CRC = (Header._fields.index(name) for name in ("batch_length", "magic", "crc"))
+
+
 def read_header(buffer: Buffer, position: int = 0) -> Header:
     """The header at a position. The caller has made sure that 61 bytes are there. Checks nothing."""
     return Header._make(_HEADER.unpack_from(buffer, position))
@@ -110,6 +113,27 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
             return
         yield position, header
         position += header.size_bytes
+
+
+def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[list[Header], int]:
+    """The headers of the whole batches from a position on, each true to its checksum, and where the last one ends.
+
+    One tight loop, since a follower does this for each batch there is. Raises InvalidBatch, CorruptBatch.
+    """
+    headers: list[Header] = []
+    end, unpack, new = len(data), _HEADER.unpack_from, tuple.__new__
+    while len(headers) < batches_max and position + HEADER_BYTES <= end:
+        fields = unpack(data, position)
+        behind = position + PREFIX_BYTES + fields[_LENGTH]
+        if fields[_MAGIC] != MAGIC or behind < position + HEADER_BYTES:
+            raise InvalidBatch(f"no batch header at byte {position} of a copy")
+        if behind > end:
+            break
+        if crc32c(data[position + _CRC_COVERS_FROM : behind]) != fields[_CRC]:
+            raise CorruptBatch(f"a copied batch of offset {fields[0]} fails its checksum")
+        headers.append(new(Header, fields))
+        position = behind
+    return headers, position
 
 
 def has_valid_crc(buffer: Buffer, position: int, header: Header) -> bool:

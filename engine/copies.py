@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from engine import batch as record_batch
-from engine.batch_header import NO_PRODUCER, Header
+from engine.batch_header import NO_PRODUCER, Header, checked_headers
 from engine.epochs import EpochStart, assigned
-from engine.errors import CorruptBatch, EngineError, InvalidBatch
+from engine.errors import EngineError, InvalidBatch
 from engine.fenced_file import save_fence
 from engine.fencing import Fencing
 from engine.leader_epochs import is_told_by_batches, save_epochs
@@ -167,31 +166,29 @@ class CopyQueue:
 
     def _slice(self, taken: Taken, copies: Copies, log: Log, left: int, *, has_more: bool) -> tuple[int, Run]:
         """As much of a copy as fits into the group, and for how many batches there is room after it."""
-        run = Run(copies.data, starts_segment=copies.starts_segment and copies.position == 0)
+        begin = copies.position
+        headers, end = checked_headers(copies.data, begin, left)
+        known = next((at for at, header in enumerate(headers) if header.next_offset > log.log_end), len(headers))
+        start = begin + sum(header.size_bytes for header in headers[:known])
+        run = Run(copies.data, copies.starts_segment and not begin, start, headers[known:] if known else headers)
         epochs = log.epochs if taken.epochs is None else taken.epochs
         epoch = epochs[-1].epoch if epochs else None
-        for position, header in _checked(copies.data, copies.position):
-            if header.next_offset > log.log_end:
-                if header.leader_epoch != epoch:
-                    if has_more or run.headers:
-                        return 0, run
+        position, counted = start, 0
+        for at, header in enumerate(run.headers):
+            is_new_epoch = header.leader_epoch != epoch
+            if is_new_epoch or header.producer_id != NO_PRODUCER or header.is_control:
+                position, counted = position + sum(one.size_bytes for one in run.headers[counted:at]), at
+                if is_new_epoch and (has_more or at):
+                    copies.position = position
+                    del run.headers[at:]
+                    return 0, run
+                if is_new_epoch:
                     epoch = header.leader_epoch
                     taken.epochs = assigned(epochs, epoch, header.base_offset)
-                run.add(position, header)
                 if header.producer_id != NO_PRODUCER or header.is_control:
                     taken.notable.append((header, copies.data[position : position + header.size_bytes]))
-            copies.position = position + header.size_bytes
-            left -= 1
-            if not left:
-                break
-        return left, run
-
-
-def _checked(data: memoryview, position: int) -> Iterator[tuple[int, Header]]:
-    for at, header in record_batch.walk(data, position):
-        if not record_batch.has_valid_crc(data, at, header):
-            raise CorruptBatch(f"a copied batch of offset {header.base_offset} fails its checksum")
-        yield at, header
+        copies.position = end
+        return left - len(headers), run
 
 
 def _fail(many: Sequence[Copies], error: EngineError) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 
 from crc32c import crc32c
 
-from engine.batch import Header
+from engine.batch import PREFIX_BYTES, Header
 
 INDEX_INTERVAL_BYTES = 4096  # Kafka's: a lookup then scans at most a page or one batch
 
@@ -61,6 +62,16 @@ class SegmentIndex:
                 self.times.append(self.max_timestamp)
                 self.time_offsets.append(relative)
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+
+    def add_all(self, headers: Sequence[Header], position: int) -> int:
+        """The same for batches one after another; returns where the last one ends. Most of them get no entry."""
+        for header in headers:
+            if position - self._indexed_to >= INDEX_INTERVAL_BYTES:
+                self.add(header, position)
+            elif header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+            position += PREFIX_BYTES + header.batch_length
+        return position
 
     def position_at_or_before(self, offset: int) -> int:
         """The start of an indexed batch from which a scan forward finds `offset`."""

@@ -156,23 +156,36 @@ class Log:
         write, next_offset = Write(self.active, self.active.size_bytes, now_ms), self.log_end
         position = write.position
         for run in runs:
-            start = end = run.start  # of what the present write has not been given yet
-            for header in run.headers:
-                if header.base_offset != next_offset:
-                    text = f"a copied batch begins at offset {header.base_offset}, the log ends at {next_offset}"
-                    raise UnexpectedOffset(text)
-                size_bytes = header.size_bytes
-                is_wanted = run.starts_segment and end == run.start and position > 0
-                if is_wanted or self._is_full(write.segment, position, next_offset, size_bytes, settings, now_ms):
-                    write.buffers += [run.data[start:end]] if end > start else []
-                    write, start, position = self._next_write(steps, write, next_offset, now_ms), end, 0
-                write.headers.append(header)
-                end += size_bytes
-                position += size_bytes
-                next_offset = header.next_offset
-            write.buffers += [run.data[start:end]] if end > start else []
+            last = _joined(run.headers, next_offset)
+            size_bytes = sum(header.size_bytes for header in run.headers)
+            is_roll = run.starts_segment and position > 0
+            filled = max(position, 1)  # the first batch of a segment always goes into it; a run may not
+            if is_roll or self._is_full(write.segment, filled, last.base_offset, size_bytes, settings, now_ms):
+                write = self._plan_over_segments(steps, write, position, run, settings, now_ms)
+            else:
+                write.buffers.append(run.data[run.start : run.start + size_bytes])
+                write.headers += run.headers
+            position = write.position + sum(map(len, write.buffers))
+            next_offset = last.next_offset
         steps += [write] if write.buffers else []
         return steps
+
+    def _plan_over_segments(
+        self, steps: list[Write | Roll], write: Write, position: int, run: Run, settings: TopicSettings, now_ms: int
+    ) -> Write:
+        """A run that does not go into the present segment as a whole; returns the write of the last one."""
+        start = end = run.start  # of what the present write has not been given yet
+        for header in run.headers:
+            offset, size_bytes = header.base_offset, header.size_bytes
+            is_roll = run.starts_segment and end == run.start and position > 0
+            if is_roll or self._is_full(write.segment, position, offset, size_bytes, settings, now_ms):
+                write.buffers += [run.data[start:end]] if end > start else []
+                write, start, position = self._next_write(steps, write, offset, now_ms), end, 0
+            write.headers.append(header)
+            end += size_bytes
+            position += size_bytes
+        write.buffers.append(run.data[start:end])
+        return write
 
     def _next_write(self, steps: list[Write | Roll], write: Write, next_offset: int, now_ms: int) -> Write:
         """The plan goes on in a new segment."""
@@ -221,8 +234,7 @@ class Log:
             self._recent[self.log_end] = self.end_position
             if len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
-            for header in step.headers:
-                self.active.appended(header, step.now_ms)
+            self.active.appended(step.headers, step.now_ms)
 
     def copy(self) -> Log:
         """To be cut in a thread, while this one is read. Its segments are the same."""
@@ -296,6 +308,17 @@ class Log:
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         return dropped
+
+
+def _joined(headers: Sequence[Header], log_end: int) -> Header:
+    """The last of them, if each begins where the one before ends, and the first where the log does."""
+    expected = log_end
+    for header in headers:
+        if header.base_offset != expected:
+            text = f"a copied batch begins at offset {header.base_offset}, where {expected} is next"
+            raise UnexpectedOffset(text)
+        expected = header.next_offset
+    return headers[-1]
 
 
 def _between_damage(span: ReadSpan, offset: int) -> ReadSpan:

@@ -7,7 +7,7 @@ Invariant: `size_bytes` and `next_offset` count only whole batches that a finish
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from engine import paths
 from engine.batch import HEADER_BYTES, MAGIC, Header, read_header
@@ -88,13 +88,12 @@ class Segment:
             return None
         return read_header(self.disk.pread(self.handle, HEADER_BYTES, 0)).base_timestamp
 
-    def appended(self, header: Header, now_ms: int) -> None:
-        """A batch has been written at the end."""
+    def appended(self, headers: Sequence[Header], now_ms: int) -> None:
+        """Batches have been written at the end, one after the other."""
         self.last_append_ms = now_ms
-        assert header.base_offset == self.next_offset
-        self.index.add(header, self.size_bytes)
-        self.size_bytes += header.size_bytes
-        self.next_offset = header.next_offset
+        assert headers[0].base_offset == self.next_offset
+        self.size_bytes = self.index.add_all(headers, self.size_bytes)
+        self.next_offset = headers[-1].next_offset
 
     def begin_read(self) -> Callable[[], None]:
         """Hold the handle open; call what is returned when the read is done."""
