@@ -204,8 +204,9 @@ class ClusterMember:
         outcomes = await self._agent.propose([proposal_from_plain(one) for one in plain])
         return [outcome_to_plain(outcome) for outcome in outcomes], b""
 
-    async def _partition_offline(self, key: Any, _: bytes) -> tuple[None, bytes]:
-        self._agent.partition_offline(key)
+    async def _partition_offline(self, which: Any, _: bytes) -> tuple[None, bytes]:
+        topic_id, number = which
+        self._agent.partition_offline(topic_id, number)
         return None, b""
 
     async def _find_topic(self, name: Any, _: bytes) -> tuple[bool, bytes]:

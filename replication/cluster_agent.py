@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from engine.clock import Clock
 from engine.errors import EngineError, StartRefused
 from replication.cluster_identity import check_not_older, found_again, joined
-from replication.cluster_keys import PartitionKey
+from replication.cluster_keys import PartitionKey, partition_name
 from replication.cluster_topics import ClusterTopics
 from replication.cluster_values import (
     ClusterIdentity,
@@ -201,9 +201,9 @@ class ClusterAgent:
             return [NotKnown() for _ in proposals]
         return await self._life.watch.blocks.write(proposals)
 
-    def partition_offline(self, key: str) -> None:
-        """This node's disk has failed a partition (`<topic id>/<number>`): others are to lead it."""
-        self._offline |= {key}
+    def partition_offline(self, topic_id: str, number: int) -> None:
+        """This node's disk has failed a partition: others are to lead it."""
+        self._offline |= {partition_name(topic_id, number)}
         self._spawn(self._update_offline())
 
     # Topics.

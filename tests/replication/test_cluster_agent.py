@@ -248,7 +248,7 @@ async def test_a_partition_that_a_disk_has_failed_is_led_by_another(alone):
     one, two = await alone.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 4, 2, {})
     number = leaders(one, topic).index(1)
-    one.partition_offline(f"{topic.topic_id}/{number}")
+    one.partition_offline(topic.topic_id, number)
     await alone.until(lambda: leaders(two, topic)[number] == 2)
     assert two.view.nodes[1].offline == {f"{topic.topic_id}/{number}"}
     assert 1 in leaders(two, topic), "its other partitions it keeps"
