@@ -58,6 +58,7 @@ class HostedTopics:
         is_deleted: Callable[[str], Awaitable[bool]],
     ) -> None:
         self.set_aside: dict[str, TopicRecord] = {}  # by topic id
+        self._half_told: dict[str, TopicRecord | None] = {}  # what processes had that are yet to hear of the record
         self._catalog = catalog
         self._view = view
         self._node_id = node_id
@@ -90,7 +91,8 @@ class HostedTopics:
         """Whether this node has what was written, or something newer."""
         known = self._catalog.records.get(topic.name)
         is_same = known is not None and known.topic_id == topic.topic_id and known.partitions >= topic.partitions
-        return is_same and topic.name not in self._changed and topic.name != self._following
+        is_being_followed = topic.name == self._following or topic.name in self._half_told
+        return is_same and topic.name not in self._changed and not is_being_followed
 
     def has_any(self, topic: TopicEntry) -> bool:
         known = self._catalog.records.get(topic.name)
@@ -147,6 +149,7 @@ class HostedTopics:
     async def _leave(self, known: TopicRecord) -> None:
         """1. It was deleted. 2. Nobody knows: perhaps the store is not the one that it was."""
         await self._processes.tell_shards("close_topic", known.name)
+        self._half_told.pop(known.name, None)
         if await self._is_deleted(known.topic_id):
             await self._catalog.delete(known)
             await self._processes.tell_worker("removed", record_to(known))
@@ -159,20 +162,30 @@ class HostedTopics:
                 log.error("a topic on this disk is not known to the cluster: it is set aside", extra=words)
 
     async def _have(self, known: TopicRecord | None, wanted: TopicRecord) -> None:
-        """Durable here before any process is told; the worker last, since it asks the shards at once."""
+        """Durable here before any process is told. What was not told to its end is told first: files of a partition
+        that comes back are cleared, and nobody may have it open then.
+        """
+        if known is not None and known.name in self._half_told:
+            await self._tell(self._half_told[known.name], known)
         if known == wanted:
             return
         wanted = await self._catalog.adopt(wanted)
-        if known is None:
-            self.set_aside.pop(wanted.topic_id, None)
-            await self._processes.tell_shards("open_topic", record_to(wanted))
-            await self._processes.tell_worker("open_topic", record_to(wanted))
-            return
-        before, after = set(known.hosted or ()), set(wanted.hosted or ())
-        if after - before or wanted.partitions > known.partitions:
-            await self._processes.tell_shards("open_added", record_to(wanted))
-        await self._processes.tell_shards("altered", record_to(wanted))
-        await self._processes.tell_worker("altered", record_to(wanted))
-        if gone := sorted(before - after):
-            await self._processes.tell_shards("close_partitions", [wanted.name, gone])
-            await self._catalog.let_go(wanted, gone)
+        self._half_told[wanted.name] = known
+        await self._tell(known, wanted)
+
+    async def _tell(self, before: TopicRecord | None, record: TopicRecord) -> None:
+        """Each process as often as it takes; the worker last, since it asks the shards at once."""
+        if before is None:
+            self.set_aside.pop(record.topic_id, None)
+            await self._processes.tell_shards("open_topic", record_to(record))
+            await self._processes.tell_worker("open_topic", record_to(record))
+        else:
+            old, new = set(before.hosted or ()), set(record.hosted or ())
+            if new - old or record.partitions > before.partitions:
+                await self._processes.tell_shards("open_added", record_to(record))
+            await self._processes.tell_shards("altered", record_to(record))
+            await self._processes.tell_worker("altered", record_to(record))
+            if gone := sorted(old - new):
+                await self._processes.tell_shards("close_partitions", [record.name, gone])
+                await self._catalog.let_go(record, gone)
+        del self._half_told[record.name]

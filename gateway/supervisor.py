@@ -207,7 +207,7 @@ class Supervisor:
                     directory.last_stop = LastStop.KILLED  # not before a power loss has been recovered from
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.deaths_in_a_row = 0
-            if child.index != WORKER and self._has_joined:
+            if child.index != WORKER:  # while the node joins, too: it may be registered, and the shard have led
                 self.member.shard_died()
             pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
             child.deaths_in_a_row += 1

@@ -122,6 +122,7 @@ class ClusterAgent:
         self._session: Session | None = None  # of join_cluster, until start takes it
         self._life: _Life | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._epochs: Mapping[PartitionKey, int] = {}  # leader epochs that have been, as known before this session
         self._is_leaving = False
         self._offline: frozenset[str] = frozenset()
         self._updating: set[asyncio.Task[None]] = set()
@@ -157,8 +158,9 @@ class ClusterAgent:
         session, self._session = self._session, None
         if session is None or session.state is State.LOST:
             session = await self._open_session()
+        self._epochs = local_epochs or {}
         try:
-            await self._begin(session, local_epochs or {})
+            await self._begin(session)
         except EngineError as error:
             await session.close()
             raise error if isinstance(error, StartRefused) else StartRefused(error.detail, hint=error.hint) from error
@@ -283,14 +285,13 @@ class ClusterAgent:
         self._updating.add(task)
         task.add_done_callback(self._updating.discard)
 
-    async def _begin(self, session: Session, local_epochs: Mapping[PartitionKey, int]) -> None:
-        """Raises StartRefused, SessionLost, Corrupt."""
+    async def _begin(self, session: Session) -> None:
+        """Raises StartRefused, SessionLost, Corrupt. The view is that of the store then, though it may be refused."""
         self._identity = await found_again(session, self._identity)
-        known = {key: found.state.leader_epoch for key, found in self.view.states.items()}
         life = _Life(self, session)
         try:
             await life.watch.load()
-            check_not_older(self.view, {**known, **local_epochs})
+            check_not_older(self.view, self._epochs)
             member = await life.membership.register(self._is_leaving, self._offline)
         except BaseException:
             await life.end()
@@ -307,6 +308,7 @@ class ClusterAgent:
             await self._until_lost(self._life.session)
             log.warning("the session with the coordination store is over; this node registers anew")
             life, self._life, self.member = self._life, None, None
+            self._epochs = {key: found.state.leader_epoch for key, found in self.view.states.items()}
             self.listener.on_session_lost()
             await life.end()
             failures = 0
@@ -322,7 +324,7 @@ class ClusterAgent:
             log.warning("no session with the coordination store", extra={"reason": str(error)})
             return
         try:
-            await self._begin(session, {})
+            await self._begin(session)
         except EngineError as error:
             log.error("this node cannot register", extra={"reason": str(error)})
             await session.close()

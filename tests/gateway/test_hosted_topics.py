@@ -22,7 +22,7 @@ from engine.disk import RealDisk
 from engine.faulty_disk import FaultyDisk, Rule
 from gateway import hosted_topics
 from gateway.hosted_topics import HostedTopics
-from gateway.link import Link
+from gateway.link import Busy, Link
 from replication.cluster_values import TopicEntry
 from replication.cluster_view import ClusterView
 from replication.cores.partition_state import Member, PartitionState, VersionedState
@@ -37,9 +37,13 @@ class Told:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, Any]] = []
+        self.refused: list[str] = []
 
     async def tell_shards(self, change: str, arguments: Any) -> None:
         self.calls.append(("shards", change, arguments))
+        if change in self.refused:
+            self.refused.remove(change)
+            raise Busy("a shard that cannot be told now")
 
     async def tell_worker(self, change: str, arguments: Any) -> None:
         self.calls.append(("worker", change, arguments))
@@ -234,3 +238,25 @@ async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> N
         assert await life.settled() == OPENED
         assert seen == [(False, True)]
         assert life.topics.has(TOPIC)
+
+
+async def test_what_a_process_did_not_take_is_told_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted_topics, "RETRY_S", 0.01)
+    cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
+    async with cluster.life() as life, asyncio.timeout(10):
+
+        async def told_twice(refused: str, *last: tuple[str, str]) -> None:
+            told: list[tuple[str, str]] = []
+            while told.count(("shards", refused)) < 2 or told[-len(last) :] != list(last):
+                await asyncio.sleep(0.01)
+                told += life.told.taken()
+
+        life.told.refused = ["open_topic"]
+        await told_twice("open_topic", *OPENED)
+        for epoch, refused in enumerate(("open_added", "close_partitions"), 1):
+            cluster.put(TOPIC, ((OTHER,), (OWN,), (OTHER,)) if epoch == 1 else ((OWN,), (OTHER,), (OTHER,)), epoch)
+            life.told.refused = [refused]
+            life.topics.changed(["t"])
+            await told_twice(refused, ("shards", "open_added"), *ALTERED, ("shards", "close_partitions"))
+            while cluster.directories() != [str(epoch % 2)]:
+                await asyncio.sleep(0.01)

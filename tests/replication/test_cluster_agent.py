@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InvalidConfig, StartRefused, TopicExists, UnknownTopic
+from replication import cluster_agent
 from replication.cluster_agent import AgentSettings
 from replication.cluster_identity import check_not_older
 from replication.cluster_keys import BLOCK_PARTITIONS, CLUSTER, STATES, topic_key
@@ -302,6 +303,23 @@ async def test_a_store_restored_from_old_data_is_refused(alone):
     with pytest.raises(StartRefused, match="old data"):
         await third.start({(topic.topic_id, 0): 2})
     assert 3 not in one.view.nodes
+
+
+async def test_a_store_restored_while_the_node_runs_is_refused_again_and_again(alone, monkeypatch, caplog):
+    monkeypatch.setattr(cluster_agent, "RETRY_S", (0.01,))
+    (one,) = await alone.start_all(1)
+    topic, _ = await one.create_topic("orders", 1, 1, {})
+    session, key = await alone.coordination.session(), f"{STATES}/{topic.topic_id}.0"
+    backup = await session.get(key)
+    await alone.expire(1)
+    await alone.until(lambda: len(alone.heard[1].members) == 2 and states_of(one, topic)[0].leader_epoch == 2)
+    newest = await session.get(key)
+    await session.commit(Put(key, backup.value, newest.version))
+    await alone.expire(1)
+    await alone.until(lambda: sum("cannot register" in line.message for line in caplog.records) >= 3)
+    assert len(alone.heard[1].members) == 2
+    await session.commit(Put(key, newest.value, newest.version + 1))
+    await alone.until(lambda: len(alone.heard[1].members) == 3)
 
 
 async def test_what_this_version_does_not_understand_it_does_not_act_upon(alone):
