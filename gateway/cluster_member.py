@@ -136,7 +136,11 @@ class ClusterMember:
         self._agent.register_again()
 
     async def leave(self) -> None:
+        """Appends pause while the leaderships move; of a partition that nobody else can lead they go on to the end."""
+        assert self._processes is not None
+        await self._processes.tell_shards("pause", True)
         await self._agent.leave(LEAVE_S)
+        await self._processes.tell_shards("pause", False)
 
     async def close(self) -> None:
         if self._topics is not None:

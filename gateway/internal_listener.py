@@ -20,6 +20,7 @@ from gateway.problems import Problem, from_engine
 
 FETCH_REQUEST_BYTES_MAX = 16 * 1024 * 1024  # the first of a session names all its partitions, 100 bytes each
 CLOSE_S = 1.0
+IDLE_CHECK_S = 0.02
 _FETCH_TYPE = "application/octet-stream"
 _UPGRADED = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
 
@@ -51,6 +52,13 @@ class InternalListener:
         except OSError as error:
             text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
             raise StartRefused(text, hint="give --internal-port-base another port") from None
+
+    async def until_idle(self, seconds: float) -> None:
+        """Until every call that came over a link has its reply, or for so long: what waits for its acks gets them."""
+        for _ in range(round(seconds / IDLE_CHECK_S)):
+            if not any(link.is_serving for link in self._links):
+                return
+            await asyncio.sleep(IDLE_CHECK_S)
 
     async def close(self) -> None:
         for link in list(self._links):

@@ -85,6 +85,11 @@ class Link(asyncio.Protocol):
     def is_up(self) -> bool:
         return self._transport is not None
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the other side waits for replies."""
+        return bool(self._serving)
+
     def begin(
         self, name: str, arguments: Arguments, payload: bytes | bytearray = b""
     ) -> asyncio.Future[tuple[Any, bytes]]:

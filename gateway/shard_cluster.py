@@ -8,6 +8,7 @@ this process among its listeners already.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ from replication.cores.partition_state import Member
 from replication.fetcher import FetchLimits
 from replication.replica_host import ReplicaHost, ReplicaLimits
 
+DRAIN_S = 5.0  # leaderships have moved before: what waits here gets its acks from the new leaders within a few fetches
+SETTLE_S, SETTLE_CHECK_S = 2.0, 0.01  # an append is committed within a fetch of each follower
 PROPOSE_S = 30.0  # beyond that nobody knows what became of it, and the state is read again
 
 
@@ -85,6 +88,7 @@ class ShardCluster:
 
     async def close(self) -> None:
         """Lead and follow no more. Links to other nodes are closed with the peers."""
+        await self._listener.until_idle(DRAIN_S)
         await self._listener.close()
         await self.host.stop()
         await self._exchanges.close()
@@ -107,6 +111,10 @@ class ShardCluster:
             ]
             return rows, b""
 
+        async def pause(is_paused: Any, _: bytes) -> tuple[None, bytes]:
+            await self._pause(is_paused)
+            return None, b""
+
         calls: dict[str, Callable[[Any], None]] = {
             "nodes": self._take_nodes,
             "topics": self._take_topics,
@@ -115,7 +123,18 @@ class ShardCluster:
             "session_lost": lambda _: self.host.on_session_lost(),
             "doubt": self.host.on_doubt,
         }
-        return {"leader_epochs": leader_epochs, **{name: done_at_once(take) for name, take in calls.items()}}
+        asked: dict[str, Handler] = {"leader_epochs": leader_epochs, "pause": pause}
+        return {**asked, **{name: done_at_once(take) for name, take in calls.items()}}
+
+    async def _pause(self, is_paused: bool) -> None:
+        """Returns once all that was appended here is committed, or after a moment."""
+        for replica in self.host.replicas():
+            replica.pause(is_paused)
+        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        while is_paused and asyncio.get_running_loop().time() < deadline:
+            if not self._shard.committer.queued_bytes and all(one.is_settled for one in self.host.replicas()):
+                return
+            await asyncio.sleep(SETTLE_CHECK_S)
 
     def _take_nodes(self, plain: Any) -> None:
         self.view.put_plain_nodes(plain)

@@ -20,17 +20,18 @@ from engine.admission import Appended, Terms
 from engine.batch import Buffer
 from engine.committer import Committer
 from engine.epochs import EpochStart
-from engine.errors import AckTimeout, EngineError, StorageFailed
+from engine.errors import EngineError, StorageFailed
 from engine.partition import Partition
 from engine.reader import Chunk
-from engine.waiters import done_by
 from replication import refusals
+from replication.acknowledging import acknowledged, forget
 from replication.acks import Acks
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
 from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
-from replication.cores.watermark import AckVerdict
-from replication.errors import OffsetNotAvailable
+from replication.errors import NotLeader, OffsetNotAvailable
+
+HANDOVER_S = 3.0  # a new leader that has all of it commits within a few fetches
 
 log = logging.getLogger("penstock.replication")
 
@@ -77,6 +78,7 @@ class Replica:
         self._core: Leader | None = None
         self._settings = partition.settings
         self._takes_all = self._takes_one = False  # appends with acks=all, and with the others
+        self._is_paused = False
         self._is_unsure = False  # whether the store has what was proposed
         self._beginning: asyncio.Task[None] | None = None
         partition.when_positions_move = self._positions_moved
@@ -118,12 +120,14 @@ class Replica:
         core, name = self._core, self.partition.name
         if core is None:
             raise self._not_leading()
+        if self._is_paused:
+            raise NotLeader(f"{name}: this node is stopping, and gives its leaderships away")
         raise refusals.too_few_in_sync(name, self.in_sync, core) if acks is Acks.ALL else refusals.in_doubt(name)
 
     def append_nowait(self, batch: bytes | bytearray, terms: Terms | None = None) -> None:
         """acks=0: queue the batch and never look back. Raises as `append`."""
         self.check_append(Acks.NONE)
-        self._committer.append(self.partition, batch, terms, wants_sync=False).add_done_callback(_forget)
+        self._committer.append(self.partition, batch, terms, wants_sync=False).add_done_callback(forget)
 
     def append(self, batch: bytes | bytearray, acks: Acks, terms: Terms | None = None) -> asyncio.Future[Appended]:
         """Queue a batch now, so that calls keep their order; the future is its positions once log_end passed them.
@@ -146,25 +150,7 @@ class Replica:
         Raises what the append met (nothing stored), or AckTimeout, LeadershipLost, NotEnoughReplicasAfterAppend (it
         may be). A timeout or a cancel gives up the wait only: the future is how the append reports, not what does it.
         """
-        return self._acknowledged(self._core, written, acks, timeout_ms)
-
-    async def _acknowledged(
-        self, core: Leader | None, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
-    ) -> Appended:
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        try:
-            appended = await done_by(deadline, written)
-            if self._core is not core or core is None:
-                raise refusals.leadership_lost(self.partition.name)
-            if acks is Acks.ALL:
-                if self.partition.high_watermark < appended.end:
-                    await done_by(deadline, self.partition.wait_for_ack(appended.end))
-                if not self._takes_all and core.ack_verdict(appended.end) is AckVerdict.TOO_FEW_AFTER_APPEND:
-                    raise refusals.too_few_after_append(self.partition.name, core)
-            return appended
-        except TimeoutError:
-            text = f"{self.partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
-            raise AckTimeout(text, hint=refusals.MAYBE_STORED) from None
+        return acknowledged(self, self._core, written, acks, timeout_ms)
 
     def check_latest(self) -> None:
         """Whether the high watermark may be told as the end (KIP-207).
@@ -237,6 +223,19 @@ class Replica:
         self._take_up(Wait(0))
         self.state = None
 
+    def pause(self, is_paused: bool) -> None:  # take no appends, so that the next leader has all there is
+        self._is_paused = is_paused
+        self._judge()
+
+    @property
+    def takes_all(self) -> bool:
+        return self._takes_all
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a move of the leadership now would leave nothing behind."""
+        return self._core is None or self.partition.high_watermark >= self.partition.log_end
+
     def tick(self) -> None:
         """Called a few times in `lag_s_max`."""
         if self._core is not None:
@@ -274,7 +273,7 @@ class Replica:
         self._lead(own, [*epochs, EpochStart(log.leader_epoch, log.epochs[-1].start_offset if log.epochs else 0)])
 
     def _take_up(self, role: Role) -> None:
-        self._end_leading()
+        self._end_leading(role)
         self.role = role
         if isinstance(role, Lead):
             self._beginning = asyncio.create_task(self._begin_leading(role))
@@ -323,16 +322,25 @@ class Replica:
         if partition.unsynced_since is not None:
             self._committer.look_at(partition, sync=True)
 
-    def _end_leading(self) -> None:
-        """At once: refuse what is queued, tell those who wait, wake the long polls, so that they ask the new leader."""
+    def _end_leading(self, role: Role) -> None:
+        """At once: refuse what is queued, wake the long polls, so that they ask the new leader. Who waits for an
+        acknowledgement is told later where this node follows: the new leader may commit it (acknowledging.py).
+        """
         if self._core is None:
             return
         self._core = None
         self._is_unsure = False
         self._judge()
         self._committer.refuse_queued(self.partition, self._not_leading())
-        self.partition.fail_acks(refusals.leadership_lost(self.partition.name))
+        if isinstance(role, Follow | Lead):
+            asyncio.get_running_loop().call_later(HANDOVER_S, self._give_up_acks)
+        else:
+            self._give_up_acks()
         self.partition.wake_all()
+
+    def _give_up_acks(self) -> None:
+        if self._core is None:  # else it leads again, and has all that is waited for
+            self.partition.fail_acks(refusals.leadership_lost(self.partition.name))
 
     # The core at work.
 
@@ -380,15 +388,9 @@ class Replica:
 
     def _judge(self) -> None:
         """What may be appended now: said once for each change, since every append asks."""
-        core = self._core
+        core = None if self._is_paused else self._core
         self._takes_one = core is not None and not self.host.is_in_doubt
         self._takes_all = core is not None and core.has_enough_replicas
 
     def _not_leading(self) -> EngineError:
         return refusals.not_leading(self.partition.name, self.role, is_known=self.state is not None)
-
-
-def _forget(future: asyncio.Future[Appended]) -> None:
-    """Nobody waits any more: a failure is in the metrics and must not be reported as never retrieved."""
-    if not future.cancelled():
-        future.exception()

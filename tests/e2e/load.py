@@ -56,11 +56,20 @@ class Log:
 class Load:
     """Clients of one topic."""
 
-    def __init__(self, url: str, topic: str, partitions: int, clients: int, first_client: int = 0) -> None:
+    def __init__(
+        self,
+        url: str,
+        topic: str,
+        partitions: int,
+        clients: int,
+        first_client: int = 0,
+        acks: tuple[str, ...] = ("all", "1"),
+    ) -> None:
         self.ledger = Ledger()
         self._path = f"{url}/v1/topics/{topic}/partitions"
         self._partitions = partitions
         self._clients = range(first_client, first_client + clients)
+        self._acks = acks
         self._is_ending = False
 
     @asynccontextmanager
@@ -81,10 +90,10 @@ class Load:
                 await asyncio.sleep(0.005)
 
     async def _send_on(self, session: aiohttp.ClientSession, client: int) -> None:
-        """acks=1 and acks=all in turn. A connection that cannot be made means that the node is gone."""
+        """One of the acks after the other. A connection that cannot be made means that the node is gone."""
         partition, sequence = client % self._partitions, 0
         while not self._is_ending:
-            acks = "1" if sequence // LINES_PER_REQUEST % 2 else "all"
+            acks = self._acks[sequence // LINES_PER_REQUEST % len(self._acks)]
             values = [[client, sequence + n] for n in range(LINES_PER_REQUEST)]
             sequence += LINES_PER_REQUEST
             url = f"{self._path}/{partition}/records?acks={acks}"
@@ -102,7 +111,7 @@ class Load:
                 self.ledger.acks_of[acks] += 1
             else:
                 self.ledger.refusals[answer["code"]] += 1
-                await asyncio.sleep(float(response.headers["Retry-After"]))
+                await asyncio.sleep(float(response.headers.get("Retry-After", 0)))
 
     def _note(self, partition: int, base_offset: int, values: list[list[int]]) -> None:
         for n, value in enumerate(values):

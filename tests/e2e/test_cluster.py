@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ import orjson
 import pytest
 
 from loadtests.cluster.nodes import ClusterNode
+from tests.e2e.load import Load, read_log
 from tests.e2e.test_shards import call
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
@@ -138,3 +140,24 @@ def test_any_node_takes_and_gives_records_and_the_death_of_the_leader_loses_none
     assert produce(url, "t", sent[-1]) == sent[-1]
     for node in cluster.nodes.values():
         assert values(node.url, "t") == sent
+
+
+async def test_a_leader_that_is_told_to_stop_moves_its_leaderships_first_and_nothing_is_lost(cluster: Cluster) -> None:
+    partitions = 6
+    await asyncio.to_thread(cluster.create, "t", partitions)
+    survivor, leaving = cluster.nodes[1], cluster.nodes[2]
+    load = Load(survivor.url, "t", partitions, clients=6, acks=("all",))
+    async with load.under_way() as ledger:
+        await load.acknowledgements(30)
+        assert 2 in {row["leader"] for row in await asyncio.to_thread(described, survivor.url, "t")}
+        assert await asyncio.to_thread(leaving.stop) == 0
+        await load.acknowledgements(ledger.acks_of.total() + 30)
+        leaving.begin_start()
+        await asyncio.to_thread(leaving.wait_until_ready)
+        await load.acknowledgements(ledger.acks_of.total() + 30)
+    assert not ledger.breaks
+    assert ledger.refusals.keys() <= {"ack_timeout", "leadership_lost"}, "nothing definite: it was waited for"
+    assert ledger.refusals.total() <= 6, "at most what a client had under way while its leader went"
+    (await read_log(survivor.url, "t", partitions)).assert_holds(ledger)
+    everyone = [1, 2, 3]
+    await asyncio.to_thread(until, lambda: all(row["in_sync"] == everyone for row in described(leaving.url, "t")))

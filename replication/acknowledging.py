@@ -1,0 +1,65 @@
+"""Waits for what an ack asks, from the append to the commit, also while leadership moves meanwhile.
+
+Where this node goes on as a follower, what it had appended is committed once the new leader says so; a cut, or the end
+of its patience, tells those whom it concerns. Not how much an ack asks: that is acks.py's and the leader core's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from engine.admission import Appended
+from engine.errors import AckTimeout
+from engine.partition import Partition
+from engine.waiters import done_by
+from replication.acks import Acks
+from replication.cores.leader import Leader
+from replication.cores.role import Follow, Lead, Role
+from replication.cores.watermark import AckVerdict
+from replication.refusals import MAYBE_STORED, leadership_lost, too_few_after_append
+
+
+class Acknowledging(Protocol):
+    """What is asked of a replica: replication.replica.Replica."""
+
+    partition: Partition
+    role: Role
+
+    @property
+    def core(self) -> Leader | None: ...
+    @property
+    def takes_all(self) -> bool: ...
+
+
+async def acknowledged(
+    replica: Acknowledging, core: Leader | None, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
+) -> Appended:
+    """See Replica.acknowledged. `core` led when it was appended."""
+    deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+    partition = replica.partition
+    try:
+        appended = await done_by(deadline, written)
+        is_led_on = core is not None and replica.core is core
+        if not is_led_on and not isinstance(replica.role, Follow | Lead):
+            raise leadership_lost(partition.name)
+        if acks is Acks.ALL or not is_led_on:  # what outlives a leadership is what the next one commits
+            if partition.high_watermark < appended.end:
+                await done_by(deadline, partition.wait_for_ack(appended.end))
+            if core is not None and replica.core is core and not replica.takes_all:
+                _demand_enough(partition.name, core, appended.end)
+        return appended
+    except TimeoutError:
+        text = f"{partition.name}: acks={acks.value} was not reached within {timeout_ms} ms"
+        raise AckTimeout(text, hint=MAYBE_STORED) from None
+
+
+def forget(future: asyncio.Future[Appended]) -> None:
+    """Nobody waits any more: a failure is in the metrics and must not be reported as never retrieved."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _demand_enough(name: str, core: Leader, end: int) -> None:
+    if core.ack_verdict(end) is AckVerdict.TOO_FEW_AFTER_APPEND:
+        raise too_few_after_append(name, core)
