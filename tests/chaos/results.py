@@ -16,6 +16,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.hosts import ROOT
 from tests.chaos.judge import Verdict
 
+PACKAGES = ("cli", "client", "engine", "gateway", "openapi", "replication", "spark_ingest")
 RECORDED = ROOT / "docs" / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- begin: written by make chaos -->", "<!-- end -->"
@@ -57,10 +58,11 @@ def machine() -> str:
 
 
 def commit(source: Path) -> str:
-    """Of the nodes' code; with a + behind it if files differ from it."""
-    command = ["git", "-C", str(source), "describe", "--always", "--dirty=+", "--exclude", "*"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"
+    """Of the nodes' code; with a + behind it if files of theirs differ from it."""
+    git = ["git", "-C", str(source)]
+    told = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    changed = subprocess.run([*git, "status", "--porcelain", "--", *PACKAGES], capture_output=True, check=False)
+    return f"{told.stdout.strip() or 'unknown'}{'+' if changed.stdout else ''}"
 
 
 def table(verdicts: Iterable[Verdict]) -> str:
