@@ -70,7 +70,7 @@ def _led_families(
         topic = None if view is None else view.topic_by_id(topic_id)
         led += 1
         few += len(state.in_sync) < len(state.replicas)
-        under += topic is not None and len(state.in_sync) < topic.rules.min_in_sync(len(state.replicas))
+        under += topic is not None and len(state.in_sync) < topic.rules.min_in_sync(state.counted_replicas)
     yield _number("penstock_leading_partitions", "Partitions that this node leads", led)
     text = "Partitions led here of which a replica is not in sync"
     yield _number("penstock_under_replicated_partitions", text, few)

@@ -97,7 +97,7 @@ def partitions_in_need(view: ClusterView, may_be_named: Callable[[str], bool]) -
     def is_under_min(topic_id: str, number: int, found: VersionedState) -> bool:
         topic = view.topic_by_id(topic_id)
         assert topic is not None
-        return len(found.state.in_sync) < topic.rules.min_in_sync(len(found.state.replicas))
+        return len(found.state.in_sync) < topic.rules.min_in_sync(found.state.counted_replicas)
 
     def is_under_replicated(topic_id: str, number: int, found: VersionedState) -> bool:
         return len(found.state.in_sync) < len(found.state.replicas)

@@ -43,7 +43,8 @@ def reconciled(
     replicas, adding, removing = _replicas(state, node_ids(vouching))
     vouching = [member for member in vouching if member.node_id in replicas]
     in_sync = [member for member in vouching if is_live(member.node_id)]
-    eligible = _eligible(in_sync, (*eligible, *vouching), replicas, rules)
+    minimum = rules.min_in_sync(len(replicas) - len(adding))
+    eligible = _eligible(in_sync, (*eligible, *vouching), replicas, minimum)
     leader, epoch, unclean = state.leader, state.leader_epoch, state.unclean_elections
     if not _may_stay(leader, in_sync, registrations):
         leader, is_unclean = _elected(state, replicas, in_sync, eligible, rules, registrations, is_live)
@@ -51,7 +52,7 @@ def reconciled(
         unclean += is_unclean
         if leader is not None and leader.node_id not in node_ids(in_sync):
             in_sync = [leader]
-            eligible = [] if is_unclean else _eligible(in_sync, eligible, replicas, rules)
+            eligible = [] if is_unclean else _eligible(in_sync, eligible, replicas, minimum)
     return PartitionState(
         replicas, leader, epoch, sorted_members(in_sync), sorted_members(eligible), adding, removing, unclean
     )
@@ -80,10 +81,10 @@ def _replicas(state: PartitionState, in_sync: set[int]) -> tuple[tuple[int, ...]
 
 
 def _eligible(
-    in_sync: list[Member], candidates: Iterable[Member], replicas: tuple[int, ...], rules: TopicRules
+    in_sync: list[Member], candidates: Iterable[Member], replicas: tuple[int, ...], minimum: int
 ) -> list[Member]:
     """KIP-966: who was in a set before and is not in sync now, while the high watermark stands still."""
-    if len(in_sync) >= rules.min_in_sync(len(replicas)):
+    if len(in_sync) >= minimum:
         return []
     kept = {member.node_id: member for member in candidates if member.node_id in replicas}
     return [member for node, member in kept.items() if node not in node_ids(in_sync)]

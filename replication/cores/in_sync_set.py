@@ -21,7 +21,7 @@ from replication.cores.partition_state import (
 
 def with_in_sync(state: PartitionState, in_sync: tuple[Member, ...], rules: TopicRules) -> PartitionState:
     """The state with another in-sync set. Who leaves stays eligible while fewer than min_in_sync remain (KIP-966)."""
-    minimum = rules.min_in_sync(len(state.replicas))
+    minimum = rules.min_in_sync(state.counted_replicas)
     eligible: tuple[Member, ...] = ()
     if len(in_sync) < minimum:
         ids = node_ids(in_sync)

@@ -163,7 +163,7 @@ class Leader:
 
     @property
     def min_in_sync(self) -> int:
-        return self.rules.min_in_sync(len(self.state.replicas))
+        return self.rules.min_in_sync(self.state.counted_replicas)
 
     @property
     def has_enough_replicas(self) -> bool:
@@ -316,7 +316,7 @@ class Leader:
             return []
         ends = [self._progress[node].end for node in self._waited_for(now)] if self._progress else []
         state = self._set.committed.state
-        minimum = self.rules.min_in_sync(len(state.replicas))
+        minimum = self.rules.min_in_sync(state.counted_replicas)
         watermark = high_watermark(self.high_watermark, own_end, ends, len(state.in_sync), minimum)
         assert self.high_watermark <= watermark <= self.log_end
         if watermark == self.high_watermark:

@@ -76,6 +76,13 @@ class PartitionState:
         assert in_sync <= set(self.replicas)
         assert eligible <= set(self.replicas) - in_sync
 
+    @property
+    def counted_replicas(self) -> int:
+        """What min_insync_replicas is held against: not those that a move is about to add. They cannot be in sync
+        before they have copied everything, and the partition must be written meanwhile.
+        """
+        return len(self.replicas) - len(self.adding)
+
     def is_in_sync(self, node_id: int) -> bool:
         return any(member.node_id == node_id for member in self.in_sync)
 

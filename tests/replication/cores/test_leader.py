@@ -10,6 +10,7 @@ from engine.epochs import EpochEnd, EpochStart
 from replication.cores.fetch import Diverging, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, position_verdict
 from replication.cores.partition_state import Member, Registration, node_ids
+from replication.cores.reassignment import begun
 from replication.cores.watermark import AckVerdict
 from tests.replication.cores.states import OS, RULES, alive, state, versioned
 
@@ -236,3 +237,11 @@ def test_a_lowered_minimum_moves_the_watermark_once_nobody_else_is_eligible():
     made.rules = replace(OS, min_insync_replicas=1)
     assert made.on_written(14, 2.0) == [], "2 may still be elected, and has nothing of this"
     assert made.on_state(versioned(state(epoch=3, in_sync=(1,)), 1), 3.0) == [AdvanceWatermark(14)]
+
+
+def test_a_partition_that_gains_replicas_is_written_while_they_copy():
+    made = leader(begun(state(in_sync=(1,), replicas=(1,), epoch=3), (1, 2, 3), (1, 2, 3)))
+    assert (made.min_in_sync, made.has_enough_replicas) == (1, True)
+    assert made.on_written(13, 1.0) == [AdvanceWatermark(13)]
+    whole = leader(state(in_sync=(1,), epoch=3))
+    assert (whole.min_in_sync, whole.has_enough_replicas) == (2, False)

@@ -254,7 +254,7 @@ def _advanced(state: State, node: int, rules: Rules) -> State:
     others = [replica.ends[n - 1] for n in sorted(waited_for) if n != node]
     ends = [-1 if one is None else _end(one, rules) for one in others]
     own = _end((len(replica.log), replica.synced), rules)
-    minimum = rules.topic.min_in_sync(len(seen.replicas))
+    minimum = rules.topic.min_in_sync(seen.counted_replicas)
     hw = rules.high_watermark(replica.hw, own, ends, len(seen.in_sync), minimum)
     if hw == replica.hw:
         return state
