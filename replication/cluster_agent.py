@@ -191,7 +191,11 @@ class ClusterAgent:
             return
 
     def register_again(self) -> None:
-        """A process of this node has died and forgotten what it had said as a leader: be another incarnation."""
+        """A process of this node has died and forgotten what it had said as a leader: be another incarnation.
+
+        It opens its partitions anew; of those that a disk has failed all processes tell again (ReplicaHost).
+        """
+        self._offline = frozenset()
         if self._life is not None:
             self._spawn(self._life.session.close())
 

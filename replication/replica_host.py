@@ -146,7 +146,9 @@ class ReplicaHost:
     def on_registered(self, member: Member) -> None:
         self.member, self.is_in_doubt = member, False
         for key, hosted in self._hosted.items():
-            if (known := self._states.get(key)) is not None:
+            if hosted.replica.partition.offline is not None:
+                self._partition_offline(hosted.topic_id, hosted.number)  # the one before is over
+            elif (known := self._states.get(key)) is not None:
                 hosted.replica.on_state(known)
 
     def on_session_lost(self) -> None:

@@ -205,6 +205,8 @@ async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) ->
     await three[2].produce(b"b")
     with pytest.raises(NotLeader):
         three[1].replica().append(batch_of(b"x"), Acks.LEADER)
+    three[1].register()
+    assert three[1].offline == [(three.topic_id, 0)] * 2, "a new registration knows nothing of it"
 
 
 async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
