@@ -83,6 +83,7 @@ class _Life:
         self.office = ControllerOffice(
             session, agent.view, self.watch.blocks, agent.own.node_id, rebalancing, agent.clock
         )
+        self.has_seen_own = False  # the registration, among those of all nodes
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
@@ -251,8 +252,25 @@ class ClusterAgent:
     def on_nodes(self, view: ClusterView) -> None:
         self.listener.on_nodes(view)
         if self._life is not None:
+            self._look_for_own(self._life, view)
             self._life.office.on_nodes()
         self._news.set()
+
+    def _look_for_own(self, life: _Life, view: ClusterView) -> None:
+        """A registration may go, or say what another life said, while its session lives: versions of a key that is made
+        anew begin at 0 again, so what a dead life had sent, and came late, took this key for the one it had known.
+        Nobody else tells. What is seen before the own registration is seen is older than that.
+        """
+        found = view.nodes.get(self.own.node_id)
+        if self.member is None:
+            return
+        is_as_new = found is not None and found.incarnation >= self.member.incarnation
+        if found is not None and is_as_new and found.nonce == life.membership.nonce:
+            life.has_seen_own = True
+        elif life.has_seen_own or is_as_new:
+            log.error("this node's registration is gone; it registers anew", extra={"was": self.member.incarnation})
+            life.has_seen_own = False
+            self.register_again()
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
         self.listener.on_topics(changed, deleted)

@@ -69,6 +69,11 @@ class Membership:
     def __repr__(self) -> str:
         return f"Membership({self._key}, is_leaving={self._is_leaving}, offline={len(self._offline)})"
 
+    @property
+    def nonce(self) -> str:
+        """What tells this registration from those of other lives of the node."""
+        return self._nonce
+
     async def register(self, is_leaving: bool, offline: frozenset[str]) -> Member:
         """Raises StartRefused when the number is another node's, SessionLost."""
         self._is_leaving, self._offline = is_leaving, offline

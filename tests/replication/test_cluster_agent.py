@@ -13,8 +13,8 @@ from engine.errors import InvalidConfig, StartRefused, TopicExists, UnknownTopic
 from replication import cluster_agent
 from replication.cluster_agent import AgentSettings
 from replication.cluster_identity import check_not_older
-from replication.cluster_keys import BLOCK_PARTITIONS, CLUSTER, STATES, topic_key
-from replication.cluster_values import Confirmed, Proposal, Refused
+from replication.cluster_keys import BLOCK_PARTITIONS, CLUSTER, STATES, node_key, topic_key
+from replication.cluster_values import Confirmed, Proposal, Refused, node_to_bytes
 from replication.coordination.interface import Delete, Put
 from replication.state_blocks import Deposed
 from tests.replication.clusters import Cluster, catch_up, leaders, propose, states_of
@@ -75,6 +75,24 @@ async def test_a_session_that_expires_is_told_first_and_the_node_registers_anew(
         )
     )
     await cluster.until(lambda: None not in leaders(one, topic) and len(heard.states) == 2)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_registration_that_a_dead_life_has_taken_is_made_anew(cluster, is_replaced):
+    """A commit of an earlier life comes late, and the version that it names is that of the new key, too."""
+    one, two = await cluster.start_all(1, 2)
+    old = one.member
+    await cluster.until(lambda: len(one.view.nodes) == 2)
+    found = await two._now.session.get(node_key(1))
+    earlier = replace(one.view.nodes[1], nonce="of an earlier life", offline=frozenset({"t/0"}))
+    late = (
+        Put(node_key(1), node_to_bytes(earlier), found.version) if is_replaced else Delete(node_key(1), found.version)
+    )
+    await two._now.session.commit(late)
+    await cluster.until(lambda: one.member not in (None, old))
+    await cluster.until(lambda: 1 in two.view.nodes and two.view.nodes[1].incarnation == one.member.incarnation)
+    told = [event for event in cluster.heard[1].events if event in ("registered", "lost")]
+    assert told[-2:] == ["lost", "registered"]
 
 
 async def test_the_office_of_the_controller_goes_on(cluster):

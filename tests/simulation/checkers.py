@@ -53,7 +53,7 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
         found += out_of_real_time_order(history.produced)
         found += history.cuts_below_watermark
     if guarantee.keeps_what_was_read:
-        found += dirty_reads(history.polled, leaders)
+        found += dirty_reads(history.polled, leaders, history.deleted_below)
         found += ends_going_back(history.latest)
     found += aborted_reads(history.produced, history.polled, leaders.values())
     found += duplicates(leaders.values())
@@ -204,13 +204,13 @@ def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:
     return found
 
 
-def dirty_reads(polled: Iterable[Polled], leaders: dict[str, FinalLog]) -> list[str]:
+def dirty_reads(polled: Iterable[Polled], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
     """C8: whatever was read is in the log for good, at the same offset."""
     found = []
     for poll in polled:
-        log = leaders[poll.partition]
+        log, start = leaders[poll.partition], deleted_below.get(poll.partition, 0)
         for offset, value in poll.records:
-            if offset >= log.log_start and log.records.get(offset) != value:
+            if offset >= start and log.records.get(offset) != value:
                 text = f"C8 dirty read: {poll.client} read {value} at {poll.partition} {offset} at {poll.at:.4f}"
                 found.append(f"{text}, there is {log.records.get(offset)!r}")
     return found

@@ -42,6 +42,7 @@ KINDS = (
     "bad_bucket",
     "alter",
     "drain",
+    "full_disk",
 )
 CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these throw nobody out of an in-sync set
 
@@ -82,7 +83,7 @@ class Faults:
         self._fair_bucket()
         for node in self.nodes.values():
             node.slow_until = node.paused_until = 0.0
-            node.disk.failing_syncs = 0
+            node.disk.failing_syncs, node.disk.is_full = 0, False
             if node.life is not None and any(hosted.log.offline for hosted in node.life.partitions.values()):
                 node.kill()
             if node.life is not None and node.life.is_leaving:
@@ -158,6 +159,11 @@ class Faults:
         node = self._node()
         node.disk.failing_syncs += 1
         self.world.after(self._while(), self._replace_process, node)
+
+    def full_disk(self) -> None:
+        node = self._node()
+        node.disk.is_full = True
+        self.world.after(self._while(), self._room_on, node)
 
     def expire_session(self) -> None:
         if self.store.sessions:
@@ -306,6 +312,9 @@ class Faults:
 
     def _fair_weather(self) -> None:
         self.network.weather = Weather()
+
+    def _room_on(self, node: Node) -> None:
+        node.disk.is_full = False
 
     def _fair_bucket(self) -> None:
         self.bucket.weather = StoreWeather()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.errors import EngineError
+from engine.errors import EngineError, StorageFull
 from replication.cores import follower
 from replication.cores.fetch import FetchAnswer, FollowerFetch
 from replication.cores.follower import FollowerPosition
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FETCH_TIMEOUT_S = 0.6
 BACKOFF_S = 0.03
+FULL_S = 0.2
 
 
 class Following:
@@ -64,6 +65,9 @@ class Following:
         if isinstance(hosted.role, Follow) and not hosted.log.offline:
             try:
                 delay_s = self._follow(follower.on_answer(self.position(), fetch, answer), data)
+            except StorageFull:
+                hosted.life.world.count("copies refused by a full disk")
+                delay_s = FULL_S
             except (EngineError, OSError) as error:
                 hosted.went_offline(error)
                 return
@@ -87,7 +91,7 @@ class Following:
                 self._truncated(at, at < hosted.high_watermark)
                 hosted.life.world.count("restarts of a log")
                 hosted.life.world.counts["restarts behind the log's start"] += log_start < at
-                hosted.log.restart(at, log_start)
+                hosted.log.restart(at, log_start, data)
                 hosted.high_watermark = at
             case follower.Append(watermark, log_start):
                 self._append(data, watermark, log_start)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap
-from replication.cores.fetch import FetchAnswer, FollowerFetch, Refusal, Send
+from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFull
+from replication.cores.fetch import FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
 from replication.cores.partition_state import VersionedState
 from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
@@ -172,7 +172,7 @@ class Hosted:
         try:
             base_offset = self.log.append(batch, self.life.clock.now_ms())
         except EngineError as error:
-            if not isinstance(error, ProducerFenced | SequenceGap | DuplicateOlderThanWindow):
+            if not isinstance(error, ProducerFenced | SequenceGap | DuplicateOlderThanWindow | StorageFull):
                 self.went_offline(error)
             self.life.world.count(f"refused: {error.code}")
             reply("fail" if error.no_side_effects else "info", error.code)
@@ -292,7 +292,11 @@ class Hosted:
             self._answer(held.fetch, self.leader.answer_to(held.fetch), held.reply)
 
     def _answer(self, fetch: FollowerFetch, answer: FetchAnswer, reply: Reply) -> None:
-        data = self.log.read(fetch.log_end) if isinstance(answer, Send) else b""
+        data = b""
+        if isinstance(answer, Send):
+            data = self.log.read(fetch.log_end)
+        elif isinstance(answer, OutOfRange):
+            data = self.log.handed_over()
         reply(answer, data)
 
     def _answer_waiters(self) -> None:

@@ -147,8 +147,8 @@ def _version_not_checked() -> Iterator[None]:
 _restart = ReplicaLog.restart
 
 
-def _restart_at_its_own_start(self: ReplicaLog, at: int, log_start: int | None = None) -> None:
-    _restart(self, at, at if log_start is None or log_start < at else log_start)
+def _restart_at_its_own_start(self: ReplicaLog, at: int, log_start: int | None = None, handed: bytes = b"") -> None:
+    _restart(self, at, at if log_start is None or log_start < at else log_start, handed)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from engine import batch as record_batch
 from engine.admission import Admission, Append, Appended
 from engine.data_directory import Checkpoint, DataDirectory
 from engine.errors import EngineError
+from engine.handover import adopt, encoded, taken
 from engine.leader_epochs import note_epoch
 from engine.log import Roll, Run
 from engine.rebuilding import rebuilt_admission
@@ -136,9 +137,18 @@ class ReplicaLog:
     def truncate(self, to: int) -> None:
         self._cut(lambda: truncate_to(self.log, to), recovery_point=min(batch_start(self.log, to), self.durable_end))
 
-    def restart(self, at: int, log_start: int | None = None) -> None:
+    def handed_over(self) -> bytes:
+        """What a log must know that begins where this disk does."""
+        return encoded(taken(self.admission, self.log.local_log_start))
+
+    def restart(self, at: int, log_start: int | None = None, handed_over: bytes = b"") -> None:
         start = at if log_start is None else log_start
-        self._cut(lambda: restart_at(self.log, at, start), recovery_point=0)
+
+        def begun_anew() -> None:
+            adopt(self.log.disk, self.log.directory, at, handed_over)
+            restart_at(self.log, at, start)
+
+        self._cut(begun_anew, recovery_point=0)
         self.durable_end = at
         self.checkpoint()
 

@@ -28,6 +28,7 @@ MUST_HAPPEN = (
     "store replies lost",
     "segments dropped for the store",
     "reads from the store",
+    "copies refused by a full disk",
     "messages cut",
     "messages lost",
     "messages repeated",

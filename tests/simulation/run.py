@@ -204,7 +204,9 @@ class Run:
         leaders = {log.partition: log for log in reversed(logs)}
         for partition in self.partitions:
             tier = final_tier(self.bucket, partition)
-            found += check_tier(tier, leaders[partition], is_one_history=not unclean)
+            found += check_tier(
+                tier, leaders[partition], self.history.deleted_below.get(partition, 0), is_one_history=not unclean
+            )
             found += left_behind(cleaned_tier(self.bucket, partition))
         return found + (thrown_out(self.store.history) if CALM.issuperset(self.options.kinds) else [])
 

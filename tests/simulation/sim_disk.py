@@ -18,16 +18,20 @@ _STATES_LOOKED_AT = 4
 
 
 class SimDisk(RecordingDisk):
-    """`failing_syncs` counts down: so many of the next syncs of segments fail."""
+    """`failing_syncs` counts down: so many of the next syncs of segments fail. While it `is_full` no segment grows."""
 
     failing_syncs = 0
+    is_full = False
 
     def __init__(self, clock=None, *, tree=None, boots=1, given_up: dict[RecordedFile, int] | None = None) -> None:
         super().__init__(clock, tree=tree, boots=boots)
         self._given_up: dict[RecordedFile, int] = {} if given_up is None else given_up
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
-        file = self._handle(handle).file
+        found = self._handle(handle)
+        file = found.file
+        if self.is_full and found.path.endswith(".log") and position + sum(map(len, buffers)) > len(file.visible):
+            raise OSError(errno.ENOSPC, "the disk is full", found.path)
         if self._given_up and self._given_up.get(file, position) >= position:
             self._given_up.pop(file, None)
         return super().pwritev(handle, buffers, position)

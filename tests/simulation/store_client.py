@@ -160,8 +160,11 @@ class StoreClient:
         self.node_snapshot = snapshot
         own = snapshot.nodes.get(self.node.node_id)
         if own is None or own.nonce != self._nonce:
+            self._look_after_own()
             return
         if self.member.incarnation != own.incarnation:
+            for hosted in self.partitions.values() if self.member.incarnation else ():
+                hosted.resign()
             self.node.tell("registered as incarnation %d", own.incarnation)
             self.member = Member(self.node.node_id, own.incarnation)
             self.on_registered(own.incarnation)  # type: ignore[attr-defined]
@@ -174,6 +177,12 @@ class StoreClient:
             self._take_office(snapshot)
         elif self.controller is not None:
             self._control(snapshot)
+
+    def _look_after_own(self) -> None:
+        """What a dead life had sent came late and replaced our registration: begin anew, with another session."""
+        if self.member.incarnation and not self._is_registering:
+            self.node.world.count("registrations replaced by a dead life")
+            self._on_expired()
 
     def _on_committed(self, tag: object, snapshot: Snapshot) -> None:
         """What it did was told before, as every commit."""

@@ -34,7 +34,7 @@ def good() -> tuple[FinalTier, FinalLog]:
 
 
 def problems(tier: FinalTier, leader: FinalLog) -> list[str]:
-    return check_tier(tier, leader, is_one_history=True) + left_behind(tier)
+    return check_tier(tier, leader, 0, is_one_history=True) + left_behind(tier)
 
 
 def test_a_good_store_is_good():

@@ -25,7 +25,7 @@ class FinalTier:
     batches: list[bytes] = field(default_factory=list)
 
 
-def check_tier(tier: FinalTier, leader: FinalLog, *, is_one_history: bool) -> list[str]:
+def check_tier(tier: FinalTier, leader: FinalLog, deleted_below: int, *, is_one_history: bool) -> list[str]:
     """C13: the chain only grows, what it names is there and sound, and disk and store together have no gap.
 
     `is_one_history`: no election has dropped committed records, so what is stored is what the leader has.
@@ -34,7 +34,7 @@ def check_tier(tier: FinalTier, leader: FinalLog, *, is_one_history: bool) -> li
     if tier.newest is not None:
         found += broken_objects(tier, tier.newest)
         found += different_records(tier, leader) if is_one_history else []
-    return found + (gaps(tier, leader) if is_one_history else [])
+    return found + (gaps(tier, leader, deleted_below) if is_one_history else [])
 
 
 def chain_going_back(tier: FinalTier) -> list[str]:
@@ -79,11 +79,15 @@ def different_records(tier: FinalTier, leader: FinalLog) -> list[str]:
     ]
 
 
-def gaps(tier: FinalTier, leader: FinalLog) -> list[str]:
-    """Records from log_start on that this disk has let go are in the store."""
+def gaps(tier: FinalTier, leader: FinalLog, deleted_below: int) -> list[str]:
+    """Records from log_start on that this disk has let go are in the store.
+
+    What was deleted by a leader that is gone need not be known to the new one yet.
+    """
+    start = max(leader.log_start, deleted_below)
     begin, end = (tier.newest.base_offset, tier.newest.end_offset) if tier.newest else (0, 0)
-    if leader.local_log_start > leader.log_start and not begin <= leader.log_start <= leader.local_log_start <= end:
-        text = f"node {leader.node_id} has {leader.log_start}.. from {leader.local_log_start} on"
+    if leader.local_log_start > start and not begin <= start <= leader.local_log_start <= end:
+        text = f"node {leader.node_id} has {start}.. from {leader.local_log_start} on"
         return [f"C13 gap: {text}, the store has {begin}..{end} of {tier.partition}"]
     return []
 
