@@ -129,18 +129,21 @@ def _out_of_range(position: FollowerPosition, answer: OutOfRange) -> FollowerEff
     """What to do without a place where the logs part.
 
     1. Our last record is of a later epoch than this leader's: the coordination store was set back; touch nothing.
-    2. The leader's log is shorter: so is ours, then. 3. It begins behind our end, or knows too little of its beginning
-    to compare: begin where it does. Nothing that was promised hangs on what this forgets: what lies below its first
+    2. The leader's log is shorter: so is ours, then. 3. It begins behind our end, ends before what our disk has, or
+    knows too little of its beginning to compare: begin where it does. Nothing that was promised hangs on what this forgets: what lies below its first
     local record is in the tiered store or deleted, and what it cannot compare with lies there too.
     """
     if (last_epoch(position) or 0) > position.leader_epoch:
         return AskLater()
-    if answer.log_end < position.log_end:
+    if position.local_log_start <= answer.log_end < position.log_end:
         return _truncate(position, answer.log_end)
     return Restart(answer.local_log_start, answer.log_start)
 
 
 def _truncate(position: FollowerPosition, to: int) -> FollowerEffect:
     if to < position.local_log_start:
-        return Restart(to, min(to, position.log_start))
+        # Only after an unclean election. From the log's start on: what lies between is the leader's to send, or to tell
+        # of, which it does for the place where its own disk begins and for no other.
+        begin = min(to, position.log_start)
+        return Restart(begin, begin)
     return Truncate(to, is_below_watermark=to < position.high_watermark)

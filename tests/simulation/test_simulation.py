@@ -14,6 +14,7 @@ from tests.simulation.run import run
 FOUND_SOMETHING = {
     1535: "a read from the store went beyond the follower's own high watermark",
     100975: "a dead life's registration came late and took the place of the new one's value",
+    400509: "a log that was cut below its own disk's start was handed what came before another place",
     2819: "a manifest that was put a day late took a slot that had been cleaned, behind newer ones",
 }
 SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "54"))
