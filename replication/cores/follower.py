@@ -130,8 +130,9 @@ def _out_of_range(position: FollowerPosition, answer: OutOfRange) -> FollowerEff
 
     1. Our last record is of a later epoch than this leader's: the coordination store was set back; touch nothing.
     2. The leader's log is shorter: so is ours, then. 3. It begins behind our end, ends before what our disk has, or
-    knows too little of its beginning to compare: begin where it does. Nothing that was promised hangs on what this forgets: what lies below its first
-    local record is in the tiered store or deleted, and what it cannot compare with lies there too.
+    knows too little of its beginning to compare: begin where it does. Nothing that was promised hangs on what this
+    forgets: what lies below its first local record is in the tiered store or deleted, and what it cannot compare with
+    lies there too.
     """
     if (last_epoch(position) or 0) > position.leader_epoch:
         return AskLater()

@@ -23,7 +23,7 @@ IDS = {"ids": lambda operation: operation.operation_id}
 
 
 def path_of(operation, topic="no-such-topic"):
-    path = operation.path.replace("{topic}", topic).replace("{partition}", "0")
+    path = operation.path.replace("{topic}", topic).replace("{partition}", "0").replace("{node_id}", "1")
     return path.replace("{group}", "g").replace("{member}", "m").replace("{key}", "k")
 
 
