@@ -85,7 +85,7 @@ chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: 
 	@$(BIN)/python -m tests.chaos --runs $(or $(RUNS),1) --seconds-each $(or $(SECONDS_EACH),60) $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
 
 chaos-short: $(VENV)/.all ## Two of these faults, 20 s each, and clusters with a planted bug that must be caught
-	$(BIN)/pytest tests/chaos/test_chaos.py $(ARGS)
+	PENSTOCK_TEST_CHAOS=1 $(BIN)/pytest tests/chaos/test_chaos.py $(ARGS)
 
 faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
 	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,12 @@ from tests.chaos.__main__ import EXIT_FOUND, cannot
 from tests.chaos.hosts import ROOT
 from tests.chaos.mutants import MUTANTS, planted
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.skipif(cannot() is not None, reason=str(cannot()))]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.skipif("PENSTOCK_TEST_CHAOS" not in os.environ, reason="three minutes: `make chaos-short` runs it"),
+    pytest.mark.skipif(cannot() is not None, reason=str(cannot())),
+]
 
 SESSION_TIMEOUT_MS = 2_000  # so that a failover takes less of a test's time
 RUN_S = 300.0
