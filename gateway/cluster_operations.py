@@ -21,6 +21,7 @@ from gateway.query import read_query
 from gateway.routing import sizes_of_all, topic_id_of
 from gateway.tokens_file import Right
 from gateway.topics import answer
+from replication.errors import NoOtherNode
 
 NodeId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -55,8 +56,8 @@ async def reassign(request: web.Request) -> web.Response:
     for number in targets:
         topic_id_of(node, wish.topic, number)
     if node.operate is None:
-        for nodes in targets.values():
-            _check_own(node, nodes)
+        for number, nodes in targets.items():
+            _check_own(node, number, nodes)
         return answer({"reassignments": []}, 202)
     return answer({"reassignments": await node.operate("reassign", wish.topic, targets)}, 202)
 
@@ -104,18 +105,19 @@ def _operating(request: web.Request) -> Node:
 
 def _in_cluster(node: Node) -> Any:
     if node.operate is None:
-        raise InvalidConfig(
+        raise NoOtherNode(
             "this node is alone: no other can take anything over",
             hint="start the nodes of a cluster with --coordination",
-            setting="coordination",
         )
     return node.operate
 
 
-def _check_own(node: Node, nodes: list[int]) -> None:
+def _check_own(node: Node, number: int, nodes: list[int]) -> None:
+    """As a cluster that has this node alone would answer (replication/operations.py)."""
     own = node.settings.node_id
     if nodes != [own]:
-        raise InvalidConfig(f"replicas {nodes}: this node, {own}, is alone", hint=f"give [{own}]", setting="replicas")
+        text = f"partition {number}: replicas {nodes} are not all there"
+        raise InvalidConfig(text, hint=f"the nodes that are there are [{own}]: this one is alone", setting="replicas")
 
 
 def _number(text: str) -> int:

@@ -52,6 +52,7 @@ KINDS: dict[str, Kind] = {
     "body_timeout": Kind(408, "The body did not arrive in time", retryable=True),
     "topic_exists": Kind(409, "The topic exists and is different"),
     "too_many_topics": Kind(409, "The node has as many topics or partitions as it may"),
+    "no_other_node": Kind(409, "There is no other node to take anything over"),
     "topic_being_deleted": Kind(409, "The topic is being deleted", retryable=True),
     "sequence_gap": Kind(409, "The records are not the next of their sequence", retryable=True),
     "duplicate_older_than_window": Kind(409, "The records were stored long before"),

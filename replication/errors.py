@@ -23,6 +23,12 @@ class NoLeader(EngineError):
     retryable = True
 
 
+class NoOtherNode(EngineError):
+    """Another node would have to take over what this one has, and there is none. Start one, or leave it as it is."""
+
+    code = "no_other_node"
+
+
 class LeadershipLost(EngineError):
     """Leadership moved while the acknowledgement was waited for. The new leader may have the records or not."""
 

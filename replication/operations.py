@@ -20,6 +20,7 @@ from replication.cores.assignment import TooFewNodes
 from replication.cores.balance import Bytes, Move, balanced, evacuated, resized
 from replication.cores.partition_state import PartitionState, VersionedState
 from replication.cores.reassignment import UnknownNodes, begun, cancelled
+from replication.errors import NoOtherNode
 from replication.state_blocks import StateBlocks
 
 Changed = Callable[[PartitionState], PartitionState]
@@ -93,8 +94,12 @@ class Operations:
         return changed
 
     async def drain_node(self, node_id: int, is_drained: bool = True) -> None:
-        """A drained node keeps its replicas, leads nothing that another can lead, and is given nothing new."""
+        """A drained node keeps its replicas, leads nothing that another can lead, and is given nothing new. Raises
+        InvalidConfig, NoOtherNode.
+        """
         self._check_node(node_id)
+        if is_drained and node_id not in self._view.drained:
+            self._check_others(node_id)
         key = drained_key(node_id)
         while True:
             found = await self._session.get(key)
@@ -106,11 +111,13 @@ class Operations:
                 continue
 
     async def decommission_node(self, node_id: int, bytes_of: Bytes) -> int:
-        """Drain a node and move every replica off it; returns how many. Raises InvalidConfig when others are too few.
+        """Drain a node and move every replica off it; returns how many. Raises InvalidConfig when others are too few,
+        NoOtherNode.
 
         The node can be switched off once it has none left; it may be off already.
         """
         self._check_node(node_id)
+        self._check_others(node_id)
         racks = {node: rack for node, rack in self._racks().items() if node != node_id}
         states = self._named_states()
         targets = _within(lambda: evacuated(states, node_id, racks, bytes_of), "replicas")
@@ -149,6 +156,11 @@ class Operations:
         if node_id not in self._view.nodes and node_id not in self._view.drained and not is_used:
             known = sorted(self._view.nodes)
             raise InvalidConfig(f"no node has the number {node_id}", hint=f"there are {known}", setting="node_id")
+
+    def _check_others(self, node_id: int) -> None:
+        if not self._racks().keys() - {node_id}:
+            text = f"no node but {node_id} is there that could take anything over"
+            raise NoOtherNode(text, hint="start another, or take back one that is drained")
 
     async def _move(self, targets: Mapping[PartitionKey, tuple[int, ...]]) -> None:
         """A target that is where the partition is going already changes nothing."""

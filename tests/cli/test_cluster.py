@@ -90,8 +90,11 @@ async def test_replicas_are_added(operated: Operated) -> None:
 
 def test_a_node_that_is_alone_says_so(ask: Run) -> None:
     ask("topic", "create", "lone")
-    assert ask("cluster", "drain", 1).code == 4
-    assert "alone" in ask("cluster", "decommission", 1, "--yes").err
+    for operation in [("drain", 1), ("undrain", 1), ("decommission", 1, "--yes")]:
+        refused = ask("cluster", *operation)
+        assert refused.code == 4
+        assert "alone" in refused.err
+        assert "[no_other_node]" in refused.err
     assert ask("cluster", "decommission", 1).code == 2, "it asks, and here nobody can answer"
     refused = ask("cluster", "reassign", "lone", "0=1,2")
     assert refused.code == 4

@@ -9,6 +9,7 @@ import pytest
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster_agent import AgentSettings
+from replication.errors import NoOtherNode
 from replication.moves import Reassignment, reassignments
 from tests.replication.clusters import Cluster, catch_up, leaders, states_of
 from tests.replication.coordinations import embedded, zookeeper
@@ -135,6 +136,22 @@ async def test_a_drained_node_leads_nothing_and_is_given_nothing_until_it_is_tak
         await one.create_topic("more", 1, 2, {})
     await two.operations.drain_node(1, False)
     await cluster.until(lambda: sorted(leaders(two, topic)) == [1, 1, 2, 2])
+
+
+async def test_the_last_node_is_neither_drained_nor_emptied(alone):
+    one, two = await alone.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 2, 1, {})
+    await one.operations.drain_node(2)
+    before = states_of(one, topic)
+    with pytest.raises(NoOtherNode, match="no node but 1 is there"):
+        await one.operations.drain_node(1)
+    with pytest.raises(NoOtherNode):
+        await two.operations.decommission_node(1, lambda _: 0)
+    assert one.view.drained == {2}
+    assert states_of(one, topic) == before
+    await one.operations.drain_node(2)
+    await one.operations.drain_node(2, False)
+    await one.operations.drain_node(1)
 
 
 async def test_a_node_is_emptied_and_can_be_switched_off(alone):
