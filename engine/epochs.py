@@ -60,6 +60,12 @@ def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -
     return EpochEnd(floor, epochs[at].start_offset)
 
 
+def epoch_before(epochs: Sequence[EpochStart], offset: int) -> int:
+    """The epoch of the record before an offset; -1 when it is not known."""
+    at = bisect_right(epochs, offset - 1, key=attrgetter("start_offset"))
+    return epochs[at - 1].epoch if at else -1
+
+
 def truncated_from_end(epochs: Sequence[EpochStart], log_end: int) -> list[EpochStart]:
     """What is left once the log ends here: an epoch without a record says nothing."""
     return [known for known in epochs if known.start_offset < log_end]

@@ -75,7 +75,8 @@ class NodeSettings:
         8 * MIB,
         minimum=KIB,
         maximum=256 * MIB,
-        why="What one answer to a follower holds, of all partitions together; one batch is given in any case.",
+        why="What one answer to a follower holds, of all partitions together; one batch is given in any case. A "
+        "follower that catches up has up to three of them in memory.",
     )
     replica_fetch_wait_ms: int = setting(
         500,

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from engine.batch import Buffer
 from engine.errors import EngineError
 from replication.cores.allowance import Allowance
-from replication.cores.fetch import FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.fetch_session import FetchSession
 from replication.fetch_wire import Answered, FetchReply, FetchRequest, as_answered, decode_request, encode_reply
 
@@ -30,11 +30,14 @@ log = logging.getLogger("penstock.replication")
 
 
 class Found(NamedTuple):
-    """Batches that a follower lacks, where the leader's log ended, and whether a segment of the leader begins here."""
+    """Batches that a follower lacks, where the leader's log ended, whether a segment of the leader begins here, and
+    where the batches end.
+    """
 
     data: Buffer
     log_end: int
     is_segment_start: bool
+    end: BatchesEnd
 
 
 class Led(Protocol):
@@ -162,7 +165,14 @@ class FetchServer:
         if replica.has_more(fetch):
             if found := await self._read(replica, key, fetch, answer, request):
                 answer.answered.append(
-                    as_answered(key, verdict, len(found.data), found.log_end, found.is_segment_start)
+                    as_answered(
+                        key,
+                        verdict,
+                        len(found.data),
+                        found.log_end,
+                        found.is_segment_start,
+                        end=found.end,
+                    )
                 )
                 answer.batches.append(found.data)
                 answer.size_bytes += len(found.data)

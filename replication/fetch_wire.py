@@ -16,7 +16,7 @@ import msgspec
 from engine.batch import Buffer
 from engine.epochs import EpochEnd
 from engine.errors import Invalid
-from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 
 VERSION = 1
 _LENGTH = struct.Struct(">I")
@@ -33,6 +33,7 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
     durable_end: int
     last_epoch: int | None
     high_watermark: int
+    ahead: BatchesEnd | None = None  # a node that does not know it sends again what is being written: harmless
 
 
 class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -63,6 +64,7 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
                     one.durable_end,
                     one.last_epoch,
                     one.high_watermark,
+                    one.ahead,
                 ),
             )
 
@@ -70,7 +72,8 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class Answered(msgspec.Struct, array_like=True, frozen=True):
     """The verdict on one partition, what it says, and how many of the bytes behind the header are its batches.
 
-    `log_end` is where the leader's log ends; `is_segment_start`: a segment of the leader begins with these batches.
+    `log_end` is where the leader's log ends, `end` where these batches do, if it is told; `is_segment_start`: a segment
+    of the leader begins with them.
     With out_of_range come no batches but what a log must know that begins at `handed_offset` (engine/handover.py).
     """
 
@@ -82,11 +85,12 @@ class Answered(msgspec.Struct, array_like=True, frozen=True):
     log_end: int = 0
     is_segment_start: bool = False
     handed_offset: int = 0
+    end: BatchesEnd | None = None
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
         """Raises Invalid for a verdict that is not known."""
         if self.verdict == _SEND:
-            return Send(fetch.log_end, self.first, self.second)
+            return Send(fetch.wanted, self.first, self.second)
         if self.verdict == _OUT_OF_RANGE:
             return OutOfRange(self.first, self.log_end, self.second)
         if self.verdict == _DIVERGING:
@@ -105,7 +109,15 @@ class FetchReply(msgspec.Struct, array_like=True, frozen=True):
 
 
 def as_asked(key: str, fetch: FollowerFetch) -> Asked:
-    return Asked(key, fetch.leader_epoch, fetch.log_end, fetch.durable_end, fetch.last_epoch, fetch.high_watermark)
+    return Asked(
+        key,
+        fetch.leader_epoch,
+        fetch.log_end,
+        fetch.durable_end,
+        fetch.last_epoch,
+        fetch.high_watermark,
+        fetch.ahead,
+    )
 
 
 def as_answered(
@@ -115,12 +127,15 @@ def as_answered(
     log_end: int = 0,
     is_segment_start: bool = False,
     handed_offset: int = 0,
+    end: BatchesEnd | None = None,
 ) -> Answered:
     match answer:
         case Send(_, high_watermark, log_start):
-            return Answered(key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start)
-        case OutOfRange(local_log_start, end, log_start):
-            return Answered(key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, end, False, handed_offset)
+            return Answered(key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start, 0, end)
+        case OutOfRange(local_log_start, leaders_end, log_start):
+            return Answered(
+                key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, leaders_end, False, handed_offset
+            )
         case Diverging(ends):
             return Answered(key, _DIVERGING, ends.epoch, ends.end_offset)
         case Refusal():

@@ -15,7 +15,7 @@ from engine.batch import Buffer
 from engine.committer import Committer
 from engine.errors import EngineError, InvalidBatch, OffsetBelowLogStart, UnexpectedOffset
 from replication.cores import follower
-from replication.cores.fetch import FetchAnswer, FollowerFetch
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch
 from replication.cores.follower import FollowerPosition
 from replication.cores.role import Follow
 from replication.replica import Replica
@@ -35,6 +35,12 @@ class Sent:
     log_end: int = 0
     is_segment_start: bool = False
     handed_offset: int = 0  # of what came in place of batches, for a log that begins there
+    end: BatchesEnd | None = None  # of the batches, if it is told
+
+    @property
+    def end_of_part(self) -> BatchesEnd | None:
+        """Where the batches end, if the leader had more than it sent."""
+        return self.end if self.end is not None and self.end.offset < self.log_end else None
 
 
 class Following:
@@ -70,12 +76,15 @@ class Following:
             partition.log.epochs,
         )
 
-    def next_fetch(self) -> FollowerFetch | None:
-        """None as long as it must not ask: it does not follow, or the disk has failed it."""
+    def next_fetch(self, ahead: BatchesEnd | None = None) -> FollowerFetch | None:
+        """None as long as it must not ask: it does not follow, or the disk has failed it.
+
+        `ahead`: where the answer ends that has come and is not in the log yet.
+        """
         own = self.replica.host.member
         if own is None or not isinstance(self.replica.role, Follow) or self._is_offline():
             return None
-        return follower.next_fetch(own.node_id, own.incarnation, self.position())
+        return follower.next_fetch(own.node_id, own.incarnation, self.position(), ahead)
 
     async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, sent: Sent) -> float:
         """Do what the answer asks for; returns how long to wait before asking again."""
@@ -135,13 +144,7 @@ class Following:
     def _wants_sync(self, sent: Sent) -> bool:
         """Whoever is in sync is waited for; who catches up leaves it to the flush timer, until it is at the end."""
         is_fsync_demanded = self.replica.partition.settings.durability == "group"
-        return is_fsync_demanded and (self.is_in_sync or self._end_of(sent) >= sent.log_end)
-
-    def _end_of(self, sent: Sent) -> int:
-        end = 0
-        for _, header in record_batch.walk(sent.data):
-            end = header.next_offset
-        return end
+        return is_fsync_demanded and (self.is_in_sync or sent.end_of_part is None)
 
     async def _begin_within_a_batch(self, data: Buffer) -> None:
         """An empty log that begins where records were deleted: the first batch, whole as it is, begins before that."""

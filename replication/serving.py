@@ -7,7 +7,8 @@ Invariant: what was read while leadership ended, or while the log was cut, is no
 from __future__ import annotations
 
 from engine.disk import WouldBlock
-from replication.cores.fetch import FetchAnswer, FollowerFetch, Refusal
+from engine.epochs import epoch_before
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Refusal
 from replication.cores.role import Lead
 from replication.fetch_server import Found
 from replication.replica import Replica
@@ -36,7 +37,7 @@ class Serving:
 
     def has_more(self, fetch: FollowerFetch) -> bool:
         core = self._replica.core
-        return core is not None and core.log_end > fetch.log_end
+        return core is not None and core.log_end > fetch.wanted
 
     def is_in_sync(self, node_id: int) -> bool:
         state = self._replica.state
@@ -49,12 +50,13 @@ class Serving:
         replica = self._replica
         core, partition = replica.core, replica.partition
         try:
-            chunk = replica.host.read_uncommitted_nowait(partition, fetch.log_end, max_bytes)
+            chunk = replica.host.read_uncommitted_nowait(partition, fetch.wanted, max_bytes)
         except WouldBlock:
-            chunk = await replica.host.read_uncommitted(partition, fetch.log_end, max_bytes)
+            chunk = await replica.host.read_uncommitted(partition, fetch.wanted, max_bytes)
         if chunk is None or core is None or replica.core is not core:
             return None
-        return Found(chunk.data, core.log_end, partition.log.has_segment_at(fetch.log_end))
+        end = BatchesEnd(chunk.next_offset, epoch_before(partition.log.epochs, chunk.next_offset))
+        return Found(chunk.data, core.log_end, partition.log.has_segment_at(fetch.wanted), end)
 
     def _without_leading(self, fetch: FollowerFetch) -> Refusal:
         """A follower may hear of a leadership before its leader does, or while that one begins: it is to wait."""

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from engine.epochs import EpochEnd
 
 
+class BatchesEnd(NamedTuple):
+    """Where batches end: the offset behind them, and the epoch of the last one. Both together say what lies before."""
+
+    offset: int
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class FollowerFetch:
-    """One partition of one fetch. `log_end` asks for what comes next and acknowledges all before it."""
+    """One partition of one fetch. `log_end` asks for what comes next and acknowledges all before it.
+
+    `ahead` asks for what comes behind an answer that is not written yet. It acknowledges nothing.
+    """
 
     node_id: int
     incarnation: int
@@ -22,6 +33,12 @@ class FollowerFetch:
     durable_end: int
     last_epoch: int | None  # of the last record; None when there is none
     high_watermark: int = 0
+    ahead: BatchesEnd | None = None
+
+    @property
+    def wanted(self) -> int:
+        """What the answer's batches are to begin with."""
+        return self.log_end if self.ahead is None else self.ahead.offset
 
 
 class Refusal(Enum):
@@ -54,7 +71,7 @@ class Diverging:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send batches from the follower's end on, up to the leader's log_end, with these bounds."""
+    """Send batches from what the follower wants on, up to the leader's log_end, with these bounds."""
 
     from_offset: int
     high_watermark: int

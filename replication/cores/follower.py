@@ -4,6 +4,8 @@ Pure functions of a follower's position; the driver appends, truncates and sends
 from fetching: every fetch names the epoch of the last record, so every answer may find that the logs part (KIP-320's
 fetch-time divergence), and nothing is copied before they agree.
 An answer counts only for the position, the last epoch and the leader epoch that it was asked with.
+While an answer is being written the next one may be asked for already (`ahead`). That fetch tells of nothing that
+is not in the log, and its answer counts only if the one before has been written: whatever fails before it drops it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.epochs import EpochStart, end_offset_for
-from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,10 @@ class AskLater:
 FollowerEffect = Truncate | Restart | Append | AskStore | AskLater
 
 
-def next_fetch(node_id: int, incarnation: int, position: FollowerPosition) -> FollowerFetch:
+def next_fetch(
+    node_id: int, incarnation: int, position: FollowerPosition, ahead: BatchesEnd | None = None
+) -> FollowerFetch:
+    """`ahead`: where the answer ends that is being written."""
     return FollowerFetch(
         node_id,
         incarnation,
@@ -78,6 +83,7 @@ def next_fetch(node_id: int, incarnation: int, position: FollowerPosition) -> Fo
         position.durable_end,
         last_epoch(position),
         position.high_watermark,
+        ahead,
     )
 
 
@@ -88,10 +94,14 @@ def last_epoch(position: FollowerPosition) -> int | None:
 def on_answer(position: FollowerPosition, fetch: FollowerFetch, answer: FetchAnswer) -> FollowerEffect | None:
     """What to do about an answer; None when it is not an answer to what would be asked now.
 
-    The last epoch belongs to the question: a log may be cut and grow to the same end again, with other records.
+    The last epoch belongs to the question: a log may be cut and grow to the same end again, with other records. So it
+    does where a fetch asked ahead: an end and its epoch, once they are ours, say that all before is the leader's too. A
+    verdict other than batches was on where the log stood then, and says nothing of where it stands.
     """
-    asked = (fetch.leader_epoch, fetch.log_end, fetch.last_epoch)
-    if asked != (position.leader_epoch, position.log_end, last_epoch(position)):
+    asked = (fetch.log_end, fetch.last_epoch) if fetch.ahead is None else fetch.ahead
+    if (fetch.leader_epoch, *asked) != (position.leader_epoch, position.log_end, last_epoch(position)):
+        return None
+    if fetch.ahead is not None and not isinstance(answer, Send):
         return None
     match answer:
         case Refusal.UNKNOWN_LEADER_EPOCH:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.epochs import EpochStart, end_offset_for, truncated_from_start
-from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.in_sync_set import InSyncSet, with_in_sync
 from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
 from replication.cores.progress import Progress
@@ -78,7 +78,8 @@ def position_verdict(
     1. Below the first local record: nothing to compare with, or to send. 2. An epoch older than all that this log
     knows, which itself began in the middle, where another's disk did: whoever wrote before cannot be told, and where
     the two logs part neither. 3. An epoch that this log knows nothing of, or an end beyond that epoch's: the logs part
-    there. 4. An end beyond ours with our own newest epoch cannot be reconciled by epochs.
+    there; likewise what is on its way into the follower's log. 4. An end beyond ours with our own newest epoch cannot
+    be reconciled by epochs.
     """
     out_of_range = OutOfRange(bounds.local_log_start, bounds.log_end, bounds.log_start)
     if fetch.log_end < bounds.local_log_start:
@@ -86,12 +87,18 @@ def position_verdict(
     if fetch.last_epoch is not None:
         if fetch.last_epoch < epochs[0].epoch and epochs[0].start_offset > bounds.log_start:
             return out_of_range
-        ends = end_offset_for(epochs, fetch.last_epoch, bounds.log_end)
-        if ends is None:
-            return out_of_range
-        if ends.epoch < fetch.last_epoch or ends.end_offset < fetch.log_end:
-            return Diverging(ends)
-    return out_of_range if fetch.log_end > bounds.log_end else None
+        if parted := _parted(epochs, bounds, BatchesEnd(fetch.log_end, fetch.last_epoch)):
+            return parted
+    if fetch.ahead is not None and (parted := _parted(epochs, bounds, fetch.ahead)):
+        return parted
+    return out_of_range if fetch.wanted > bounds.log_end else None
+
+
+def _parted(epochs: Sequence[EpochStart], bounds: LogBounds, end: BatchesEnd) -> OutOfRange | Diverging | None:
+    ends = end_offset_for(epochs, end.epoch, bounds.log_end)
+    if ends is None:
+        return OutOfRange(bounds.local_log_start, bounds.log_end, bounds.log_start)
+    return Diverging(ends) if ends.epoch < end.epoch or ends.end_offset < end.offset else None
 
 
 def may_join(end: int, watermark: int, epoch_start: int) -> bool:
@@ -187,7 +194,7 @@ class Leader:
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
         """What to answer a fetch now, one that was held back for instance. Acknowledges nothing."""
         refusal = self._epoch_verdict(fetch) or self._replica_verdict(fetch) or self._position_verdict(fetch)
-        return refusal or Send(fetch.log_end, self.high_watermark, self.log_start)
+        return refusal or Send(fetch.wanted, self.high_watermark, self.log_start)
 
     def on_fetch(self, fetch: FollowerFetch, now: float) -> tuple[FetchAnswer, list[LeaderEffect]]:
         """Answer a follower. Only a fetch that passes every check acknowledges anything."""
@@ -197,7 +204,7 @@ class Leader:
         end = self._end_of(fetch.log_end, fetch.durable_end)
         self._progress[fetch.node_id].fetched(fetch.incarnation, fetch.log_end, end, self.log_end, now)
         effects = self._advance(now) + self._grow(fetch.node_id)
-        return Send(fetch.log_end, self.high_watermark, self.log_start), effects
+        return Send(fetch.wanted, self.high_watermark, self.log_start), effects
 
     def on_written(self, log_end: int, now: float) -> list[LeaderEffect]:
         assert log_end >= self.log_end

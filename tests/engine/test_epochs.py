@@ -10,6 +10,7 @@ from engine.epochs import (
     EpochStart,
     assigned,
     end_offset_for,
+    epoch_before,
     truncated_from_end,
     truncated_from_start,
 )
@@ -37,6 +38,12 @@ def test_nothing_is_said_of_epochs_to_come_or_without_any():
     assert end_offset_for(KNOWN, 8, 25) is None
     assert end_offset_for(KNOWN, -1, 25) is None
     assert end_offset_for([], 0, 0) is None
+
+
+def test_a_record_is_of_the_last_epoch_that_begins_at_or_before_it():
+    epochs = [EpochStart(1, 0), EpochStart(3, 10)]
+    assert [epoch_before(epochs, offset) for offset in (1, 10, 11)] == [1, 1, 3]
+    assert epoch_before([EpochStart(3, 10)], 10) == epoch_before([], 1) == -1
 
 
 def test_a_new_epoch_takes_the_place_of_those_without_a_record():

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from replication.cores.fetch import FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.fetch_server import FetchServer, Found
 from replication.fetch_wire import Answered, FetchReply, FetchRequest, as_asked, decode_reply, encode_request
 from tests.replication.hosts import until
@@ -44,7 +44,8 @@ class Played:
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
         if self.hides is not None:
             await self.hides.wait()
-        return Found(b"r" * min(self.log_end - fetch.log_end, max_bytes), self.log_end, False)
+        size = min(self.log_end - fetch.log_end, max_bytes)
+        return Found(b"r" * size, self.log_end, False, BatchesEnd(fetch.log_end + size, 1))
 
 
 class Follower:

@@ -1,16 +1,18 @@
 """The follower half of a partition on a simulated node: one fetch under way, and what its answers ask for.
 
 Decided by replication.cores.follower. A fetch that is not answered is asked again, so several answers may come; the
-core says which of them still counts.
+core says which of them still counts. Who reads ahead writes an answer a little later, and asks for the next one before:
+answers may then come before what they follow is written, which the real driver does not let happen.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine import batch as record_batch
 from engine.errors import EngineError, StorageFull
 from replication.cores import follower
-from replication.cores.fetch import FetchAnswer, FollowerFetch
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Send
 from replication.cores.follower import FollowerPosition
 from replication.cores.role import Follow
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 FETCH_TIMEOUT_S = 0.6
 BACKOFF_S = 0.03
 FULL_S = 0.2
+WRITE_S = 0.02
 
 
 class Following:
@@ -45,13 +48,13 @@ class Following:
         """Answers that are under way are followed by no other fetch."""
         self._asked += 1
 
-    def fetch(self) -> None:
+    def fetch(self, ahead: BatchesEnd | None = None) -> None:
         """Ask the leader, whatever was asked before; its answer will not be followed by another fetch."""
         hosted, life = self._hosted, self._hosted.life
         if not isinstance(hosted.role, Follow) or hosted.log.offline:
             return
         self._asked += 1
-        fetch = follower.next_fetch(life.node_id, life.member.incarnation, self.position())
+        fetch = follower.next_fetch(life.node_id, life.member.incarnation, self.position(), ahead)
         life.send_fetch(hosted.role.leader, hosted.partition, fetch, self._asked)
         life.after(FETCH_TIMEOUT_S, self._fetch_if_unanswered, self._asked)
 
@@ -61,6 +64,15 @@ class Following:
 
     def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
         """An answer, perhaps to a fetch of long ago: the core says whether it still counts."""
+        life = self._hosted.life
+        if asked == self._asked and data and isinstance(answer, Send) and life.options.reads_ahead:
+            life.world.count("answers asked for ahead")
+            self.fetch(_end_of(data))
+            life.after(WRITE_S * life.world.random.random(), self._take, fetch, answer, data, asked)
+        else:
+            self._take(fetch, answer, data, asked)
+
+    def _take(self, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
         hosted = self._hosted
         if isinstance(hosted.role, Follow) and not hosted.log.offline:
             try:
@@ -115,3 +127,8 @@ class Following:
         hosted.life.tell("%s: truncates %d to %d", hosted.partition, hosted.log.log.log_end, to)
         if is_below_watermark:
             hosted.life.node.truncated_below_watermark(hosted.partition, to, hosted.high_watermark)
+
+
+def _end_of(data: bytes) -> BatchesEnd:
+    header = list(record_batch.walk(data))[-1][1]
+    return BatchesEnd(header.next_offset, header.leader_epoch)

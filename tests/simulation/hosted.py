@@ -278,7 +278,7 @@ class Hosted:
 
     def _has_news(self, fetch: FollowerFetch) -> bool:
         return self.leader is not None and (
-            self.leader.log_end > fetch.log_end or self.leader.high_watermark > fetch.high_watermark
+            self.leader.log_end > fetch.wanted or self.leader.high_watermark > fetch.high_watermark
         )
 
     def _serve_held(self) -> None:
@@ -294,7 +294,7 @@ class Hosted:
     def _answer(self, fetch: FollowerFetch, answer: FetchAnswer, reply: Reply) -> None:
         data = b""
         if isinstance(answer, Send):
-            data = self.log.read(fetch.log_end)
+            data = self.log.read(fetch.wanted)
         elif isinstance(answer, OutOfRange):
             data = self.log.handed_over()
         reply(answer, data)

@@ -32,9 +32,10 @@ class Mutant:
     rules: TopicRules | None = None
     kinds: tuple[str, ...] | None = None
     fault_every_s: float | None = None
+    reads_ahead: bool = False
 
     def options(self, seed: int) -> Options:
-        found = options_for(seed)
+        found = replace(options_for(seed), reads_ahead=self.reads_ahead)
         if self.rules is not None:
             found = replace(found, rules=self.rules)
         if self.kinds is not None:
@@ -66,6 +67,14 @@ _on_answer = follower.on_answer
 def _whatever_was_asked(position: follower.FollowerPosition, fetch: object, answer: object) -> object:
     asked = follower.next_fetch(0, 0, position)
     return _on_answer(position, asked, answer)  # type: ignore[arg-type]
+
+
+_next_fetch = follower.next_fetch
+
+
+def _ahead_counts(node_id: int, incarnation: int, position: follower.FollowerPosition, ahead: object = None) -> object:
+    fetch = _next_fetch(node_id, incarnation, position, ahead)  # type: ignore[arg-type]
+    return replace(fetch, log_end=fetch.wanted, durable_end=fetch.wanted) if ahead else fetch
 
 
 _reconciled = election.reconciled
@@ -241,6 +250,12 @@ MUTANTS = {
         "a follower does as it is told, whenever it had asked",
         _patched(follower, "on_answer", _whatever_was_asked),
         kinds=("bad_weather", "kill", "expire_session", "pause"),
+    ),
+    "what is on its way counts": Mutant(
+        "who asks ahead says that it has what it has not written yet",
+        _patched(follower, "next_fetch", _ahead_counts),
+        kinds=("kill", "lose_power", "expire_session"),
+        reads_ahead=True,
     ),
     "fsync errors ignored": Mutant(
         "a failed fsync counts as done",

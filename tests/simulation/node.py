@@ -38,6 +38,7 @@ class NodeOptions:
     segment_bytes: int = 700
     retention_bytes: int | None = None
     local_retention_bytes: int | None = None
+    reads_ahead: bool = False
 
 
 class NodeClock:

@@ -43,6 +43,7 @@ class Options:
     chaos_s: float = 8.0
     retention_bytes: int | None = None
     local_retention_bytes: int | None = None
+    reads_ahead: bool = False
 
 
 @dataclass
@@ -78,6 +79,7 @@ def options_for(seed: int) -> Options:
         fault_every_s=random.choice((0.3, 0.6, 1.0, 2.0)),
         retention_bytes=random.choice((None, None, 6000)),
         local_retention_bytes=random.choice((None, 700, 1500, 3000)),
+        reads_ahead=random.random() < 0.5,
     )
 
 
@@ -91,7 +93,9 @@ class Run:
         self.network = Network(self.world)
         self.bucket = Bucket(self.world)
         node_options = NodeOptions(
-            retention_bytes=options.retention_bytes, local_retention_bytes=options.local_retention_bytes
+            retention_bytes=options.retention_bytes,
+            local_retention_bytes=options.local_retention_bytes,
+            reads_ahead=options.reads_ahead,
         )
         self.store = Store(self.world, self.network, node_options.session_timeout_s)
         self.nodes = {

@@ -17,6 +17,7 @@ FIRST_SEED = {
     "lost disk forgotten": 2,
     "leader epoch does not grow": 2,
     "version not checked": 2,
+    "what is on its way counts": 29,
     "fsync errors ignored": 5,
     "sequences not copied": 2,
     "manifest fence off": 4,

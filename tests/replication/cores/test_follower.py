@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.epochs import EpochEnd, EpochStart
-from replication.cores.fetch import Diverging, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, OutOfRange, Refusal, Send
 from replication.cores.follower import (
     Append,
     AskLater,
@@ -72,3 +72,33 @@ def test_a_store_that_was_set_back_makes_nobody_cut_its_log():
     later = FollowerPosition(3, 2, 4, 20, 18, 15, HERE.epochs)
     asked = next_fetch(2, 7, later)
     assert on_answer(later, asked, OutOfRange(30, 40, 25)) == AskLater()
+
+
+AHEAD = next_fetch(2, 7, HERE, BatchesEnd(30, 5))  # while what lies between 20 and 30 is being written
+WRITTEN = FollowerPosition(5, 2, 4, 30, 18, 15, (*HERE.epochs, EpochStart(5, 22)))
+
+
+def test_who_asks_ahead_tells_of_what_is_in_the_log():
+    assert (AHEAD.log_end, AHEAD.durable_end, AHEAD.last_epoch, AHEAD.wanted) == (20, 18, 4, 30)
+
+
+def test_what_was_asked_for_ahead_counts_once_the_answer_before_is_written():
+    assert on_answer(HERE, AHEAD, Send(30, 19, 3)) is None, "the one before could not be written, or is not yet"
+    assert on_answer(WRITTEN, AHEAD, Send(30, 19, 3)) == Append(19, 3)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        FollowerPosition(6, 2, 4, 30, 18, 15, WRITTEN.epochs),
+        FollowerPosition(5, 2, 4, 30, 18, 15, HERE.epochs),
+    ],
+    ids=["another leadership", "other records up to the same end"],
+)
+def test_what_was_asked_for_ahead_belongs_to_one_log(now):
+    assert on_answer(now, AHEAD, Send(30, 19, 3)) is None
+
+
+@pytest.mark.parametrize("verdict", [Diverging(EpochEnd(4, 17)), OutOfRange(30, 40, 25), Refusal.NOT_LEADER])
+def test_a_verdict_on_where_the_log_stood_before_is_asked_for_again(verdict):
+    assert on_answer(WRITTEN, AHEAD, verdict) is None

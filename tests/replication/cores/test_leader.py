@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.epochs import EpochEnd, EpochStart
-from replication.cores.fetch import Diverging, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, position_verdict
 from replication.cores.partition_state import Member, Registration, node_ids
 from replication.cores.reassignment import begun
@@ -61,6 +61,22 @@ def test_a_fetch_is_answered_in_this_order(asked, answer):
     made = leader(log_start=2, watermark=2)
     assert made.answer_to(asked) == answer
     assert (made.on_fetch(asked, 1.0)[1] == []) or isinstance(answer, Send)
+
+
+def test_who_asks_ahead_is_sent_what_follows_and_acknowledges_nothing_of_it():
+    made = leader(log_start=2, watermark=2)
+    for node in (2, 3):
+        answer, effects = made.on_fetch(replace(fetch(node, log_end=10, last_epoch=1), ahead=BatchesEnd(11, 3)), 1.0)
+        assert answer == Send(11, made.high_watermark, 2)
+    assert effects == [AdvanceWatermark(10)]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "answer"),
+    [(BatchesEnd(13, 3), Diverging(EpochEnd(3, 12))), (BatchesEnd(11, 1), Diverging(EpochEnd(1, 10)))],
+)
+def test_what_is_on_its_way_is_compared_too(ahead, answer):
+    assert leader(log_start=2).answer_to(replace(fetch(log_end=10, last_epoch=1), ahead=ahead)) == answer
 
 
 def test_a_fetch_of_an_earlier_life_is_refused():
