@@ -20,7 +20,7 @@ from engine.disk import Disk
 from engine.errors import EngineError, StorageFailed, Unreachable
 from engine.partition import Partition
 from engine.segment import save_index
-from engine.snapshots import save_state
+from engine.snapshots import has_from, save_state
 from engine.watermark_hints import save_hints
 
 log = logging.getLogger("penstock.engine")
@@ -113,7 +113,8 @@ class DirectoryKeeper:
         for partition in self._partitions_in(directory):
             if partition.offline is None:
                 save_index(self._disk, partition.log.active)
-                save_state(self._disk, partition.log.directory, partition.admission.state(partition.log_end))
+                if not has_from(self._disk, partition.log.directory, partition.log_end):
+                    save_state(self._disk, partition.log.directory, partition.admission.state(partition.log_end))
             for segment in partition.log.segments:
                 segment.close()
         if directory.fault is None:

@@ -303,6 +303,10 @@ class Log:
         """Whether `drop_oldest` would find any."""
         return len(self.segments) > 1 and self.segments[0].next_offset <= offset
 
+    def kept_from(self, below: int) -> int:
+        """Where `drop_oldest` lets what is on the disk begin."""
+        return next(s.base_offset for s in self.segments if s.next_offset > below or s is self.active)
+
     def drop_oldest(self, below: int) -> list[Segment]:
         """Forget sealed segments that end at or below an offset; the caller removes their files."""
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)

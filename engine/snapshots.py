@@ -2,15 +2,17 @@
 
 `<offset>.snapshot` holds the state that follows from all that lies below that offset. One is made of each roll, for the
 base of the new segment, and one at a clean stop, for the log's end, so that a start walks what came since and no more.
-Derived, never evidence: not fsynced, and one that is absent, damaged or of another format is as if it had never been
-(engine/rebuilding.py walks further back). Layout: engine/FORMAT.md.
+One that is absent, damaged or of another format is as if it had never been (engine/rebuilding.py walks further back).
+Layout: engine/FORMAT.md.
 
 The keys of a window may be a million, so each file has those only that came since the one before, and names the earlier
 files that have others (`key_files`); these stay until their keys have left the window.
 
 To keep more: a Section, its field in State, its lines in `encode_state` and `decode_state`. A kind that is not known
 makes the whole file one of another format: a state that is understood in part would be a wrong one.
-Invariant: a file never claims more than the log has; one beyond the log's end is removed before anything is appended.
+Invariants: a file never claims more than the log has; one beyond the log's end is removed before anything is appended.
+A file is durable before an older one goes, and before records that it remembers leave the disk (engine/trimming.py):
+from then on nothing else tells of them, and a retry would be stored again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from engine import paths
-from engine.disk import Disk, read_file, write_fully
+from engine.disk import Disk, read_file, write_atomically
 from engine.fencing import NO_FENCE, Fence
 from engine.producers import Producer, decode_producers, encode_producers
 
@@ -96,15 +98,10 @@ def _encode_fence(fence: Fence) -> bytes:
 
 
 def save_state(disk: Disk, directory: str, state: State) -> None:
-    """Write a snapshot, and let old ones go. Not durable, so that a roll or a stop waits for no disk."""
-    target = os.path.join(directory, paths.segment_file(state.offset, paths.SNAPSHOT))
-    handle = disk.open(target + ".tmp", create=True, writable=True)
-    try:
-        disk.truncate(handle, 0)
-        write_fully(disk, handle, encode_state(state), 0)
-    finally:
-        disk.close(handle)
-    disk.rename(target + ".tmp", target)
+    """Write a snapshot durably, and let old ones go. For a thread. Raises OSError."""
+    write_atomically(
+        disk, os.path.join(directory, paths.segment_file(state.offset, paths.SNAPSHOT)), encode_state(state)
+    )
     for offset in snapshot_offsets(disk, directory)[:-KEPT]:
         if offset in state.key_files:
             continue
@@ -116,6 +113,11 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """The snapshots that there are, ascending."""
     found = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
     return sorted(offset for offset in found if offset is not None)
+
+
+def has_from(disk: Disk, directory: str, offset: int) -> bool:
+    """Whether a snapshot tells of all that lies below an offset."""
+    return any(found >= offset for found in snapshot_offsets(disk, directory))
 
 
 def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:

@@ -3,20 +3,29 @@
 Decides nothing: engine/retention.py says what has expired, an operator what shall go. Readers are safe: a segment
 leaves the log first, and its file handle stays open until the last read of it is done.
 Invariants: log_start is durable before a file below it goes, so that a crash between the two leaves only unread files;
-files go oldest first, each durably, or recovery would find a hole. What cannot be removed now is tried again.
+a snapshot remembers what the records told of their producers and keys before they go, unless the disk is too full for
+one; files go oldest first, each durably, or recovery would find a hole. What cannot be removed now is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from typing import TypeVar
 
 from engine import paths
 from engine.disk import Disk
 from engine.partition import Partition
 from engine.retention import Bounds
 from engine.segment import Segment
+from engine.snapshots import has_from, save_state
+
+T = TypeVar("T")
+
+log = logging.getLogger("penstock.engine")
 
 
 class Trimmer:
@@ -45,15 +54,33 @@ class Trimmer:
         async with self.trimming:
             partition.log.log_start = max(partition.log.log_start, bounds.log_start)
             await self._save_log_start(partition)
+            if partition.log.has_segments_below(bounds.local):
+                await self._remember(partition, bounds.local)
             condemned = self._condemned.setdefault(partition, [])
             condemned += partition.log.drop_oldest(bounds.local)
             while condemned:
                 segment = condemned[0]
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._executor, remove_segment, self._disk, segment)
+                await self._in_thread(remove_segment, self._disk, segment)
                 segment.deleted()
                 condemned.remove(segment)
             self._condemned.pop(partition, None)
+
+    async def _remember(self, partition: Partition, below: int) -> None:
+        """A roll's snapshot may be on its way still, or have failed."""
+        directory = partition.log.directory
+        if await self._in_thread(has_from, self._disk, directory, partition.log.kept_from(below)):
+            return
+        try:
+            await self._in_thread(save_state, self._disk, directory, partition.admission.state(partition.log_end))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # then what is let go makes the room
+                raise
+            log.warning(
+                "records go that no snapshot remembers", extra={"partition": partition.name, "reason": str(error)}
+            )
+
+    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     def forget(self, partition: Partition) -> None:
         """The partition is deleted, and all its files with it."""

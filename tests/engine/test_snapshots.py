@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -10,6 +12,7 @@ from engine import batch, paths, snapshots
 from engine.admission import Appended
 from engine.disk import RealDisk
 from engine.errors import SequenceGap
+from engine.retention import Bounds
 from engine.snapshots import State, decode_state, encode_state, save_state, snapshot_offsets
 from replication.acks import Acks
 from tests.engine.test_producers import HEADER, Producers
@@ -156,6 +159,36 @@ async def test_a_snapshot_that_cannot_be_saved_costs_a_walk_and_nothing_else(new
         assert "state not saved" in caplog.messages
     async with new_node() as node:
         await check_all_known(node)
+
+
+async def test_records_go_only_once_a_snapshot_remembers_their_producers(new_node, monkeypatch):
+    async with new_node() as node:
+        with monkeypatch.context() as patch:
+            patch.setattr("engine.sealing.save_state", lambda *_: None)
+            await filled(node)
+        partition = node.shard.partition("t", 0)
+        assert not offsets_in(directory_of(node))
+        end = partition.log.segments[-1].base_offset
+        with monkeypatch.context() as patch:
+            patch.setattr("engine.trimming.save_state", mock.Mock(side_effect=OSError(errno.EIO, "the disk fails")))
+            with pytest.raises(OSError, match="the disk fails"):
+                await node.shard.trimmer.trim(partition, Bounds(end, end))
+        assert len(partition.log.segments) == 2
+        await node.shard.trimmer.trim(partition, Bounds(end, end))
+        assert partition.log.local_log_start == end
+        assert offsets_in(directory_of(node)) == [partition.log_end]
+
+
+async def test_a_disk_too_full_for_a_snapshot_is_emptied_all_the_same(new_node, monkeypatch, caplog):
+    async with new_node() as node:
+        monkeypatch.setattr("engine.sealing.save_state", lambda *_: None)
+        monkeypatch.setattr("engine.trimming.save_state", mock.Mock(side_effect=OSError(errno.ENOSPC, "no space")))
+        await filled(node)
+        partition = node.shard.partition("t", 0)
+        end = partition.log.segments[-1].base_offset
+        await node.shard.trimmer.trim(partition, Bounds(end, end))
+        assert partition.log.local_log_start == end
+    assert "records go that no snapshot remembers" in caplog.messages
 
 
 async def test_without_a_snapshot_segments_that_are_too_old_to_matter_are_not_walked(new_node, clock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -106,7 +107,8 @@ def test_what_was_cut_does_not_come_back_after_a_power_loss():
         assert values(found) == "aabbcc"
 
 
-def test_a_power_loss_in_the_middle_leaves_a_prefix():
+def cut_off_in_the_middle() -> Iterator[tuple[int, RecordingDisk]]:
+    """Disks whose truncation ended at each of its operations."""
     counted = RecordingDisk()
     log = grown(counted)
     before = counted.operations
@@ -117,6 +119,11 @@ def test_a_power_loss_in_the_middle_leaves_a_prefix():
         disk.lose_power_after(operation)
         with pytest.raises(OSError, match="power"):
             truncate_to(log, 3)
+        yield operation, disk
+
+
+def test_a_power_loss_in_the_middle_leaves_a_prefix():
+    for operation, disk in cut_off_in_the_middle():
         for state in disk.crash_states(12, Random(operation)):
             found = values(opened(state, recovery_point=2, last_stop=LastStop.POWER_LOSS))
             assert "aabbccddeeffgghhiijj".startswith(found)
@@ -124,16 +131,7 @@ def test_a_power_loss_in_the_middle_leaves_a_prefix():
 
 
 def test_a_kill_in_the_middle_is_not_taken_for_corruption():
-    counted = RecordingDisk()
-    log = grown(counted)
-    before = counted.operations
-    truncate_to(log, 3)
-    for operation in range(before + 1, counted.operations + 1):
-        disk = RecordingDisk()
-        log = grown(disk)
-        disk.lose_power_after(operation)
-        with pytest.raises(OSError, match="power"):
-            truncate_to(log, 3)
+    for _, disk in cut_off_in_the_middle():
         after_kill = RecordingDisk(tree=disk._tree)
         assert "aabbccddeeffgghhiijj".startswith(values(opened(after_kill, recovery_point=2)))
 

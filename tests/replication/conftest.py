@@ -1,12 +1,15 @@
-"""One ZooKeeper for all tests of the session that need it; each works below a key of its own."""
+"""One ZooKeeper for all tests of the session, each below a key of its own; clusters of agents on either store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from loadtests.cluster.zookeeper import Zookeeper
+from tests.replication.clusters import Cluster
+from tests.replication.coordinations import STORES, Coordination, embedded
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
 
@@ -16,3 +19,25 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zooke
         pytest.skip(WHY_NOT)
     with zookeeper_process(tmp_path_factory.mktemp("zookeeper")) as process:
         yield process
+
+
+@pytest.fixture(params=STORES)
+async def coordination(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Coordination]:
+    async with STORES[request.param](tmp_path, request) as made:
+        yield made
+
+
+@pytest.fixture
+async def cluster(coordination: Coordination) -> AsyncIterator[Cluster]:
+    made = Cluster(coordination)
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Over the embedded store only: where the store makes no difference."""
+    async with embedded(tmp_path, request) as coordination:
+        made = Cluster(coordination)
+        yield made
+        await made.stop()

@@ -93,3 +93,6 @@ async def embedded(path: Path, _: pytest.FixtureRequest) -> AsyncIterator[Coordi
         store = await EmbeddedStore.open(RealDisk(), str(path / "coordination"), executor)
         yield Embedded(store)
         await store.close()
+
+
+STORES = {"embedded": embedded, "zookeeper": zookeeper}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,27 +15,7 @@ from replication.cluster_keys import BLOCK_PARTITIONS, CLUSTER, STATES, node_key
 from replication.cluster_values import Confirmed, Proposal, Refused, node_to_bytes
 from replication.coordination.interface import Delete, Put
 from replication.state_blocks import Deposed
-from tests.replication.clusters import Cluster, catch_up, leaders, propose, states_of
-from tests.replication.coordinations import embedded, zookeeper
-
-STORES = {"embedded": embedded, "zookeeper": zookeeper}
-
-
-@pytest.fixture(params=STORES)
-async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with STORES[request.param](tmp_path, request) as coordination:
-        made = Cluster(coordination)
-        yield made
-        await made.stop()
-
-
-@pytest.fixture
-async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """Over the embedded store only: where the store makes no difference."""
-    async with embedded(tmp_path, request) as coordination:
-        made = Cluster(coordination)
-        yield made
-        await made.stop()
+from tests.replication.clusters import catch_up, leaders, propose, states_of
 
 
 async def test_a_node_that_dies_is_followed_up_and_comes_back(cluster):

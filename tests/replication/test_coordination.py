@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -22,16 +20,9 @@ from replication.coordination.interface import (
 )
 from replication.coordination.latch import Latch
 from replication.producer_ids import BLOCK_IDS, ProducerIds, StoredBlocks
-from tests.replication.coordinations import Coordination, embedded, lost, zookeeper
+from tests.replication.coordinations import Coordination, lost
 
 WAIT_S = 20.0
-STORES = {"embedded": embedded, "zookeeper": zookeeper}
-
-
-@pytest.fixture(params=STORES)
-async def coordination(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Coordination]:
-    async with STORES[request.param](tmp_path, request) as made:
-        yield made
 
 
 @pytest.fixture

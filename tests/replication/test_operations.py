@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster_agent import AgentSettings
 from replication.errors import NoOtherNode
 from replication.moves import Reassignment, reassignments
-from tests.replication.clusters import Cluster, catch_up, leaders, states_of
-from tests.replication.coordinations import embedded, zookeeper
-
-STORES = {"embedded": embedded, "zookeeper": zookeeper}
-
-
-@pytest.fixture(params=STORES)
-async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with STORES[request.param](tmp_path, request) as coordination:
-        made = Cluster(coordination)
-        yield made
-        await made.stop()
-
-
-@pytest.fixture
-async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    async with embedded(tmp_path, request) as coordination:
-        made = Cluster(coordination)
-        yield made
-        await made.stop()
+from tests.replication.clusters import catch_up, leaders, states_of
 
 
 async def test_a_partition_moves_once_its_new_replicas_are_in_sync(cluster):

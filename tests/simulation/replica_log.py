@@ -20,7 +20,7 @@ from engine.rebuilding import rebuilt_admission
 from engine.recovery import open_log
 from engine.segment import Segment, save_index
 from engine.settings import TopicSettings
-from engine.snapshots import save_state
+from engine.snapshots import has_from, save_state
 from engine.trimming import remove_segment
 from engine.truncation import batch_start, restart_at, truncate_to
 from engine.writer import Group, PartitionWork, carry_out
@@ -157,7 +157,10 @@ class ReplicaLog:
         if log_start > self.log.log_start:
             self.log.log_start = log_start
             self.checkpoint()
-        for segment in self.log.drop_oldest(max(log_start, local)):
+        local = max(log_start, local)
+        if not has_from(self.log.disk, self.log.directory, self.log.kept_from(local)):
+            save_state(self.log.disk, self.log.directory, self.admission.state(self.log.log_end))
+        for segment in self.log.drop_oldest(local):
             remove_segment(self.log.disk, segment)
             segment.deleted()
         self._unsynced = [s for s in self._unsynced if s in self.log.segments]

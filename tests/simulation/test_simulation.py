@@ -15,6 +15,7 @@ FOUND_SOMETHING = {
     1535: "a read from the store went beyond the follower's own high watermark",
     100975: "a dead life's registration came late and took the place of the new one's value",
     400509: "a log that was cut below its own disk's start was handed what came before another place",
+    1500103: "a snapshot was not durable when records that it remembers left the disk: a retry was stored twice",
     2819: "a manifest that was put a day late took a slot that had been cleaned, behind newer ones",
 }
 SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "54"))

@@ -55,9 +55,15 @@ def cut_without_sync(disk, segment, scan, rewrite_from):
     segment.set_index(scan.index)
 
 
+async def rolls_without_snapshots(teller):
+    """A snapshot's own sync of the directory would hide the bug, mostly."""
+    with mock.patch("engine.sealing.save_state"):
+        await stories.rolls(teller)
+
+
 MUTANTS = {
     "acks before the sync": (writer, "_sync", sync_nothing, stories.appends),
-    "a new segment's directory is not synced": (writer, "_sync", sync_no_directory, stories.rolls),
+    "a new segment's directory is not synced": (writer, "_sync", sync_no_directory, rolls_without_snapshots),
     "recovery points ahead of the sync": (shard.Shard, "_checkpoints", points_ahead_of_the_sync, stories.appends),
     "deletion in no order": (trimming, "remove_segment", unlink_in_no_order, stories.expiry),
     "topic.json replaced without sync": (topics, "write_atomically", replace_without_sync, stories.appends),
