@@ -21,7 +21,7 @@ run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
 	@exec $(BIN)/penstock serve $(ARGS)
 
 test: $(VENV)/.all ## Run all tests
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
 test-quick: $(VENV)/.all ## Run the tests that take no processes and no Java
 	$(BIN)/pytest -m "not slow and not spark and not e2e" $(ARGS)

@@ -89,12 +89,13 @@ class Header(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
+_as_header = tuple.__new__  # what NamedTuple's _make does, without its count of the members
 _LENGTH, _MAGIC, _CRC = (Header._fields.index(name) for name in ("batch_length", "magic", "crc"))
 
 
 def read_header(buffer: Buffer, position: int = 0) -> Header:
     """The header at a position. The caller has made sure that 61 bytes are there. Checks nothing."""
-    return Header._make(_HEADER.unpack_from(buffer, position))
+    return _as_header(Header, _HEADER.unpack_from(buffer, position))
 
 
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
@@ -102,17 +103,17 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
 
     Raises InvalidBatch where bytes cannot be a header: the length is too small or the magic is not 2.
     """
-    end = len(buffer)
+    end, unpack = len(buffer), _HEADER.unpack_from
     while position + HEADER_BYTES <= end:
-        header = read_header(buffer, position)
-        if header.magic != MAGIC or header.batch_length < HEADER_BYTES - PREFIX_BYTES:
-            raise InvalidBatch(
-                f"no batch header at byte {position}: magic {header.magic}, length {header.batch_length}"
-            )
-        if position + header.size_bytes > end:
+        header = _as_header(Header, unpack(buffer, position))
+        length = header.batch_length
+        if header.magic != MAGIC or length < HEADER_BYTES - PREFIX_BYTES:
+            raise InvalidBatch(f"no batch header at byte {position}: magic {header.magic}, length {length}")
+        behind = position + PREFIX_BYTES + length
+        if behind > end:
             return
         yield position, header
-        position += header.size_bytes
+        position = behind
 
 
 def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[list[Header], int]:

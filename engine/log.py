@@ -108,11 +108,12 @@ class Log:
 
     @property
     def log_end(self) -> int:
-        return self.active.next_offset
+        return self.segments[-1].next_offset
 
     @property
     def end_position(self) -> BytePosition:
-        return BytePosition(self.active.base_offset, self.active.size_bytes)
+        active = self.segments[-1]
+        return BytePosition(active.base_offset, active.size_bytes)
 
     @property
     def local_log_start(self) -> int:

@@ -51,7 +51,8 @@ class RecordedFile:
     def sync(self) -> None:
         """What fdatasync promises: these bytes and this size. Not that the file can be found again."""
         size_bytes = len(self.visible)
-        del self.durable[size_bytes:]
+        if len(self.durable) > size_bytes:
+            del self.durable[size_bytes:]
         self.durable += bytes(size_bytes - len(self.durable))
         for page in self._versions:
             self.durable[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = self._visible_page(page)
@@ -71,7 +72,7 @@ class RecordedFile:
     def possible_pages(self, size_bytes: int) -> dict[int, list[bytes]]:
         """For each unsynced page below a size: every content it may have, the certain one first, the visible last."""
         return {
-            page: list(dict.fromkeys([self._durable_page(page), *versions]))
+            page: list(dict.fromkeys([self._durable_page(page), *map(_padded, versions)]))
             for page, versions in self._versions.items()
             if page * PAGE_BYTES < size_bytes
         }
@@ -89,7 +90,7 @@ class RecordedFile:
     def _record_pages(self, start: int, end: int) -> None:
         self.last_changed_pages = range(start // PAGE_BYTES, -(-end // PAGE_BYTES))
         for page in self.last_changed_pages:
-            self._versions.setdefault(page, []).append(_padded(self._visible_page(page)))
+            self._versions.setdefault(page, []).append(self._visible_page(page))
 
     def _visible_page(self, page: int) -> bytes:
         return bytes(self.visible[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])

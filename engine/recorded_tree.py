@@ -15,8 +15,11 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.recorded_file import RecordedFile
+
+_PATHS_KEPT = 4096  # a disk is asked for the same few paths again and again
 
 
 class RecordedDirectory:
@@ -55,11 +58,12 @@ class RecordedTree:
     def find(self, path: str) -> Node | None:
         node: Node | None = self.root
         for name in split(path):
-            if isinstance(node, RecordedFile):
-                raise os_error(errno.ENOTDIR, path)
-            if node is None:
+            if type(node) is RecordedDirectory:
+                node = node.visible.get(name)
+            elif node is None:
                 return None
-            node = node.visible.get(name)
+            else:
+                raise os_error(errno.ENOTDIR, path)
         return node
 
     def find_directory(self, path: str) -> RecordedDirectory:
@@ -114,6 +118,8 @@ class RecordedTree:
         """Make certain every change that touches this directory, and what those need, in order."""
         directory = self.find_directory(path)
         touching = [i for i, change in enumerate(self.pending) if any(d is directory for d, _, _ in change.entries)]
+        if not touching:
+            return
         certain = with_needed(touching, needs(self.pending))
         for i in sorted(certain):
             apply_entries((entry[0].durable, entry) for entry in self.pending[i].entries)
@@ -128,7 +134,7 @@ class RecordedTree:
         return tuple((path, _bytes_of(node)) for path, node in _walk("", self.root))
 
     def _locate(self, path: str) -> tuple[RecordedDirectory, str]:
-        head, name = os.path.split(path)
+        head, name = _head_and_name(path)
         return self.find_directory(head), name
 
     def _change(self, change: EntryChange) -> None:
@@ -178,9 +184,15 @@ def apply_entries(targets: Iterable[tuple[dict[str, Node], Entry]]) -> None:
             entries[name] = node
 
 
-def split(path: str) -> list[str]:
+@lru_cache(_PATHS_KEPT)
+def split(path: str) -> tuple[str, ...]:
     assert path.startswith("/"), f"paths are absolute: {path!r}"
-    return [name for name in path.split("/") if name]
+    return tuple(name for name in path.split("/") if name)
+
+
+@lru_cache(_PATHS_KEPT)
+def _head_and_name(path: str) -> tuple[str, str]:
+    return os.path.split(path)
 
 
 def os_error(number: int, path: str) -> OSError:

@@ -17,6 +17,7 @@ import copy
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from random import Random
 from threading import RLock
 from typing import Concatenate, ParamSpec, TypeVar
@@ -52,6 +53,7 @@ def _guarded(
 ) -> Callable[Concatenate[RecordingDisk, P], T]:
     """One call at a time, and none without power."""
 
+    @wraps(method)
     def guarded(self: RecordingDisk, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._lock:
             if self.has_lost_power:
@@ -120,7 +122,7 @@ class RecordingDisk:
         data = b"".join(buffers)
         if data:
             found.file.write(data, position)
-            self._changed(f"write of {len(data)} bytes at {position} to {found.path}", found.file)
+            self._changed(found.file, "write of %d bytes at %d to %s", len(data), position, found.path)
         return len(data)
 
     @_guarded
@@ -134,13 +136,13 @@ class RecordingDisk:
     @_guarded
     def fdatasync(self, handle: int) -> None:
         found = self._handle(handle)
-        self._count(f"fdatasync of {found.path}")
+        self._count("fdatasync of %s", found.path)
         found.file.sync()
 
     @_guarded
     def fsync_dir(self, path: str) -> None:
         self._tree.find_directory(path)
-        self._count(f"fsync of directory {path}")
+        self._count("fsync of directory %s", path)
         self._tree.sync_directory(path)
 
     @_guarded
@@ -149,7 +151,7 @@ class RecordingDisk:
         if not found.is_writable:
             raise os_error(errno.EINVAL, found.path)  # as Linux does; a write gets EBADF
         found.file.truncate(size_bytes)
-        self._changed(f"truncation to {size_bytes} bytes of {found.path}", found.file)
+        self._changed(found.file, "truncation to %d bytes of %s", size_bytes, found.path)
 
     @_guarded
     def size(self, handle: int) -> int:
@@ -158,17 +160,17 @@ class RecordingDisk:
     @_guarded
     def rename(self, source: str, target: str) -> None:
         if self._tree.rename(source, target):
-            self._count(f"rename of {source} to {target}")
+            self._count("rename of %s to %s", source, target)
 
     @_guarded
     def unlink(self, path: str) -> None:
         self._tree.unlink(path)
-        self._count(f"unlink of {path}")
+        self._count("unlink of %s", path)
 
     @_guarded
     def rmdir(self, path: str) -> None:
         self._tree.rmdir(path)
-        self._count(f"rmdir of {path}")
+        self._count("rmdir of %s", path)
 
     @_guarded
     def mkdir(self, path: str) -> None:
@@ -177,7 +179,7 @@ class RecordingDisk:
             parent = f"{parent}/{name}"
             if self._tree.find(parent) is None:
                 self._tree.link(parent, RecordedDirectory(self._now_ms()))
-                self._count(f"mkdir of {parent}")
+                self._count("mkdir of %s", parent)
         if isinstance(self._tree.find(path), RecordedFile):
             raise os_error(errno.EEXIST, path)
 
@@ -198,7 +200,7 @@ class RecordingDisk:
         if node is None:
             raise os_error(errno.ENOENT, path)
         node.modified_ms = modified_ms
-        self._count(f"dating of {path}")
+        self._count("dating of %s", path)
 
     @_guarded
     def free_bytes(self, path: str) -> int:
@@ -223,7 +225,7 @@ class RecordingDisk:
             raise os_error(errno.ENOENT, path)
         created = RecordedFile(modified_ms=self._now_ms())
         self._tree.link(path, created)
-        self._count(f"creation of {path}")
+        self._count("creation of %s", path)
         return created
 
     def _new_handle(self, file: RecordedFile, path: str, *, is_writable: bool, is_lock: bool = False) -> int:
@@ -238,16 +240,16 @@ class RecordingDisk:
             raise os_error(errno.EBADF, str(handle))
         return found
 
-    def _changed(self, what: str, file: RecordedFile) -> None:
+    def _changed(self, file: RecordedFile, what: str, *args: object) -> None:
         file.modified_ms = self._now_ms()
-        self._count(what)
+        self._count(what, *args)
 
-    def _count(self, what: str) -> None:
+    def _count(self, what: str, *args: object) -> None:
         """Called after a change and before a sync, so that power lost here leaves both uncertain."""
         self.operations += 1
         if self.operations == self._power_lost_after:
             self.has_lost_power = True
-            raise PowerLoss(f"operation {self.operations}, the {what}")
+            raise PowerLoss(f"operation {self.operations}, the {what % args}")
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() if self._clock else self.operations

@@ -6,7 +6,6 @@ Invariant: `size_bytes` and `next_offset` count only whole batches that a finish
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 from engine import paths
@@ -51,7 +50,7 @@ class Segment:
         return self.file(paths.LOG)
 
     def file(self, suffix: str) -> str:
-        return os.path.join(self.directory, paths.segment_file(self.base_offset, suffix))
+        return f"{self.directory}/{paths.segment_file(self.base_offset, suffix)}"
 
     @property
     def handle(self) -> int:

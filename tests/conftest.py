@@ -1,7 +1,27 @@
-"""What all tests share: how hypothesis runs here. Fixtures live beside the tests that use them."""
+"""What all tests share: how hypothesis runs here, who runs where, what is told. Fixtures lie beside their tests."""
 
+from __future__ import annotations
+
+import pytest
 from hypothesis import settings
 
 # The machines that run these tests are shared and small: a slow example says nothing about the code.
 settings.register_profile("penstock", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile("penstock")
+
+TOLD = "told at the end"  # a test's record_property of this name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One file is one worker's, for its fixtures, but where a test names another group (`--dist loadgroup`)."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, text in getattr(report, "user_properties", ()):
+                if name == TOLD and report.when == "call":
+                    terminalreporter.write_line(text)

@@ -20,6 +20,7 @@ from engine.tiering.manifest import Manifest, ManifestEntry, SubManifest, SubMan
 FORMAT = 2  # 1 has no arrived_ms, which a writer must carry along
 _CHECKSUM = b',"crc32c":'
 _OPTIONAL = ("arrived_ms",)
+_MEMBERS = {kind: [field.name for field in fields(kind)] for kind in (ManifestEntry, SubManifestRef)}
 _KEYS = {"key": "object", "aux_key": "aux"}  # stored without the prefix that all share
 
 
@@ -93,7 +94,7 @@ def _demand_checksum(data: bytes, key: str) -> None:
 
 
 def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, object]:
-    members = {field.name: getattr(run, field.name) for field in fields(run)}
+    members = {name: getattr(run, name) for name in _MEMBERS[type(run)]}
     for ours, theirs in _KEYS.items():
         if ours in members:
             members[theirs] = members.pop(ours).removeprefix(prefix)
@@ -102,13 +103,13 @@ def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, obje
 
 def _from_json(kind: type[Any], found: Members, prefix: str, key: str) -> Any:
     members: dict[str, object] = {}
-    for field in fields(kind):
-        if field.name in _KEYS:
-            members[field.name] = prefix + text(found, _KEYS[field.name], key)
-        elif field.name == "leader_epochs":
-            members[field.name] = pairs(found, field.name, key)
-        elif field.name in _OPTIONAL and field.name not in found:
-            members[field.name] = None
+    for name in _MEMBERS[kind]:
+        if name in _KEYS:
+            members[name] = prefix + text(found, _KEYS[name], key)
+        elif name == "leader_epochs":
+            members[name] = pairs(found, name, key)
+        elif name in _OPTIONAL and name not in found:
+            members[name] = None
         else:
-            members[field.name] = integer(found, field.name, key)
+            members[name] = integer(found, name, key)
     return kind(**members)

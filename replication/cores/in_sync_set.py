@@ -53,7 +53,8 @@ class InSyncSet:
 
     @property
     def maximal(self) -> set[int]:
-        return maximal(self.committed.state.in_sync, self.proposed.in_sync if self.proposed else ())
+        committed = self.committed.state.in_sync
+        return maximal(committed, self.proposed.in_sync) if self.proposed else node_ids(committed)
 
     def propose(self, state: PartitionState) -> None:
         assert self.proposed is None, "one change at a time"

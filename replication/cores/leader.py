@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.epochs import EpochStart, end_offset_for, truncated_from_start
-from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.in_sync_set import InSyncSet, with_in_sync
 from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
 from replication.cores.progress import Progress
@@ -81,24 +81,27 @@ def position_verdict(
     there; likewise what is on its way into the follower's log. 4. An end beyond ours with our own newest epoch cannot
     be reconciled by epochs.
     """
-    out_of_range = OutOfRange(bounds.local_log_start, bounds.log_end, bounds.log_start)
     if fetch.log_end < bounds.local_log_start:
-        return out_of_range
+        return _out_of_range(bounds)
     if fetch.last_epoch is not None:
         if fetch.last_epoch < epochs[0].epoch and epochs[0].start_offset > bounds.log_start:
-            return out_of_range
-        if parted := _parted(epochs, bounds, BatchesEnd(fetch.log_end, fetch.last_epoch)):
+            return _out_of_range(bounds)
+        if parted := _parted(epochs, bounds, fetch.log_end, fetch.last_epoch):
             return parted
-    if fetch.ahead is not None and (parted := _parted(epochs, bounds, fetch.ahead)):
+    if fetch.ahead is not None and (parted := _parted(epochs, bounds, fetch.ahead.offset, fetch.ahead.epoch)):
         return parted
-    return out_of_range if fetch.wanted > bounds.log_end else None
+    return _out_of_range(bounds) if fetch.wanted > bounds.log_end else None
 
 
-def _parted(epochs: Sequence[EpochStart], bounds: LogBounds, end: BatchesEnd) -> OutOfRange | Diverging | None:
-    ends = end_offset_for(epochs, end.epoch, bounds.log_end)
+def _parted(epochs: Sequence[EpochStart], bounds: LogBounds, end: int, epoch: int) -> OutOfRange | Diverging | None:
+    ends = end_offset_for(epochs, epoch, bounds.log_end)
     if ends is None:
-        return OutOfRange(bounds.local_log_start, bounds.log_end, bounds.log_start)
-    return Diverging(ends) if ends.epoch < end.epoch or ends.end_offset < end.offset else None
+        return _out_of_range(bounds)
+    return Diverging(ends) if ends.epoch < epoch or ends.end_offset < end else None
+
+
+def _out_of_range(bounds: LogBounds) -> OutOfRange:
+    return OutOfRange(bounds.local_log_start, bounds.log_end, bounds.log_start)
 
 
 def may_join(end: int, watermark: int, epoch_start: int) -> bool:
@@ -316,10 +319,8 @@ class Leader:
         return bool(self.state.eligible)
 
     def _advance(self, now: float) -> list[LeaderEffect]:
-        if self._may_others_lead:
-            return []
         own_end = self._end_of(self.log_end, self.durable_end)
-        if own_end <= self.high_watermark:
+        if own_end <= self.high_watermark or self._may_others_lead:
             return []
         ends = [self._progress[node].end for node in self._waited_for(now)] if self._progress else []
         state = self._set.committed.state
@@ -333,8 +334,8 @@ class Leader:
 
     def _waited_for(self, now: float) -> set[int]:
         """Whoever may be in sync, and who is about to be: a replica that joins must not be chased."""
-        joining = {node for node, known in self._progress.items() if self._is_joining(node, known, now)}
-        return (self._set.maximal | joining) & self._progress.keys()
+        counted = self._set.maximal
+        return {node for node, known in self._progress.items() if node in counted or self._is_joining(node, known, now)}
 
     def _is_joining(self, node_id: int, known: Progress, now: float) -> bool:
         is_near = self._may_join(known) and known.is_caught_up(self.log_end, now, self._lag_s_max)

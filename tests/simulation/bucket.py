@@ -8,6 +8,7 @@ Creation if absent holds, as `probe` demands of a real one.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -42,6 +43,7 @@ class Bucket:
     world: World
     weather: StoreWeather = field(default_factory=StoreWeather)
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    _keys: list[str] = field(default_factory=list)  # of `objects`, sorted
     roots: list[Manifest] = field(default_factory=list)  # as they were committed
     url: str = "sim://bucket"
     checks_uploads: bool = False
@@ -52,6 +54,8 @@ class Bucket:
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         if if_absent and key in self.objects:
             raise ObjectExists(key)
+        if key not in self.objects:
+            insort(self._keys, key)
         self.objects[key] = (bytes(data), int(self.world.now * 1000))
         prefix = key.partition("manifest/")[0]
         if generation_of(prefix, key) is not None:
@@ -68,16 +72,19 @@ class Bucket:
         return None if found is None else ObjectInfo(key, len(found[0]), found[1])
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        for key in sorted(self.objects):
-            if key.startswith(prefix) and key > start_after:
-                yield ObjectInfo(key, len(self.objects[key][0]), self.objects[key][1])
+        begin = max(bisect_left(self._keys, prefix), bisect_right(self._keys, start_after))
+        for key in self._keys[begin:]:
+            if not key.startswith(prefix):
+                return
+            yield ObjectInfo(key, len(self.objects[key][0]), self.objects[key][1])
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:
-        names = (key[len(prefix) :].partition("/") for key in sorted(self.objects) if key.startswith(prefix))
+        names = (info.key[len(prefix) :].partition("/") for info in self.list(prefix))
         return list(dict.fromkeys(f"{prefix}{name}/" for name, slash, _ in names if slash))
 
     def delete(self, key: str) -> None:
-        self.objects.pop(key, None)
+        if self.objects.pop(key, None) is not None:
+            self._keys.remove(key)
 
 
 class BucketOfNode:

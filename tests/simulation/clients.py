@@ -12,7 +12,7 @@ from typing import Any
 
 from engine import batch as record_batch
 from engine.batch_header import set_crc, stamp_sequence
-from tests.simulation.history import History, Latest, Polled, Produced
+from tests.simulation.history import History, Latest, Polled, Produced, records_of
 from tests.simulation.network import Network
 from tests.simulation.node import Node
 from tests.simulation.world import World
@@ -208,8 +208,7 @@ class Consumer(Client):
             self.position = log_start
         elif what == "ok":
             # Kept from the bytes as they were sent; a batch may begin below the position.
-            records = tuple((r.offset, bytes(r.value or b"").decode()) for r in record_batch.decode(data))
-            records = tuple(record for record in records if record[0] >= asked)
+            records = tuple(record for record in records_of(data) if record[0] >= asked)
             about = (self.name, self.partition, node, asked, records, log_start, watermark, self.world.now)
             self.history.polled.append(Polled(*about, self._is_full_read))
             self._epoch_seen = max(self._epoch_seen, epoch)

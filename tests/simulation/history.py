@@ -7,6 +7,11 @@ known: it may have happened, may still, or never. The classification is half of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+from engine import batch as record_batch
+
+_BATCHES_KEPT = 4096  # more than one run stores; consumers, replicas and judges look at the same ones
 
 
 @dataclass
@@ -48,6 +53,17 @@ class Latest:
     offset: int
     seen: int  # the greatest end that this client had seen when it asked
     asked_at: float
+
+
+def records_of(data: bytes) -> list[tuple[int, str]]:
+    """Offsets and values of whole batches, as they are in these bytes."""
+    batches = (data[at : at + header.size_bytes] for at, header in record_batch.walk(data))
+    return [record for batch in batches for record in _records_of_batch(batch)]
+
+
+@lru_cache(_BATCHES_KEPT)
+def _records_of_batch(batch: bytes) -> list[tuple[int, str]]:
+    return [(record.offset, bytes(record.value or b"").decode()) for record in record_batch.decode_one(batch)]
 
 
 @dataclass

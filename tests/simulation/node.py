@@ -8,7 +8,6 @@ paused one hears everything late.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -206,13 +205,16 @@ class Life(StoreClient):
 
     def run(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Now, or when the process goes on; never in another life."""
-        if self.node.life is not self:
+        node = self.node
+        if node.life is not self:
             return
-        if self.node.paused_until > self.world.now:
-            self.world.after(self.node.paused_until - self.world.now, self.run, call, args)
-        else:
-            with suppress(ProcessEnded):
-                call(*args)
+        if node.paused_until > self.world.now:
+            self.world.after(node.paused_until - self.world.now, self.run, call, args)
+            return
+        try:
+            call(*args)
+        except ProcessEnded:
+            return
 
     def wait_in_thread(self, seconds: float) -> None:
         """A thread of this process waits, and everything else goes on, this process too. Raises ProcessEnded.

@@ -12,14 +12,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from engine import batch as record_batch
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import TopicRules, initial_state
 from tests.simulation.bucket import Bucket
 from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
 from tests.simulation.clients import Consumer, Producer, SequencedProducer
 from tests.simulation.faults import CALM, KINDS, Faults
-from tests.simulation.history import History
+from tests.simulation.history import History, records_of
 from tests.simulation.network import Network
 from tests.simulation.node import Node, NodeOptions
 from tests.simulation.store import Store, topic_of
@@ -228,8 +227,7 @@ class Run:
                 found[-1].batches = hosted.log.all_batches()
                 stored = final_tier(self.bucket, partition).batches if log.local_log_start > log.log_start else []
                 for batch in [*stored, *found[-1].batches]:  # what is on the disk counts where both have it
-                    for record in record_batch.decode(batch):
-                        found[-1].records[record.offset] = bytes(record.value or b"").decode()
+                    found[-1].records.update(records_of(batch))
         return found
 
     def _is_equal(self) -> bool:

@@ -35,9 +35,9 @@ class World:
 
     def run_until(self, end: float, is_done: Callable[[], bool] | None = None) -> None:
         """Let things happen until a time, or until `is_done`, asked after every event that may have changed it."""
-        heap = self._heap
+        heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= end:
-            self.now, _, call, args = heapq.heappop(heap)
+            self.now, _, call, args = pop(heap)
             call(*args)
             if is_done is not None and is_done():
                 return
