@@ -4,8 +4,8 @@ Lives on the event loop and never waits for a disk. While one group is being wri
 When is a group synced? A partition's bytes are synced with the group if (1) an append in it asks for it,
 (2) somebody waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest unsynced byte is
 `flush_ms` old.
-Invariant: a group that was begun is ended. Whatever a partition raises on the way takes that partition offline, and
-nothing else: the groups of the others go on.
+Invariants: a group that was begun is ended; whatever a partition raises on the way takes that partition offline, and
+nothing else: the groups of the others go on. A partition with unsynced bytes is in a group, due, held, or has a timer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from engine.group_times import GroupTimes
 from engine.partition import Partition
 from engine.segment import Segment
 from engine.writer import Group, PartitionWork
+
+TIMER_S_MIN = 0.001  # what the loop's timers can tell apart
 
 log = logging.getLogger("penstock.engine")
 
@@ -57,6 +59,7 @@ class Committer:
         self._under_way: list[_UnderWay] = []
         self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
         self._awaiting: list[asyncio.Future[None]] = []
+        self._armed: set[Partition] = set()  # a timer for their flush is running
         self._is_scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -176,7 +179,8 @@ class Committer:
             try:
                 sync = sync or _needs_sync(partition, now)
                 if not sync and not partition.has_work:
-                    continue  # the sync that it was asked for came with the group before
+                    self._arm_flush(partition)  # the sync came with the group before, or is not due for a moment yet
+                    continue
                 work, taken = partition.take_work(sync=sync, now_ms=now_ms)
             except Exception as error:
                 _give_up(partition, [], error)
@@ -253,16 +257,18 @@ class Committer:
                 future.set_result(None)
 
     def _arm_flush(self, partition: Partition) -> None:
-        """Bytes that nobody waits for are synced by a timer."""
+        """Bytes that nobody waits for are synced by a timer. It may ring a little early: then another one is set."""
         if partition.unsynced_since is not None and partition.offline is None and partition not in self._due:
             if _waits_for_sync(partition):
                 self._due[partition] = True
-            else:
+            elif partition not in self._armed:
+                self._armed.add(partition)
                 age = self._clock.monotonic() - partition.unsynced_since
-                delay = max(0.0, partition.settings.flush_ms / 1000 - age)
+                delay = max(TIMER_S_MIN, partition.settings.flush_ms / 1000 - age)
                 self._loop.call_later(delay, self._flush_if_due, partition)
 
     def _flush_if_due(self, partition: Partition) -> None:
+        self._armed.discard(partition)
         if partition.unsynced_since is not None and partition.offline is None:
             self.look_at(partition)
 

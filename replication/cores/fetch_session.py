@@ -65,10 +65,12 @@ class FetchSession:
         self.ready.pop(key, None)
 
     def told(self, key: str, answer: Send) -> None:
-        """The follower is told of the watermark and the log's start alone, and goes on waiting."""
+        """The follower is told of the watermark and the log's start alone, and goes on waiting.
+
+        It is looked at once more: there may have been news while other partitions were read for the same answer.
+        """
         self.asked[key] = replace(self.asked[key], high_watermark=answer.high_watermark)
         self._log_starts[key] = answer.log_start
-        self.ready.pop(key, None)
 
     def answered(self, key: str, answer: object) -> None:
         """The follower has something to do now; it will ask again."""

@@ -139,6 +139,19 @@ async def test_what_was_read_for_a_fetch_that_is_over_is_given_to_the_next(parts
     assert keys((await second).answered) == ["a"]
 
 
+async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(parts, server, follower):
+    parts["a"].high_watermark, parts["b"].log_end, parts["b"].hides = 6, 6, asyncio.Event()
+    first = asyncio.ensure_future(follower.fetch({"a": 5, "b": 5}))
+    await asyncio.sleep(0)
+    parts["a"].log_end = 6
+    server.on_news("a")
+    parts["b"].hides.set()
+    assert keys((await first).answered) == ["a", "b"], "of a the watermark, of b the batches"
+    assert follower.data[0] == b""
+    assert keys((await follower.fetch({"b": 6})).answered) == ["a"]
+    assert follower.data[0] == b"r"
+
+
 async def test_a_session_that_is_not_known_or_lost_a_round_is_told_so(parts, server, follower):
     await follower.fetch({"a": 5}, wait_ms=1)
     follower.round += 1
