@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long chaos chaos-short faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long chaos chaos-short upgrade faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: 
 
 chaos-short: $(VENV)/.all ## Two of these faults, 20 s each, and clusters with a planted bug that must be caught
 	PENSTOCK_TEST_CHAOS=1 $(BIN)/pytest tests/chaos/test_chaos.py $(ARGS)
+
+upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag) under load, replaced one by one by these; judged
+	@$(BIN)/python -m tests.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)
 
 faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
 	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)

@@ -14,7 +14,7 @@ from engine.errors import StartRefused
 from gateway.app import make_app
 from gateway.connection_watch import ConnectionWatch
 from gateway.node import Node
-from gateway.own_sockets import own_listeners
+from gateway.own_sockets import let_nobody_in, own_listeners
 from gateway.rsgi import HttpServer, RsgiApp, Sent, make_server, stop_server
 from gateway.rsgi_body import BodyLimits
 from gateway.settings import NodeSettings
@@ -23,6 +23,7 @@ from gateway.unread import Unread
 LISTEN_ATTEMPTS = 200
 LISTEN_PAUSE_S = 0.02
 GRANIAN_STOP_S = 2.0
+FAREWELL_S = 0.4  # clients that ask more seldom have an idle connection closed, which theirs are prepared for
 
 
 class Listener:
@@ -77,6 +78,23 @@ class Listener:
     async def closed_by_itself(self) -> None:
         """Returns only if the HTTP server ends without being told to."""
         await self._has_failed.wait()
+
+    async def say_farewell(self) -> None:
+        """Before `drain`, where other nodes do what is asked here: whoever is connected is still served, and leaves.
+
+        Each answer tells its client to come by another connection; then those are let in no more, whoever is in is
+        answered, and the ports close. To find nobody at a port is no error of a request: its client asks the next node.
+        """
+        self._node.let_go()
+        self._target.begin_last_call()
+        await asyncio.sleep(FAREWELL_S)
+        for port in self._ports:
+            await self._node.in_thread(partial(let_nobody_in, port))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._target.last_call()
+        servers, self._servers = self._servers, {}
+        self._retire(servers)
 
     async def drain(self) -> None:
         """Refuse new work, let waiting clients go, finish what is under way until the deadline, close."""

@@ -122,6 +122,7 @@ class Node:
         self.idle_ended = 0  # connections
         self.is_ready = True
         self.draining = asyncio.Event()
+        self.is_refusing = False
         self.turns = itertools.count()  # a read over many partitions begins at another one each time
         self.url = settings.advertised_url
         self.direct_url = ""
@@ -260,7 +261,7 @@ class Node:
         await self._changes.delete_topic(name)
 
     def check_accepting(self) -> None:
-        if self.is_draining:
+        if self.is_refusing:
             raise Draining("the node is stopping")
 
     def check_capacity(self, incoming_bytes: int) -> None:
@@ -303,10 +304,15 @@ class Node:
 
     async def drain(self) -> None:
         """Refuse new work, and let everybody who waits answer with what there is."""
+        self.is_refusing = True
+        self.let_go()
+        await asyncio.sleep(0)
+
+    def let_go(self) -> None:
+        """Nobody is kept waiting for records any more. Work is still taken: in a cluster others do it."""
         self.draining.set()
         for partition in self.shard.partitions():
             partition.wake_all()
-        await asyncio.sleep(0)
 
     def _opened(self, topic: Topic, partition: Partition) -> None:
         self.replicas.opened(topic, partition)

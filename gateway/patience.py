@@ -33,7 +33,7 @@ class Patience:
     async def pause(self, error: EngineError) -> None:
         """Before the next try. Raises the error when there is to be none."""
         left_s = self._ends - asyncio.get_running_loop().time()
-        if left_s <= 0 or self._node.is_draining:
+        if left_s <= 0 or self._node.is_refusing:
             raise error
         pause_s = self._node.jittered(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

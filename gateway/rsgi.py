@@ -70,11 +70,15 @@ class RsgiApp:
             self.idle.clear()
             await self.idle.wait()
 
+    def begin_last_call(self) -> None:
+        """From now on HTTP/1.1 clients are told to leave with their answers."""
+        self._is_last_call = True
+
     async def last_call(self) -> None:
         """Wait until nothing comes any more, for a little while at most: what was sent before its client knew of the
         end is still answered, and HTTP/1.1 clients are told to leave.
         """
-        self._is_last_call = True
+        self.begin_last_call()
         deadline = self._loop.time() + LAST_CALL_S
         while (now := self._loop.time()) < min(deadline, self._answered_at + QUIET_S):
             await asyncio.sleep(min(deadline, self._answered_at + QUIET_S) - now)

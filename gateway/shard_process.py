@@ -104,6 +104,8 @@ async def run(task: ShardTask) -> None:
         await listener.open()
         await link.call("ready", task.index, timeout_s=CHANGE_S)
         await first_of(listener.closed_by_itself(), stop.wait(), supervisor_gone.wait())
+        if cluster is not None:
+            await listener.say_farewell()
         await listener.drain()
         if cluster is not None:
             await cluster.close()

@@ -25,10 +25,21 @@ class NodeFailed(Exception):
 
 
 class ClusterNode:
-    """One node as a process. `settings` are flags by name; a node that was stopped or killed can be started again."""
+    """One node as a process. `settings` are flags by name; a node that was stopped or killed can be started again,
+    also with other code: `source` is where it lies.
+    """
 
-    def __init__(self, node_id: int, directory: Path, coordination: str, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        coordination: str,
+        settings: Mapping[str, object],
+        source: Path = ROOT,
+    ) -> None:
         self.node_id = node_id
+        self.source = source
+        self.data = directory / f"node-{node_id}"
         self.rack = RACKS[(node_id - 1) % len(RACKS)]
         self.url = ""
         self._output = directory / f"node-{node_id}.out"
@@ -36,7 +47,7 @@ class ClusterNode:
             "node-id": node_id,
             "rack": self.rack,
             "coordination": coordination,
-            "data-dir": directory / f"node-{node_id}",
+            "data-dir": self.data,
             **settings,
         }
         self._flags = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
@@ -68,7 +79,8 @@ class ClusterNode:
         with self._output.open("wb") as out, self._output.with_suffix(".err").open("ab") as err:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "cli.main", "serve", *self._flags],
-                cwd=ROOT,
+                cwd=self.source,
+                env={**os.environ, "PYTHONPATH": str(self.source)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

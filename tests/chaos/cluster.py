@@ -10,10 +10,10 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from tests.chaos.asking import Asking, now, open_session
 from tests.chaos.disks import make_small_disk
@@ -33,30 +33,25 @@ class NotWhole(Exception):
     """What is still missing long after the fault is over."""
 
 
-class Cluster:
-    def __init__(
-        self, network: Network, zookeeper: ZookeeperHost, nodes: dict[int, NodeHost], session_s: float
-    ) -> None:
-        self.network, self.zookeeper, self.nodes = network, zookeeper, nodes
-        self.session_s = session_s
-        self.injections: list[tuple[float, str]] = []
+class Asked(Protocol):
+    """A node, as far as it is asked, and its disk looked at."""
 
-    def __repr__(self) -> str:
-        return f"Cluster({self.network!r}, running={[one.node_id for one in self.nodes.values() if one.is_running]})"
+    url: str
+    data: Path
+
+
+AnyNode = TypeVar("AnyNode", bound=Asked)
+
+
+class AskedCluster(Generic[AnyNode]):
+    """The nodes by number, wherever they run: what they tell, and whether all is well with them."""
+
+    def __init__(self, nodes: Mapping[int, AnyNode]) -> None:
+        self.nodes = nodes
 
     @property
     def urls(self) -> list[str]:
         return [node.url for node in self.nodes.values()]
-
-    def start(self) -> None:
-        self.zookeeper.start()
-        for node in self.nodes.values():
-            node.begin_start()
-        for node in self.nodes.values():
-            node.wait_until_ready()
-
-    def injected(self, what: str) -> None:
-        self.injections.append((now(), what))
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         """Of any node; None if none of them can tell."""
@@ -81,7 +76,7 @@ class Cluster:
         found = await self.ask("GET", f"/v1/topics/{topic}")
         return found["partitions"] if found else []
 
-    async def leader(self, topic: str, partition: int) -> NodeHost:
+    async def leader(self, topic: str, partition: int) -> AnyNode:
         """Whoever leads, asked for until somebody does."""
         deadline = time.monotonic() + WHOLE_S
         while time.monotonic() < deadline:
@@ -110,6 +105,31 @@ class Cluster:
         async with open_session() as session:
             answer = await Asking(session, [url], 0).ask("GET", f"/v1/topics/{topic}")
         return answer.json["partitions"] if answer.status == 200 else []
+
+
+class Cluster(AskedCluster[NodeHost]):
+    """On hosts of their own."""
+
+    def __init__(
+        self, network: Network, zookeeper: ZookeeperHost, nodes: dict[int, NodeHost], session_s: float
+    ) -> None:
+        super().__init__(nodes)
+        self.network, self.zookeeper = network, zookeeper
+        self.session_s = session_s
+        self.injections: list[tuple[float, str]] = []
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.network!r}, running={[one.node_id for one in self.nodes.values() if one.is_running]})"
+
+    def start(self) -> None:
+        self.zookeeper.start()
+        for node in self.nodes.values():
+            node.begin_start()
+        for node in self.nodes.values():
+            node.wait_until_ready()
+
+    def injected(self, what: str) -> None:
+        self.injections.append((now(), what))
 
     async def mend(self) -> None:
         """Everything back, whatever a fault has left."""

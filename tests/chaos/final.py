@@ -9,7 +9,7 @@ import orjson
 from engine import batch as record_batch
 from engine.batch_header import HEADER_BYTES, read_header
 from tests.chaos.asking import Asking, now
-from tests.chaos.cluster import Cluster
+from tests.chaos.cluster import AnyNode, AskedCluster
 from tests.simulation.checkers import FinalLog
 from tests.simulation.history import Polled
 
@@ -35,7 +35,7 @@ def read_files(partition_directory: Path, name: str, node_id: int, high_watermar
     return log
 
 
-async def final_logs(cluster: Cluster, topic: str) -> list[FinalLog]:
+async def final_logs(cluster: AskedCluster[AnyNode], topic: str) -> list[FinalLog]:
     """Of every in-sync replica, the leader's first."""
     found = []
     for row in await cluster.wait_until_whole(topic, is_quiet=True):

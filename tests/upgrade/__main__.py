@@ -1,0 +1,89 @@
+"""`make upgrade`: three nodes of an earlier commit under load, replaced one after the other by those of this tree.
+
+Ends with 1 if anything was found, and with 3 if there is nothing to upgrade from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from loadtests.cluster.nodes import ROOT, NodeFailed
+from loadtests.cluster.zookeeper import ZookeeperFailed, demand_zookeeper
+from tests.chaos.cluster import NotWhole
+from tests.chaos.final import Unreadable
+from tests.upgrade.rolling import replace_in_turn, running_nodes
+
+EXIT_FOUND, EXIT_CANNOT = 1, 3
+WITH_A_CLUSTER = "replication/cluster_agent.py"  # a commit without this file has nodes that are alone
+SHOWN = 20
+
+
+class Cannot(Exception):
+    """There is nothing to upgrade from. One line, for a person."""
+
+
+@click.command()
+@click.option("--from", "given", help="A tag or commit.  [default: the latest tag]")
+@click.option("--calm-s", default=5.0, show_default=True, help="Seconds of load before, between and after.")
+@click.option("--shards", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes of each node.")
+def main(given: str | None, calm_s: float, shards: int) -> None:
+    """Upgrade a cluster node by node under load, and judge what clients saw of it."""
+    try:
+        demand_zookeeper()
+        commit = earlier_commit(given)
+        with tempfile.TemporaryDirectory(prefix="penstock-upgrade-") as made, worktree(commit) as source:
+            click.echo(f"from {given or 'tag'} {commit} to this tree")
+            with running_nodes(Path(made), source, shards=shards) as nodes:
+                found = asyncio.run(replace_in_turn(nodes, ROOT, commit, calm_s))
+    except (Cannot, ZookeeperFailed) as reason:
+        click.echo(f"upgrade: {reason}", err=True)
+        sys.exit(EXIT_CANNOT)
+    except (NodeFailed, NotWhole, Unreadable) as failure:
+        click.echo(f"upgrade: {failure}", err=True)
+        sys.exit(EXIT_FOUND)
+    click.echo(str(found))
+    for one in found.findings[:SHOWN]:
+        click.echo(f"  {one}")
+    sys.exit(EXIT_FOUND if found.findings else 0)
+
+
+def earlier_commit(given: str | None, tree: Path = ROOT) -> str:
+    """The short name of what is upgraded from. Raises Cannot."""
+    tag = given or _git("describe", "--tags", "--abbrev=0", tree=tree)
+    if not tag:
+        raise Cannot("there is no tag to upgrade from: name a commit, make upgrade FROM=<commit>")
+    commit = _git("rev-parse", "--short", "--verify", f"{tag}^{{commit}}", tree=tree)
+    if not commit:
+        raise Cannot(f"{tag} is no tag or commit of this repository")
+    if not _git("ls-tree", "--name-only", commit, WITH_A_CLUSTER, tree=tree):
+        raise Cannot(f"{tag} has no cluster yet: name a later commit, make upgrade FROM=<commit>")
+    return commit
+
+
+@contextmanager
+def worktree(commit: str) -> Iterator[Path]:
+    """That commit's tree in a directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="penstock-tree-") as made:
+        path = Path(made) / "tree"
+        subprocess.run(["git", "-C", ROOT, "worktree", "add", "-q", "--detach", path, commit], check=True)
+        try:
+            yield path
+        finally:
+            subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", path], check=True)
+
+
+def _git(*words: str, tree: Path) -> str:
+    told = subprocess.run(["git", "-C", tree, *words], capture_output=True, text=True, check=False)
+    return told.stdout.strip() if told.returncode == 0 else ""
+
+
+if __name__ == "__main__":
+    main()

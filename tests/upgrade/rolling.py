@@ -1,0 +1,117 @@
+"""A rolling replacement: three nodes under load, one after the other stopped and started again from other code.
+
+The load, its histories and the judges are those of tests/chaos; here nothing is broken, so that more is asked: nobody
+is answered with an error, and of acks=1 too nothing is lost. Needs no root: all nodes are on this host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from loadtests.cluster.nodes import ClusterNode
+from loadtests.cluster.zookeeper import Zookeeper, free_port
+from tests.chaos.asking import NOT_SENT, Asking, now, open_session
+from tests.chaos.cluster import NODES, PARTITIONS, AskedCluster
+from tests.chaos.final import final_logs, final_polls
+from tests.chaos.judge import Verdict, judge
+from tests.chaos.load import Load
+from tests.simulation.history import Produced
+
+TOPIC = "rolled"
+EXIT_OK = 0  # of a node that was told to stop
+
+
+@dataclass
+class Replacement:
+    """What came of it. `errors` by what clients were told; `turned_away`: could not connect, and asked the next."""
+
+    verdict: Verdict
+    errors: Counter[str] = field(default_factory=Counter)
+    turned_away: int = 0
+    longest_pause_s: float = 0.0
+
+    @property
+    def findings(self) -> list[str]:
+        found = list(self.verdict.findings)
+        found += [f"an error that a client saw: {what}, {count} times" for what, count in self.errors.items()]
+        if self.verdict.lost_acks_1:
+            found.append(f"{self.verdict.lost_acks_1} records that acks=1 had acknowledged are lost")
+        return found
+
+    def __str__(self) -> str:
+        verdict = self.verdict
+        return (
+            f"{verdict.acknowledged} acknowledged with acks=all, {verdict.lost} lost; "
+            f"{verdict.acknowledged_acks_1} with acks=1, {verdict.lost_acks_1} lost; {verdict.duplicates} duplicates, "
+            f"{self.errors.total()} errors, {verdict.others} other findings; longest pause of a partition "
+            f"{self.longest_pause_s:.2f} s; {self.turned_away} times a node that was being replaced was not there"
+        )
+
+
+@contextmanager
+def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator[dict[int, ClusterNode]]:
+    """Three nodes with the code that lies in `source`, at URLs that stay theirs, and ZooKeeper."""
+    zookeeper = Zookeeper(directory / "zookeeper")
+    (directory / "store").mkdir()
+    coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
+    nodes = {}
+    for number in NODES:
+        given = {"port": free_port(), "store": (directory / "store").as_uri(), "log-level": "info", **settings}
+        nodes[number] = ClusterNode(number, directory, coordination, given, source)
+    try:
+        zookeeper.start()
+        for node in nodes.values():
+            node.begin_start()
+        for node in nodes.values():
+            node.wait_until_ready()
+        yield nodes
+    finally:
+        for node in nodes.values():
+            node.kill()
+        zookeeper.kill()
+
+
+async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: str, calm_s: float) -> Replacement:
+    """Each node by one of the code in `source`, when all are in sync. `calm_s`: of load before, between and after."""
+    cluster = AskedCluster(nodes)
+    load = Load(TOPIC, PARTITIONS, cluster.urls)
+    verdict = Verdict("rolling-upgrade", 0, calm_s, commit)
+    began: list[float] = []
+    await cluster.create(TOPIC)
+    await cluster.wait_until_whole(TOPIC)
+    async with load.running():
+        await asyncio.sleep(calm_s)
+        for node in nodes.values():
+            began.append(now())
+            if (code := await asyncio.to_thread(node.stop)) != EXIT_OK:
+                verdict.findings.append(f"{node} ended with {code}")
+            node.source = source
+            node.begin_start()
+            await asyncio.to_thread(node.wait_until_ready)
+            await cluster.wait_until_whole(TOPIC)
+            await asyncio.sleep(calm_s)
+    logs = await final_logs(cluster, TOPIC)
+    async with open_session() as session:
+        for partition in range(PARTITIONS):
+            load.history.polled += await final_polls(Asking(session, cluster.urls, 0), TOPIC, partition)
+    judge(verdict, load.history, logs, began)
+    codes = load.codes + load.errors
+    turned_away = codes.pop(f"0 {NOT_SENT}", 0) + codes.pop(f"poll: 0 {NOT_SENT}", 0)
+    verdict.client_errors = codes.total()
+    return Replacement(verdict, codes, turned_away, longest_pause_s(load.history.produced, began[0]))
+
+
+def longest_pause_s(produced: Iterable[Produced], since: float) -> float:
+    """In which some partition acknowledged nothing to anybody with acks=all."""
+    acked: dict[str, list[float]] = {}
+    for one in produced:
+        if one.acks == "all" and one.outcome == "ok":
+            acked.setdefault(one.partition, []).append(one.done_at)
+    gaps = (after - before for at in acked.values() for before, after in pairwise(sorted(at)) if after > since)
+    return max(gaps, default=0.0)

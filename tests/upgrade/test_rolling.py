@@ -1,0 +1,48 @@
+"""`make upgrade` with nodes of this tree on both sides: a rolling restart under load is an error to nobody."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from loadtests.cluster.nodes import ROOT
+from tests.replication.zookeeper_process import WHY_NOT, is_installed
+from tests.upgrade.__main__ import Cannot, earlier_commit
+from tests.upgrade.rolling import replace_in_turn, running_nodes
+
+CALM_S = 1.0
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not is_installed(), reason=WHY_NOT)
+async def test_nodes_replaced_in_turn_lose_nothing_and_answer_nobody_with_an_error(tmp_path):
+    with running_nodes(tmp_path, ROOT) as nodes:
+        found = await replace_in_turn(nodes, ROOT, "this", CALM_S)
+    assert found.findings == [], str(found)
+    assert found.verdict.acknowledged > 500, "there was load"
+    assert found.turned_away > 0, "nodes were away"
+
+
+def test_an_upgrade_needs_a_commit_that_has_a_cluster(tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
+
+    def add(path):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+        git("add", ".")
+        git("commit", "-qm", "c")
+
+    git("init", "-q")
+    add("engine.py")
+    with pytest.raises(Cannot, match="no tag to upgrade from"):
+        earlier_commit(None, tmp_path)
+    git("tag", "v1")
+    with pytest.raises(Cannot, match="v1 has no cluster yet"):
+        earlier_commit(None, tmp_path)
+    with pytest.raises(Cannot, match="nobody knows it"):
+        earlier_commit("nobody knows it", tmp_path)
+    add("replication/cluster_agent.py")
+    git("tag", "v2")
+    assert earlier_commit(None, tmp_path) == earlier_commit("HEAD", tmp_path)
