@@ -84,7 +84,7 @@ sim-long: $(VENV)/.all ## The same for MINUTES (60), one new seed after another
 chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: RUNS (1) of SECONDS_EACH (60); FAULTS=kill,pause
 	@$(BIN)/python -m tests.chaos --runs $(or $(RUNS),1) --seconds-each $(or $(SECONDS_EACH),60) $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
 
-chaos-short: $(VENV)/.all ## Two of these faults, 20 s each, and clusters with a planted bug that must be caught
+chaos-short: $(VENV)/.all ## Three of these faults, 20 s each, and clusters with planted bugs that must be caught; `make test` has a shorter form
 	PENSTOCK_TEST_CHAOS=1 $(BIN)/pytest tests/chaos/test_chaos.py $(ARGS)
 
 upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag) under load, replaced one by one by these; judged

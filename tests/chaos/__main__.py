@@ -1,6 +1,7 @@
 """`make chaos`: faults at a real cluster in namespaces of this machine, under load, and the verdicts.
 
-One cluster for all runs of a fault, one after the other. Ends with 1 if anything was found.
+One cluster for all runs of a fault, one after the other, or for all faults that need no disks of their own. Ends with
+1 if anything was found.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterable
+from itertools import groupby, product
 from pathlib import Path
 
 import click
 
 from tests.chaos.cluster import SESSION_TIMEOUT_MS, running_cluster
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.hosts import ROOT
 from tests.chaos.judge import Verdict
 from tests.chaos.namespaces import why_not
@@ -32,6 +34,7 @@ OUTPUT = ROOT / "chaos-output"
 @click.option("--seconds-each", default=60.0, show_default=True, help="How long a run goes on injecting.")
 @click.option("--session-timeout-ms", default=SESSION_TIMEOUT_MS, show_default=True, help="Of the nodes.")
 @click.option("--seed", default=1, show_default=True, help="Of the first run; each further one has the next.")
+@click.option("--one-cluster", "is_one_cluster", is_flag=True, help="For all faults, to save the starts.")
 @click.option("--record", "is_recorded", is_flag=True, help="Into docs/reliability.json and .md, in place of others.")
 @click.option("--source", type=click.Path(path_type=Path), default=ROOT, help="Whose nodes.  [default: these]")
 @click.option("--output", type=click.Path(path_type=Path), default=OUTPUT, help="Histories and logs of bad runs.")
@@ -41,6 +44,7 @@ def main(
     seconds_each: float,
     session_timeout_ms: int,
     seed: int,
+    is_one_cluster: bool,
     is_recorded: bool,
     source: Path,
     output: Path,
@@ -54,16 +58,12 @@ def main(
     if unknown := set(faults.split(",")) - FAULTS.keys():
         raise click.BadParameter(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
     verdicts: list[Verdict] = []
-    for name in faults.split(","):
-        fault = FAULTS[name]
-        if reason := fault.why_not():
-            click.echo(f"{name:20} left out: {reason}")
-            continue
+    for together in _together(faults.split(","), is_one_cluster=is_one_cluster):
         with running_cluster(
-            source=source, session_timeout_ms=session_timeout_ms, has_small_disks=fault.has_small_disks
+            source=source, session_timeout_ms=session_timeout_ms, has_small_disks=together[0].has_small_disks
         ) as cluster:
-            for number in range(seed, seed + runs):
-                kept = output / f"{name}-{number}"
+            for fault, number in product(together, range(seed, seed + runs)):
+                kept = output / f"{fault.name}-{number}"
                 verdict = asyncio.run(run(cluster, fault, number, seconds_each, commit(source), kept))
                 _tell(verdict, kept)
                 verdicts.append(verdict)
@@ -72,6 +72,19 @@ def main(
                     write_page()
     click.echo(f"\n{table(verdicts)}")
     sys.exit(EXIT_FOUND if any(one.findings for one in verdicts) else 0)
+
+
+def _together(names: list[str], *, is_one_cluster: bool) -> list[list[Fault]]:
+    """The faults of each cluster."""
+    possible: list[Fault] = []
+    for fault in map(FAULTS.__getitem__, names):
+        if reason := fault.why_not():
+            click.echo(f"{fault.name:20} left out: {reason}")
+        else:
+            possible.append(fault)
+    if not is_one_cluster:
+        return [[fault] for fault in possible]
+    return [list(those) for _, those in groupby(possible, key=lambda fault: fault.has_small_disks)]
 
 
 def cannot() -> str | None:

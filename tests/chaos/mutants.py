@@ -22,7 +22,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "ack before replication": Mutant(
-        "replication/replica.py", "if self.partition.high_watermark < appended.end:", "if False:"
+        "replication/acknowledging.py", "if partition.high_watermark < appended.end:", "if False:"
     ),
     "a high watermark that ignores the in-sync set": Mutant(
         "replication/cores/leader.py",

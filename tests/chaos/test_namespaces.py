@@ -13,7 +13,11 @@ import pytest
 from tests.chaos.leftovers import Registry, processes_in, registry, remove_of_the_dead
 from tests.chaos.namespaces import Network, why_not
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.xdist_group("namespaces"),  # as tests/chaos/test_chaos.py
+]
 
 ROOT = Path(__file__).parents[2]
 PORT = 4000

@@ -1,0 +1,13 @@
+"""The planted bugs have a place in today's code, on machines too where no cluster can be made to run them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.mutants import MUTANTS, planted
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_planted_in_one_place(mutant, tmp_path):
+    source = planted(mutant, tmp_path)
+    assert MUTANTS[mutant].planted in (source / MUTANTS[mutant].file).read_text()
