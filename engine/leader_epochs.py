@@ -31,6 +31,11 @@ def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
     return found if increases else []
 
 
+def has_epochs_file(disk: Disk, directory: str) -> bool:
+    """Without one the only epoch that can have been is 0."""
+    return disk.stat(os.path.join(directory, paths.LEADER_EPOCHS)) is not None
+
+
 def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:
     """Replace the file durably. Raises OSError."""
     text = rows_as_text(_HEADER, [f"{epoch} {start}" for epoch, start in epochs])

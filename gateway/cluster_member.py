@@ -21,15 +21,18 @@ from typing import Any
 from engine.catalog import Catalog
 from engine.clock import Clock
 from engine.data_directories import DataDirectories
-from engine.data_directory import LastStop, known_cluster_id
+from engine.data_directory import DataDirectory, LastStop, known_cluster_id
 from engine.disk import Disk
-from engine.errors import AckTimeout
+from engine.errors import AckTimeout, EngineError, StartRefused
+from gateway.adopting import Adopting
 from gateway.cluster_operator import ClusterOperator
 from gateway.hosted_topics import HostedTopics
 from gateway.link import Busy, Handler
 from gateway.own_topics import Processes
 from gateway.processes import CHANGE_S, ClusterTask
+from gateway.sessions import EmbeddedSessions, Sessions, ZookeeperSessions, was_in_cluster
 from gateway.settings import NodeSettings
+from replication.adoption import may_adopt
 from replication.cluster_agent import AgentSettings, ClusterAgent
 from replication.cluster_values import (
     ClusterIdentity,
@@ -40,7 +43,6 @@ from replication.cluster_values import (
     topic_to_plain,
 )
 from replication.cluster_view import ClusterView, StateChange
-from replication.coordination.zookeeper import ZookeeperSession, parse_address
 from replication.cores.partition_state import Member
 from replication.membership import OwnNode
 from replication.producer_ids import StoredBlocks
@@ -70,50 +72,87 @@ class ClusterMember:
         self._internal_ports = internal_ports
         self._executor = executor
         self._new_id = new_id
-        address = parse_address(settings.coordination)
-        timeout_ms = settings.session_timeout_ms
+        self._sessions: Sessions = (
+            EmbeddedSessions(executor) if settings.is_embedded else ZookeeperSessions(settings, new_id)
+        )
         self._agent = ClusterAgent(
-            lambda: ZookeeperSession.open(address, session_timeout_ms=timeout_ms, new_id=new_id),
+            self._sessions.open,
             own,
             self,
             clock,
             new_id,
             random,
-            AgentSettings(timeout_ms, settings.leader_rebalance_check_ms, settings.leader_imbalance_percent),
+            AgentSettings(
+                settings.session_timeout_ms, settings.leader_rebalance_check_ms, settings.leader_imbalance_percent
+            ),
         )
         self._topics: HostedTopics | None = None
+        self._identity: ClusterIdentity | None = None
+        self._adopting: Adopting | None = None
 
     def __repr__(self) -> str:
         return f"ClusterMember({self._agent}, {self._topics})"
 
     async def find_cluster(self, disk: Disk) -> None:
-        """Which cluster this is; the first node makes it. No data directory is touched. Raises StartRefused."""
-        settings = self._settings
-        directory_of = await self._in_thread(partial(known_cluster_id, disk, settings.directories[0]))
-        self._identity: ClusterIdentity = await self._agent.join_cluster(settings.cluster_id, directory_of)
+        """Which cluster this is; the first node makes it. No data directory is touched. Raises StartRefused.
+
+        Unless that is told by the data directory: of a cluster of one, and of one that begins with its topics.
+        """
+        path = self._settings.directories[0]
+        directory_of = await self._in_thread(partial(known_cluster_id, disk, path))
+        is_by_directory = self._settings.is_embedded
+        if directory_of and not is_by_directory:
+            was_alone = not await self._in_thread(partial(was_in_cluster, disk, path))
+            is_by_directory = await self._may_adopt(directory_of, was_alone)
+        if not is_by_directory:
+            self._identity = await self._agent.join_cluster(self._settings.cluster_id, directory_of)
+
+    async def _may_adopt(self, cluster_id: str, was_alone: bool) -> bool:
+        session = await self._sessions.open()
+        try:
+            return await may_adopt(session, cluster_id, was_alone)
+        finally:
+            await session.close()
 
     # Membership.
 
     @property
-    def cluster_id(self) -> str:
-        return self._identity.cluster_id
+    def cluster_id(self) -> str | None:
+        return None if self._identity is None else self._identity.cluster_id
 
     async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
         first = directories.first
         lost = any(directory.last_stop is LastStop.POWER_LOSS for directory in directories)
         last_stop = LastStop.POWER_LOSS if lost else first.last_stop
-        load = partial(load_vouching, first.disk, first.path, last_stop, self._new_id)
-        self._own.vouching = await self._in_thread(load)
+        if self._settings.is_embedded:  # nobody else could have what it lost: it leads again with what it has
+            last_stop = LastStop.CLEAN
 
         async def keep(vouching: Vouching) -> None:
             await self._in_thread(partial(save_vouching, first.disk, first.path, vouching))
 
         self._own.keep_vouching = keep
+        await self._sessions.begin(first)
+        if self._identity is None:
+            await self._take_identity(first, catalog)
+        if self._adopting is None:
+            load = partial(load_vouching, first.disk, first.path, last_stop, self._new_id)
+            self._own.vouching = await self._in_thread(load)
         self._processes = processes
         agent = self._agent
         self._topics = HostedTopics(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
 
+    async def _take_identity(self, first: DataDirectory, catalog: Catalog) -> None:
+        """That of the directory, which belongs to the cluster already, or begins it. Raises StartRefused."""
+        cluster_id = first.identity.cluster_id
+        was_alone = not await self._in_thread(partial(was_in_cluster, first.disk, first.path))
+        if not await self._may_adopt(cluster_id, was_alone):
+            self._identity = await self._agent.join_cluster(cluster_id, cluster_id)
+            return
+        self._adopting = Adopting(await self._sessions.open(), self._settings, first, catalog, self._executor)
+        self._identity = await self._adopting.claim(self._new_id)
+
     def task(self, index: int) -> ClusterTask | None:
+        assert self._identity is not None
         port = self._internal_ports[index] if index >= 0 else 0
         return ClusterTask(self._identity.cluster_id, self._identity.secret, port)
 
@@ -128,9 +167,22 @@ class ClusterMember:
 
     async def join(self) -> None:
         """Register, and open what the cluster has."""
-        await self._agent.start(await self._local_epochs())
+        epochs = await self._local_epochs()
+        if self._adopting is not None:
+            await self._adopt(self._adopting, epochs)
+        await self._agent.start(epochs)
         self._hosted.start()
         await self._hosted.until(lambda: self._hosted.is_up_to_date)
+
+    async def _adopt(self, adopting: Adopting, epochs: dict[tuple[str, int], int]) -> None:
+        """Then the cluster is there as if it always had been."""
+        assert self._identity is not None
+        cluster_id = self._identity.cluster_id
+        try:
+            self._own.vouching = await adopting.finish(epochs, self._new_id(), self._own.keep_vouching)
+            await self._agent.join_cluster(cluster_id, cluster_id)
+        except EngineError as error:
+            raise StartRefused(error.detail, hint=error.hint or "start again: it goes on where it was") from error
 
     def shard_died(self) -> None:
         self._agent.register_again()
@@ -145,7 +197,10 @@ class ClusterMember:
     async def close(self) -> None:
         if self._topics is not None:
             self._topics.stop()
+        if self._adopting is not None:
+            await self._adopting.close()
         await self._agent.stop()
+        await self._sessions.close()
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]

@@ -122,10 +122,10 @@ def _check_relations(settings: NodeSettings) -> None:
 
 def _check_cluster(settings: NodeSettings) -> None:
     """What several nodes need that one does not."""
-    if not settings.coordination:
+    if not settings.coordination or settings.is_embedded:
         if settings.default_replication_factor > 1:
             text = f"default_replication_factor is {settings.default_replication_factor} and the node is alone"
-            raise StartRefused(text, hint="give --coordination, or leave it out")
+            raise StartRefused(text, hint="give --coordination zookeeper://…, or leave it out")
         return
     hint = "every node must reach it, since a new leader reads what another one shipped: s3://bucket/prefix, or "
     hint += "file:// with a directory that all of them share"

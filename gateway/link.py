@@ -172,7 +172,7 @@ class Link(asyncio.Protocol):
             result, answer = await self._handlers[name](arguments, payload)
             self._send(_REPLY, number, result, answer)
         except EngineError as error:
-            fields = (error.code, error.detail, error.retryable, error.no_side_effects, error.members)
+            fields = (error.code, str(error), error.retryable, error.no_side_effects, error.members)
             self._send(_FAILURE, number, fields)
         except Problem as problem:
             kind = KINDS[problem.code]

@@ -14,7 +14,7 @@ from engine.catalog import Catalog
 from engine.data_directories import DataDirectories
 from gateway.link import Handler, Link
 from gateway.processes import ClusterTask, record_to
-from gateway.server import open_coordination
+from gateway.sessions import open_coordination
 from replication.coordination.embedded import EmbeddedStore
 from replication.producer_ids import StoredBlocks
 
@@ -93,8 +93,9 @@ class Alone:
         """There is nobody."""
 
     async def close(self) -> None:
-        if self._coordination is not None:
-            await self._coordination.close()
+        coordination, self._coordination = self._coordination, None
+        if coordination is not None:
+            await coordination.close()
 
     async def take_producer_ids(self) -> range:
         return await self._blocks.take()

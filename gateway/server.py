@@ -14,7 +14,7 @@ import random
 import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ from gateway.logs import set_up_logging
 from gateway.node import Node
 from gateway.peers import Peers
 from gateway.reloading import first_tokens, reloader_of_one, use_tokens
+from gateway.sessions import check_alone, open_coordination
 from gateway.settings import NodeSettings
-from replication.coordination.embedded import EmbeddedStore
 from replication.producer_ids import ProducerIds, StoredBlocks
 
 DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
@@ -72,6 +72,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
     """A node without a listener: what tests put behind aiohttp's own server."""
     tokens = first_tokens(settings)
     disk, clock = RealDisk(), SystemClock()
+    check_alone(disk, settings.directories[0])
     directories = open_directories(disk, settings)
     directory = directories.first
     with (
@@ -121,11 +122,6 @@ def open_directories(disk: RealDisk, settings: NodeSettings, cluster_id: str | N
         boot_id=Path(BOOT_ID).read_text().strip(),
         new_id=new_id,
     )
-
-
-async def open_coordination(directory: DataDirectory, executor: Executor) -> EmbeddedStore:
-    """What nodes agree upon, kept by this one alone. Raises StartRefused."""
-    return await EmbeddedStore.open(directory.disk, directory.file(paths.COORDINATION), executor)
 
 
 def store_url(settings: NodeSettings, directory: DataDirectory) -> str:

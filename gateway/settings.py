@@ -12,6 +12,8 @@ from ipaddress import ip_address
 
 from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, Rule, rules, setting
 
+EMBEDDED = "embedded"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
@@ -47,7 +49,9 @@ class NodeSettings:
     cluster_id: str = setting("", why="Refuse a data directory of another cluster. Empty: whatever the directory says.")
     rack: str = setting("", why="Where the node stands: replicas are spread over racks. Shown in /v1/cluster.")
     coordination: str = setting(
-        "", why="zookeeper://host:2181,host:2181/penstock: the nodes that name the same are one cluster. Empty: alone."
+        "",
+        why="zookeeper://host:2181,host:2181/penstock: the nodes that name the same are one cluster. embedded: a "
+        "cluster of this node, kept in its data directory. Empty: alone.",
     )
     internal_port_base: int = setting(
         0,
@@ -349,6 +353,11 @@ class NodeSettings:
     def directories(self) -> list[str]:
         """Absolute paths of all data directories, the first one first."""
         return [os.path.abspath(path) for path in self.data_dirs or (self.data_dir,)]
+
+    @property
+    def is_embedded(self) -> bool:
+        """A cluster of one."""
+        return self.coordination == EMBEDDED
 
     @property
     def allowed_origins(self) -> list[str]:

@@ -35,6 +35,7 @@ from replication.cores.partition_state import Member
 from replication.fetcher import FetchLimits
 from replication.replica_host import ReplicaHost, ReplicaLimits
 
+LOOPBACK = "127.0.0.1"  # of a cluster of one: nobody comes
 DRAIN_S = 5.0  # leaderships have moved before: what waits here gets its acks from the new leaders within a few fetches
 SETTLE_S, SETTLE_CHECK_S = 2.0, 0.01  # an append is committed within a fetch of each follower
 PROPOSE_S = 30.0  # beyond that nobody knows what became of it, and the state is read again
@@ -83,7 +84,8 @@ class ShardCluster:
     async def open(self, handlers: Mapping[str, Handler]) -> None:
         """Take other nodes, and reach for them. Raises StartRefused."""
         self._listener = InternalListener(self._credentials, handlers, self.host.server.fetch)
-        await self._listener.open(self._task.settings.host, self._port)
+        settings = self._task.settings
+        await self._listener.open(LOOPBACK if settings.is_embedded else settings.host, self._port)
         self.links.follow()
 
     async def close(self) -> None:

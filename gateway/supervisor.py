@@ -41,6 +41,7 @@ from gateway.server import (
     store_url,
     tell_ready,
 )
+from gateway.sessions import check_alone
 from gateway.settings import NodeSettings
 
 WORKER = -1
@@ -61,9 +62,12 @@ async def serve_shards(settings: NodeSettings) -> None:
     run_dir = tempfile.mkdtemp(prefix="penstock-")
     try:
         with ThreadPoolExecutor(2, "penstock-supervisor") as executor:
-            member: Membership = Alone(executor)
+            member: Membership
             if settings.coordination:
                 member = await _found_cluster(settings, ports, executor)
+            else:
+                check_alone(RealDisk(), settings.directories[0])
+                member = Alone(executor)
             await _serve(settings, ports, run_dir, executor, member, tokens, stop)
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
@@ -95,6 +99,7 @@ async def _serve(
         reloader.stop()
         is_clean = await supervisor.stop()
     except BaseException:
+        await member.close()
         directories.release()
         raise
     for directory in directories:
@@ -365,7 +370,7 @@ def _directory_task(directory: DataDirectory) -> DirectoryTask:
 
 async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
     """Raises StartRefused."""
-    own = reachable(settings)
+    own = settings if settings.is_embedded else reachable(settings)
     urls = (
         settings.advertised_url or url_of(own, ports.shared),
         [url_of(own, port) for port in ports.direct],

@@ -188,7 +188,7 @@ class ClusterAgent:
                 if self._life is not None:
                     await self._life.membership.update(is_leaving=True)
                 await self._until(lambda: not self._leads_what_another_could())
-        except (TimeoutError, SessionLost):
+        except (TimeoutError, EngineError):
             return
 
     def register_again(self) -> None:
@@ -360,7 +360,7 @@ class ClusterAgent:
         if self._life is not None:
             try:
                 await self._life.membership.update(offline=self._offline)
-            except SessionLost:
+            except EngineError:
                 return  # the next registration says it
 
     # Waiting for what the watch tells.

@@ -6,22 +6,28 @@ have been would be given out again, and two leaders of one epoch is what every r
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from engine.errors import StartRefused
 from replication.cluster_keys import CLUSTER, PartitionKey
 from replication.cluster_values import ClusterIdentity, identity_from_bytes, identity_to_bytes
 from replication.cluster_view import ClusterView
-from replication.coordination.interface import Conflict, Create, Session, Unsure
+from replication.coordination.interface import Conflict, Create, Session, Unsure, Versioned
+
+ADOPTION_S = 30.0  # a directory of many topics is made known in a second or two, once its shards have opened it
 
 
 async def joined(session: Session, new_id: Callable[[], str], wanted_id: str, directory_id: str) -> ClusterIdentity:
     """Which cluster this is; the first node makes it. Raises StartRefused."""
-    while (found := await session.get(CLUSTER)) is None:
+    while (found := await session.get(CLUSTER)) is None or is_claimed(found):
+        if found is not None:
+            await _until_adopted(session, found)
+            continue
         if directory_id:
             raise StartRefused(
                 f"the data directory belongs to cluster {directory_id}, and the coordination store holds none",
-                hint="the store was wiped, or --coordination names another one; a node that was alone cannot join",
+                hint="the store was wiped, or --coordination names another one than before",
             )
         made = ClusterIdentity(wanted_id or new_id(), new_id() + new_id())
         try:
@@ -35,6 +41,23 @@ async def joined(session: Session, new_id: Callable[[], str], wanted_id: str, di
             hint="check --coordination and cluster_id",
         )
     return identity
+
+
+def is_claimed(found: Versioned) -> bool:
+    return identity_from_bytes(CLUSTER, found.value).is_claimed
+
+
+async def _until_adopted(session: Session, found: Versioned) -> None:
+    """Raises StartRefused."""
+    try:
+        async with asyncio.timeout(ADOPTION_S):
+            await session.wait_for_change(CLUSTER, found)
+    except TimeoutError:
+        raise StartRefused(
+            f"cluster {identity_from_bytes(CLUSTER, found.value).cluster_id} is being made of the data directory of a "
+            "node that was alone, and that has not ended",
+            hint="start that node first: it goes on where it was interrupted",
+        ) from None
 
 
 async def found_again(session: Session, known: ClusterIdentity | None) -> ClusterIdentity:

@@ -25,10 +25,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is. Who has read the secret from the store is trusted by every node."""
+    """Which cluster this is. Who has read the secret from the store is trusted by every node.
+
+    `is_claimed`: it begins with the topics of a data directory that was alone, and not all of them are here yet.
+    """
 
     cluster_id: str
     secret: str = field(repr=False)
+    is_claimed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +239,8 @@ def topic_from_bytes(key: str, value: bytes) -> TopicEntry:
 
 
 def identity_to_bytes(identity: ClusterIdentity) -> bytes:
-    return orjson.dumps({"cluster_id": identity.cluster_id, "secret": identity.secret, "format": FORMAT})
+    fields = {"cluster_id": identity.cluster_id, "secret": identity.secret, "format": FORMAT}
+    return orjson.dumps({**fields, "claimed": True} if identity.is_claimed else fields)
 
 
 def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
@@ -244,7 +249,7 @@ def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
     def decoded(plain: Any) -> ClusterIdentity:
         if plain["format"] > FORMAT:
             raise Corrupt(f"{key} is of format {plain['format']}, newer than this version of penstock knows")
-        return ClusterIdentity(plain["cluster_id"], plain["secret"])
+        return ClusterIdentity(plain["cluster_id"], plain["secret"], plain.get("claimed", False) is True)
 
     return _decoded(key, value, decoded)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.clock import Clock
+from engine.errors import StorageFailed, StorageFull
 from replication.cluster_keys import CONTROLLER, DELETED, block_key, deleted_key, partition_key, partition_name
 from replication.cluster_values import (
     Confirmed,
@@ -30,6 +31,7 @@ from replication.cores.controller import Controller, Write
 from replication.cores.partition_state import PartitionState, VersionedState
 from replication.state_blocks import Deposed, StateBlocks
 
+FAILED_S = 2.0  # after a disk refused
 SWEEP_S = 600.0  # a topic in the making has long been made by then
 TOMBSTONE_MS = 30 * 24 * 3600 * 1000  # a node that was away for longer sets its files aside
 
@@ -86,6 +88,10 @@ class ControllerOffice:
                 return
             except (Conflict, Unsure, Deposed) as error:
                 log.info("not the controller any more", extra={"reason": str(error)})
+            except (StorageFull, StorageFailed) as error:  # of a store that is a file on this disk
+                log.error("the controller cannot write", extra={"reason": str(error)})
+                self._core = None
+                await asyncio.sleep(FAILED_S)
             finally:
                 self._core, self._to_write = None, []
 

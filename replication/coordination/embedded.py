@@ -1,4 +1,4 @@
-"""The coordination store of a node that is alone: a journal in its data directory.
+"""The coordination store of one node, alone or a cluster by itself: a journal in its data directory.
 
 One process opens it: a node of one process itself, else its supervisor. Sessions are of this process and end with it,
 so what they register is kept in memory only. Commits are planned by tree.py, made durable by journal.py in a thread,
@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 
 from engine.disk import Disk
 from engine.errors import Corrupt, EngineError, StartRefused
-from replication.coordination.interface import Operation, SessionLost, State, Versioned, check_key, check_operations
+from replication.coordination.interface import (
+    Operation,
+    SessionLost,
+    State,
+    Versioned,
+    check_key,
+    check_operations,
+    parents_of,
+)
 from replication.coordination.journal import Journal, open_journal
 from replication.coordination.tree import Tree
 
@@ -34,7 +42,7 @@ class EmbeddedStore:
         self._executor = executor
         self._committing = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by the key at or below which they await a change
         self._background: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -67,16 +75,22 @@ class EmbeddedStore:
         """Take out what the session has registered. It is lost already, so that nothing is added any more."""
         await self._to_its_end(self._end(session))
 
-    async def until(self, condition: Callable[[], T | None]) -> T:
-        """What the condition gives, as soon as it gives anything; asked again after every change."""
+    async def until(self, key: str, condition: Callable[[], T | None]) -> T:
+        """What the condition gives, as soon as it gives anything; asked again after changes at or below the key."""
         while (found := condition()) is None:
             future = asyncio.get_running_loop().create_future()
-            self._waiting.add(future)
+            self._waiting.setdefault(key, set()).add(future)
             try:
                 await future
             finally:
-                self._waiting.discard(future)
+                self._forget_waiting(key, future)
         return found
+
+    def _forget_waiting(self, key: str, future: asyncio.Future[None]) -> None:
+        waiting = self._waiting[key]
+        waiting.discard(future)
+        if not waiting:
+            del self._waiting[key]
 
     async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
         """A cancel gives up the wait, not the work."""
@@ -90,15 +104,21 @@ class EmbeddedStore:
         if not task.cancelled():
             task.exception()  # looked at, so that a caller who left causes no warning
 
-    def _changed(self) -> None:
-        for future in self._waiting:
+    def _changed(self, keys: Iterable[str]) -> None:
+        """A cluster has a watch on each of its keys: only those are asked again that could have heard something."""
+        for place in {one for key in keys for one in (key, *parents_of(key))}:
+            self._wake(self._waiting.get(place, ()))
+
+    def _wake(self, waiting: Iterable[asyncio.Future[None]]) -> None:
+        for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     async def _end(self, session: EmbeddedSession) -> None:
         async with self._committing:
             self._tree.ended(session.number)
-            self._changed()
+            for waiting in self._waiting.values():
+                self._wake(waiting)
 
     async def _commit(self, operations: tuple[Operation, ...], session: EmbeddedSession) -> None:
         async with self._committing:
@@ -108,7 +128,7 @@ class EmbeddedStore:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._executor, self._journal.append, plan.number, durable)
             self._tree.apply(plan)
-            self._changed()
+            self._changed(plan.changes)
             await self._compact_if_due()
 
     async def _compact_if_due(self) -> None:
@@ -149,7 +169,7 @@ class EmbeddedSession:
 
     async def wait_for_change(self, key: str, seen: Versioned | None) -> Versioned | None:
         self._check(key)
-        (found,) = await self._store.until(lambda: _other(self._seen(key), seen))
+        (found,) = await self._store.until(key, lambda: _other(self._seen(key), seen))
         return found
 
     async def wait_for_children(self, key: str, seen: list[str]) -> list[str]:
@@ -159,11 +179,11 @@ class EmbeddedSession:
             self.check_open()
             return self._tree.children(key)
 
-        (found,) = await self._store.until(lambda: _other(names(), seen))
+        (found,) = await self._store.until(key, lambda: _other(names(), seen))
         return found
 
     async def wait_for_state(self, seen: State) -> State:
-        (found,) = await self._store.until(lambda: _other(self.state, seen))
+        (found,) = await self._store.until("", lambda: _other(self.state, seen))
         return found
 
     async def close(self) -> None:

@@ -72,7 +72,9 @@ def parse_address(text: str) -> Address:
     """`zookeeper://host:2181,host:2181/penstock`. Raises StartRefused."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
-        raise StartRefused(f"{text!r} is no address of ZooKeeper", hint="give zookeeper://host:2181/penstock")
+        raise StartRefused(
+            f"{text!r} is no address of ZooKeeper", hint="give zookeeper://host:2181/penstock, or embedded"
+        )
     return Address(match["hosts"], match["root"])
 
 

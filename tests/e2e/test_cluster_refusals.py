@@ -10,7 +10,7 @@ import pytest
 
 from loadtests.cluster.zookeeper import Zookeeper
 from tests.e2e.node_process import running_process
-from tests.e2e.test_cluster import until
+from tests.e2e.test_cluster import described, produce, until, values
 from tests.e2e.test_refused_starts import assert_refused, snapshot
 from tests.e2e.test_shards import call
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
@@ -64,8 +64,6 @@ def test_another_cluster_a_node_id_that_is_taken_and_the_directory_of_another_cl
         assert alone.stop() == 0
     strange = place.directory / "alone" / "data"
     before = snapshot(strange)
-    says = ["blue", "the coordination store holds none", "--coordination"]
-    assert_refused(data_dir=strange, **place.settings, says=says)
     with running_process(place.directory / "one", cluster_id="red", **place.settings) as node:
         other = place.directory / "two"
         assert_refused(data_dir=other, cluster_id="green", node_id=2, **place.settings, says=["red", "not green"])
@@ -75,6 +73,34 @@ def test_another_cluster_a_node_id_that_is_taken_and_the_directory_of_another_cl
         assert call(f"{node.url}/v1/cluster")["cluster_id"] == "red"
         assert node.stop() == 0
     assert snapshot(strange) == before
+
+
+def test_a_node_that_was_alone_begins_a_cluster_with_its_topics_and_others_copy_them(place: Place) -> None:
+    one, two = place.directory / "one", place.directory / "two"
+    with running_process(one) as node:
+        call(f"{node.url}/v1/topics/t", "PUT", {"partitions": 1, "config": {"segment_bytes": 1 << 20}})
+        assert [produce(node.url, "t", value) for value in range(3)] == [0, 1, 2]
+        call(f"{node.url}/v1/topics/t/roll", "POST")
+        until(lambda: call(f"{node.url}/v1/topics/t/tier")["partitions"][0]["tiered_end"] == 3)
+        taken = call(f"{node.url}/v1/producers", "POST")["producer_id"]
+        assert node.stop() == 0
+    before = snapshot(one / "data")
+    assert_refused(data_dir=one / "data", **place.settings, says=["records of topic 't'", "copy everything"])
+    assert snapshot(one / "data").items() >= before.items()
+    shutil.copytree(one / "data" / "store", place.directory / "store", dirs_exist_ok=True)
+    with running_process(one, **place.settings) as node, running_process(two, node_id=2, **place.settings) as other:
+        until(lambda: call(f"{other.url}/v1/topics/t", "PATCH", {"replication_factor": 2}) is not None)
+        until(lambda: described(node.url, "t")[0]["in_sync"] == [1, 2])
+        assert produce(other.url, "t", 3) == 3
+        assert values(other.url, "t") == values(node.url, "t") == [0, 1, 2, 3]
+        assert call(f"{other.url}/v1/producers", "POST")["producer_id"] > taken
+        assert node.stop() == 0
+        until(lambda: values(other.url, "t") == [0, 1, 2, 3])
+        assert other.stop() == 0
+    for directory in (one, two):
+        assert_refused(port=0, data_dir=directory / "data", node_id=1 + (directory is two), says=["--coordination"])
+    embedded = {"port": 0, "coordination": "embedded"}
+    assert_refused(data_dir=one / "data", **embedded, says=["the coordination store holds none", "--coordination"])
 
 
 def test_zookeeper_that_was_brought_back_from_an_old_backup(place: Place, tmp_path_factory) -> None:

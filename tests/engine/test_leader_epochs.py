@@ -43,6 +43,15 @@ async def test_an_epoch_in_which_nothing_was_written_is_kept_too():
     assert await life(disk.snapshot(), epoch=None, kill=True) == 7
 
 
+async def test_epoch_0_begins_where_the_log_does_when_no_scanned_segment_has_a_batch():
+    """A node that was alone leads in a cluster: its followers part from it where a later epoch begins."""
+    for kill in (True, False):
+        disk = RecordingDisk()
+        await life(disk, epoch=None, kill=kill, appends=2)
+        async with inline_node(disk.snapshot(), HandClock()) as node:
+            assert node.shard.partition("t", 0).log.epochs == [EpochStart(0, 0)]
+
+
 async def test_without_the_file_the_batches_tell():
     disk = RecordingDisk()
     async with inline_node(disk, HandClock()) as node:
