@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import h2.exceptions
 import httpx
 import orjson
 
@@ -82,10 +83,14 @@ class EventSource:
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
     """Of a stream, by newlines alone: httpx's own lines end at U+2028 too. What is not ended is no line."""
     rest = b""
-    async for piece in response.aiter_raw():
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            yield line.decode()
+    try:
+        async for piece in response.aiter_raw():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield line.decode()
+    except h2.exceptions.ProtocolError as error:
+        if "RECV_PING in state ConnectionState.CLOSED" not in str(error):  # behind a GOAWAY: h2 refuses it
+            raise
 
 
 @asynccontextmanager
