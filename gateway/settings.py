@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, Rule, rules, setting
+from engine.topics import REPLICATION_FACTOR_MAX
 
 EMBEDDED = "embedded"
 
@@ -95,7 +96,10 @@ class NodeSettings:
         why="What replicas that are behind or new may fetch from one process, so that others do not suffer. 0: all.",
     )
     default_replication_factor: int = setting(
-        1, minimum=1, maximum=32, why="Replicas of a topic made without saying how many. 3 survive any one node."
+        1,
+        minimum=1,
+        maximum=REPLICATION_FACTOR_MAX,
+        why="Replicas of a topic made without saying how many. 3 survive any one node.",
     )
     leader_wait_ms: int = setting(
         10 * SECOND_MS,

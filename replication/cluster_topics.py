@@ -14,7 +14,7 @@ from dataclasses import replace
 from engine.clock import Clock
 from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.settings import topic_settings
-from engine.topics import check_partitions, check_topic_name
+from engine.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name
 from replication.cluster_keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
 from replication.cluster_values import (
     TopicEntry,
@@ -209,9 +209,11 @@ def _bytes_of(operations: list[Operation]) -> int:
 def _check_settings(name: str, config: Wish, replication_factor: int) -> None:
     """Raises InvalidConfig."""
     settings = topic_settings(config)
-    if not 1 <= replication_factor <= 16:
+    if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
         raise InvalidConfig(
-            f"replication_factor is {replication_factor}", hint="give 1 to 16", setting="replication_factor"
+            f"replication_factor is {replication_factor}",
+            hint=f"give 1 to {REPLICATION_FACTOR_MAX}",
+            setting="replication_factor",
         )
     if "min_insync_replicas" in config and settings.min_insync_replicas > replication_factor:
         raise InvalidConfig(

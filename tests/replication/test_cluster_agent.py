@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.errors import InvalidConfig, StartRefused, TopicExists, UnknownTopic
-from replication import cluster_agent
+from engine.errors import InvalidConfig, StartRefused, StorageFull, TopicExists, UnknownTopic
+from replication import cluster_agent, controller
 from replication.cluster_agent import AgentSettings
 from replication.cluster_identity import check_not_older
 from replication.cluster_keys import BLOCK_PARTITIONS, CLUSTER, STATES, node_key, topic_key
@@ -152,6 +152,26 @@ async def test_three_hundred_partitions_fail_over_in_a_handful_of_commits(cluste
     )
     assert all(state.leader_epoch in (1, 2) for state in states_of(controller, topic))
     assert blocks.commits - before <= 4
+
+
+async def test_a_controller_whose_store_has_no_room_goes_on_when_there_is_some(alone, monkeypatch):
+    monkeypatch.setattr(controller, "FAILED_S", 0.01)
+    one, _ = await alone.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 4, 2, {})
+    session = alone.sessions[1][-1]
+    commit, refusals = session.commit, []
+
+    async def refused(*operations):
+        if any(operation.key.startswith("/states/") for operation in operations) and len(refusals) < 3:
+            refusals.append(operations)
+            raise StorageFull("coordination: no space is left")
+        await commit(*operations)
+
+    assert one.is_controller
+    monkeypatch.setattr(session, "commit", refused)
+    await alone.end(2)
+    await alone.until(lambda: leaders(one, topic) == [1] * 4)
+    assert len(refusals) == 3
 
 
 async def test_a_number_that_another_node_has_is_refused_and_ours_is_replaced(alone):
