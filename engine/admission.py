@@ -27,7 +27,15 @@ from typing import Any, NamedTuple
 from engine import batch as record_batch
 from engine.batch import KEYED_PRODUCER, Buffer, Header
 from engine.batch_header import PRODUCER_ID_AT
-from engine.errors import DuplicateOlderThanWindow, EngineError, KeyReused, LogEndMismatch, ProducerFenced, SequenceGap
+from engine.errors import (
+    DuplicateOlderThanWindow,
+    EngineError,
+    Invalid,
+    KeyReused,
+    LogEndMismatch,
+    ProducerFenced,
+    SequenceGap,
+)
 from engine.fencing import Fencing
 from engine.keyed_batch import KeyEntry, read_entry
 from engine.partition_keys import PartitionKeys
@@ -45,10 +53,13 @@ class Terms(NamedTuple):
 
 
 def terms_of(fields: Sequence[Any] | None) -> Terms | None:
-    """As they came over a link."""
+    """As they came over a link, perhaps from a newer version. Raises Invalid for a demand that is not known here."""
     if fields is None:
         return None
-    terms = Terms(*fields)
+    known = len(Terms._fields)
+    if any(unknown is not None for unknown in fields[known:]):
+        raise Invalid("the append has a term that this version does not know", hint="upgrade the leader's node")
+    terms = Terms(*fields[:known])
     return terms if terms.key is None else terms._replace(key=KeyEntry(*terms.key))
 
 
@@ -68,6 +79,11 @@ class Appended(NamedTuple):
     @property
     def end(self) -> int:
         return self.base_offset + self.record_count
+
+    @classmethod
+    def of(cls, fields: Sequence[Any]) -> Appended:
+        """As it came over a link; a newer version may tell more."""
+        return cls(*fields[: len(cls._fields)])
 
 
 @dataclass(slots=True)

@@ -210,7 +210,7 @@ class RemoteLeader:
         try:
             async with asyncio.timeout(timeout_ms / 1000 + REPLY_MARGIN_S):
                 fields, _ = await begun
-                return Appended(*fields)
+                return Appended.of(fields)
         except TimeoutError:
             text = f"{self._topic}/{self._partition}: its leader did not answer within {timeout_ms} ms"
             raise AckTimeout(text, hint=MAYBE_STORED) from None

@@ -1,6 +1,7 @@
 """Brings work to the shard that owns a partition: here when it is this one, over a link otherwise.
 
-Both ends of the links: what handlers ask for, and what is done for the other shards.
+Both ends of the links: what handlers ask for, and what is done for the other shards. Nodes of two versions talk to each
+other during an upgrade: arguments grow at their end (`*_` here), and who does not know one may do without it.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
     """What this shard does when another one calls."""
 
     async def append(arguments: Any, payload: bytes) -> tuple[Appended | None, bytes]:
-        topic_id, topic, number, epoch, acks_word, timeout_ms, fields = arguments
+        topic_id, topic, number, epoch, acks_word, timeout_ms, fields, *_ = arguments
         node.check_accepting()
         node.check_capacity(len(payload))
         leader = node.local_leader(node.answered_partition(topic, topic_id, number, epoch))
@@ -205,14 +206,14 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
         return await leader.produce(payload, acks, timeout_ms, terms), b""
 
     async def check_append(arguments: Any, _: bytes) -> tuple[None, bytes]:
-        topic_id, topic, number, epoch, acks_word = arguments
+        topic_id, topic, number, epoch, acks_word, *_ = arguments
         node.check_accepting()
         leader = node.local_leader(node.answered_partition(topic, topic_id, number, epoch))
         leader.check_append(ACKS_BY_WORD[acks_word])
         return None, b""
 
     async def find_key(arguments: Any, _: bytes) -> tuple[FoundKey | None, bytes]:
-        topic_name, topic_id, numbers, key_hash, request_hash, now_ms = arguments
+        topic_name, topic_id, numbers, key_hash, request_hash, now_ms, *_ = arguments
         topic = node.shard.topics.get(topic_name)
         if node.peers.nodes is None:
             if topic is None or topic.record.topic_id != topic_id:
@@ -229,13 +230,13 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
 
     def read(name: str) -> Handler:
         async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
-            topic_id, topic_name, number, epoch, read_arguments = arguments
+            topic_id, topic_name, number, epoch, read_arguments, *_ = arguments
             return await READS[name](node, node.answered_partition(topic_name, topic_id, number, epoch), read_arguments)
 
         return call
 
     async def nearby(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
-        topic_id, topic_name, number, epoch, query = arguments
+        topic_id, topic_name, number, epoch, query, *_ = arguments
         partition = node.answered_partition(topic_name, topic_id, number, epoch, from_follower=True)
         return await READS["fetch"](node, partition, query)
 

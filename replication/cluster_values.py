@@ -136,7 +136,8 @@ def state_to_plain(found: VersionedState) -> list[Any]:
 
 
 def state_from_plain(plain: list[Any]) -> VersionedState:
-    epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean = plain
+    """A newer version may have put more at the end. Whoever writes the state back drops that, so it has a default."""
+    epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean, *_ = plain
     state = PartitionState(
         tuple(replicas),
         None if leader is None else Member(*leader),

@@ -1,0 +1,110 @@
+"""Nodes of two versions work together during an upgrade: what a newer one adds, an older one passes over.
+
+Lists grow at their end, objects by names; what was there keeps its place and meaning. Another meaning is another
+number: of the link's protocol, of the fetch, of the cluster's format.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from engine.admission import Appended, Terms, terms_of
+from engine.errors import Invalid
+from replication.cluster_values import (
+    NodeInfo,
+    TopicEntry,
+    block_from_bytes,
+    block_to_bytes,
+    node_from_bytes,
+    node_to_bytes,
+    states_from_plain,
+    states_to_plain,
+    topic_from_bytes,
+    topic_to_bytes,
+)
+from replication.cores.fetch import FollowerFetch, Send
+from replication.cores.partition_state import Member, PartitionState, VersionedState
+from replication.fetch_wire import (
+    FetchReply,
+    FetchRequest,
+    as_answered,
+    as_asked,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+
+STATE = VersionedState(PartitionState((1, 2), Member(1, 5), 3, (Member(1, 5), Member(2, 6))), 7)
+NEWS = {"of a newer version": [1]}
+
+
+def with_more(value: bytes) -> bytes:
+    return orjson.dumps(orjson.loads(value) | NEWS)
+
+
+def test_in_the_coordination_store():
+    node = NodeInfo(1, 5, "http://n")
+    assert node_from_bytes("/nodes/1", with_more(node_to_bytes(node)), 5) == node
+    topic = TopicEntry("t", "id", 3, 2, {"min_insync_replicas": 1}, 9)
+    assert topic_from_bytes("/topics/t", with_more(topic_to_bytes(topic))) == topic
+    block = orjson.loads(block_to_bytes({4: STATE}))
+    block["4"].append(NEWS)
+    assert block_from_bytes("/states/id.0", orjson.dumps(block)) == {4: STATE}
+
+
+def test_in_a_topic_with_a_setting_that_is_not_known():
+    """It cannot be opened here; who leads it and who may be elected is known all the same."""
+    topic = topic_from_bytes("/topics/t", topic_to_bytes(TopicEntry("t", "id", 1, 3, {"of_a_newer_version": 1})))
+    assert topic.rules.min_insync_replicas == 2
+
+
+def test_in_what_the_supervisor_tells():
+    (told,) = states_to_plain([("id", 4, STATE)])
+    assert states_from_plain([[*told, NEWS]]) == [("id", 4, STATE)]
+
+
+def test_in_a_replica_fetch():
+    request = FetchRequest(
+        session="s",
+        round=0,
+        is_whole=True,
+        node_id=2,
+        incarnation=7,
+        shard=0,
+        bytes_min=1,
+        bytes_max=9,
+        wait_ms=1,
+        asked=[as_asked("id/4", FollowerFetch(2, 7, 3, 10, 10, 3, 9))],
+    )
+    plain: Any = msgspec.msgpack.decode(encode_request(request))
+    plain[FetchRequest.__struct_fields__.index("asked")][0].append(NEWS)
+    assert decode_request(msgspec.msgpack.encode([*plain, NEWS])) == request
+
+
+def test_in_the_answer_to_one():
+    reply = FetchReply(is_session_known=True, answered=[as_answered("id/4", Send(10, 9, 0), 3, 12)])
+    body = b"".join(encode_reply(reply, [b"abc"]))
+    length = int.from_bytes(body[:4], "big")
+    plain: Any = msgspec.msgpack.decode(body[4 : 4 + length])
+    plain[1][0].append(NEWS)
+    header = msgspec.msgpack.encode([*plain, NEWS])
+    found, data = decode_reply(len(header).to_bytes(4, "big") + header + body[4 + length :])
+    assert found == reply
+    assert [bytes(one) for one in data] == [b"abc"]
+
+
+def test_in_an_append_on_a_link_and_what_it_returns():
+    assert Appended.of([5, 2, None, False, None, NEWS]) == Appended(5, 2)
+    terms = Terms(expected_end=3)
+    assert terms_of([*terms, None]) == terms
+
+
+def test_but_a_demand_that_is_not_known_is_refused():
+    """To store it all the same would be to promise what nobody looks at."""
+    with pytest.raises(Invalid, match="does not know"):
+        terms_of([*Terms(expected_end=3), "at full moon"])
