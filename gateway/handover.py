@@ -6,6 +6,8 @@ which they came, those of one connection therefore in theirs, and none that come
 which nobody knows whether it is stored goes again only if the leader would recognise it, by a sequence or a key;
 (3) such a doubt is never answered with a later refusal that says nothing was stored; (4) while nobody can take batches,
 the leader is asked by one call a partition, however many wait.
+Not promised: that of two batches under way the first is in front, if the leader refused it and took the second, having
+begun to lead in between, or if their acks differ. A batch with a sequence is refused there, and comes again behind it.
 """
 
 from __future__ import annotations

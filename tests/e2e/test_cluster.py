@@ -156,8 +156,7 @@ async def test_a_leader_that_is_told_to_stop_moves_its_leaderships_first_and_not
         await asyncio.to_thread(leaving.wait_until_ready)
         await load.acknowledgements(ledger.acks_of.total() + 30)
     assert not ledger.breaks
-    assert ledger.refusals.keys() <= {"ack_timeout", "leadership_lost"}, "nothing definite: it was waited for"
-    assert ledger.refusals.total() <= 6, "at most what a client had under way while its leader went"
+    assert not ledger.refusals, "who had a produce under way waited, and got its acknowledgement from the next leader"
     (await read_log(survivor.url, "t", partitions)).assert_holds(ledger)
     everyone = [1, 2, 3]
     await asyncio.to_thread(until, lambda: all(row["in_sync"] == everyone for row in described(leaving.url, "t")))
