@@ -1,31 +1,28 @@
 """The port on which the other nodes of the cluster reach one process: replica fetches, and links for all else.
 
 Not for clients, and not the place of any decision: it lets in who knows the cluster's secret and names its id, and
-hands on. Each process of a node has its own, since a follower fetches from the process that leads.
+hands on. Each process of a node has its own, since a follower fetches from the process that leads. Fetches are answered
+by replica_listening.py, which sees every connection first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from engine.batch import Buffer
 from engine.errors import EngineError, StartRefused
-from gateway.internal_link import CLUSTER_ID, FETCH_PATH, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
+from gateway.internal_link import CLUSTER_ID, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
 from gateway.link import Handler, Link
 from gateway.problems import Problem, from_engine
+from gateway.replica_listening import FetchConnection, Fetching, FetchListening
 
-FETCH_REQUEST_BYTES_MAX = 16 * 1024 * 1024  # the first of a session names all its partitions, 100 bytes each
 CLOSE_S = 1.0
 IDLE_CHECK_S = 0.02
-_FETCH_TYPE = "application/octet-stream"
+BACKLOG = 128
 _UPGRADED = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
-
-Fetching = Callable[[bytes], Awaitable[Sequence[Buffer]]]  # the body of a replica fetch, and its answer in pieces
-_JOINED_BYTES_MAX = 64 * 1024  # a small answer is copied into one piece, a large one goes out in those it came in
 
 
 class InternalListener:
@@ -34,21 +31,28 @@ class InternalListener:
     def __init__(self, credentials: Credentials, handlers: Mapping[str, Handler], fetching: Fetching) -> None:
         self._credentials = credentials
         self._handlers = handlers
-        self._fetching = fetching
         self._links: dict[_Taken, None] = {}
-        app = web.Application(middlewares=[self._around], client_max_size=FETCH_REQUEST_BYTES_MAX)
-        app.router.add_post(FETCH_PATH, self._fetch)
+        app = web.Application(middlewares=[self._around])
         app.router.add_get(LINK_PATH, self._link)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
+        self._fetches = FetchListening(fetching, self._check, self._other)
+        self._server: asyncio.Server | None = None
 
     def __repr__(self) -> str:
-        return f"InternalListener({self._runner.addresses}, links={len(self._links)})"
+        return f"InternalListener({self.port}, links={len(self._links)}, fetching={len(self._fetches.connections)})"
+
+    @property
+    def port(self) -> int:
+        """0 while it is not open."""
+        return self._server.sockets[0].getsockname()[1] if self._server is not None and self._server.sockets else 0
 
     async def open(self, host: str, port: int) -> None:
         """Raises StartRefused."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: FetchConnection(self._fetches), host, port, backlog=BACKLOG
+            )
         except OSError as error:
             text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
             raise StartRefused(text, hint="give --internal-port-base another port") from None
@@ -61,6 +65,9 @@ class InternalListener:
             await asyncio.sleep(IDLE_CHECK_S)
 
     async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self._fetches.close()
         for link in list(self._links):
             link.close()
         await self._runner.cleanup()
@@ -70,7 +77,7 @@ class InternalListener:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         try:
-            self._check(request)
+            self._check(request.headers.get("Authorization", ""), request.headers.get(CLUSTER_ID))
             return await handler(request)
         except Problem as problem:
             return problem.response("internal")
@@ -79,29 +86,20 @@ class InternalListener:
         except web.HTTPException:
             return Problem("not_found", f"there is nothing at {request.path}").response("internal")
 
-    def _check(self, request: web.Request) -> None:
+    def _check(self, authorization: str, cluster_id: str | None) -> None:
         """Who does not know the secret is told nothing else. Raises Problem unauthorized, forbidden."""
-        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        scheme, _, secret = authorization.partition(" ")
         is_known = hmac.compare_digest(secret.encode(errors="surrogateescape"), self._credentials.secret.encode())
         if scheme != SCHEME or not is_known:
             raise Problem("unauthorized", "this port is for nodes of its cluster", headers={"WWW-Authenticate": SCHEME})
-        if request.headers.get(CLUSTER_ID) != self._credentials.cluster_id:
-            text = f"this node is of cluster {self._credentials.cluster_id}, not {request.headers.get(CLUSTER_ID)}"
+        if cluster_id != self._credentials.cluster_id:
+            text = f"this node is of cluster {self._credentials.cluster_id}, not {cluster_id}"
             raise Problem("forbidden", text)
 
-    async def _fetch(self, request: web.Request) -> web.StreamResponse:
-        """POST /internal/v1/replica-fetch"""
-        pieces = await self._fetching(await request.read())
-        size_bytes = sum(map(len, pieces))
-        if size_bytes <= _JOINED_BYTES_MAX:
-            return web.Response(body=b"".join(pieces), content_type=_FETCH_TYPE)
-        response = web.StreamResponse(headers={"Content-Type": _FETCH_TYPE})
-        response.content_length = size_bytes
-        await response.prepare(request)
-        for piece in pieces:
-            await response.write(piece)
-        await response.write_eof()
-        return response
+    def _other(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        return server()
 
     async def _link(self, request: web.Request) -> web.Response:
         """GET /internal/v1/link: from here on the connection is a link's, until it is lost."""

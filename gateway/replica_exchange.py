@@ -84,6 +84,7 @@ class ReplicaExchanges:
                     raise TimeoutError(f"nothing was heard for {self._silence_s:.1f} s")
             return answer.result()
         except BaseException:
+            answer.cancel()
             self._open.discard(connection)
             connection.close()
             raise

@@ -93,7 +93,7 @@ async def test_a_stranger_gets_no_link_and_that_is_said_once(
 
 @pytest.mark.parametrize(("stranger", "status"), list(zip(STRANGERS, (401, 401, 403), strict=True)))
 async def test_a_stranger_may_not_fetch(node: Node, stranger: Credentials, status: int) -> None:
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         for path in (FETCH_PATH, LINK_PATH, "/elsewhere"):
             method = "POST" if path == FETCH_PATH else "GET"
             async with session.request(method, node.url + path, data=b"abc", headers=stranger.headers()) as answer:

@@ -117,7 +117,7 @@ class HostedNode:
         self.may_fetch.set()
         self.listener = InternalListener(OURS, {}, self._answer)
         await self.listener.open("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self.listener._runner.addresses[0][1]}"
+        self.url = f"http://127.0.0.1:{self.listener.port}"
         await self.shard.start()
 
     async def _answer(self, body: bytes) -> list[Buffer]:
