@@ -24,7 +24,7 @@ class HighWatermark:
         self.polls = PositionWaiters(log.log_end)
         self.acks = PositionWaiters(log.log_end)
         self.boundaries = Boundaries()
-        self.times_set_back = 0
+        self.life = 0  # grows when the log is cut or less of it is known: places that were looked for before are void
         self.when_place_unknown: Callable[[int], None] = _nothing
         self._log = log
 
@@ -69,11 +69,15 @@ class HighWatermark:
     def set_back(self, position: int, place: BytePosition) -> None:
         """The log ends here now, or less is known of it. Those who poll look again; who waits for an ack goes on."""
         self.place = place
-        self.times_set_back += 1
-        self.boundaries.cut(self._log.log_end)
+        self.cut()
         self.acks.retreat(position)
         self.polls.retreat(position)
         self.polls.wake_all()
+
+    def cut(self) -> None:
+        """The log ends here now, no earlier than what is known to be committed."""
+        self.life += 1
+        self.boundaries.cut(self._log.log_end)
 
     def fail(self, error: Exception) -> None:
         self.polls.fail(error)

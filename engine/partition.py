@@ -285,7 +285,7 @@ class Partition:
         if self.high_watermark > self.log_end or self.watermark.place.base_offset < self.log.segments[0].base_offset:
             self.watermark.set_back(self.log_end, self.log.end_position)
         else:
-            self.watermark.boundaries.cut(self.log_end)
+            self.watermark.cut()
 
     def discard_queue(self) -> int:
         """Forget what was queued when the partition went offline; returns its bytes."""

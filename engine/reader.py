@@ -106,11 +106,16 @@ class Reader:
             self.failed_reads += 1
             raise ReadFailed(f"{partition.name}: reading at offset {offset} failed: {error}") from error
 
-    async def find_watermark(self, partition: Partition, position: int) -> None:
-        """Move the high watermark to a place that only the disk knows. What keeps the disk from telling is logged."""
+    async def find_watermark(self, partition: Partition, position: int, life: int) -> None:
+        """Move the high watermark to a place that only the disk knows. What keeps the disk from telling is logged.
+
+        `life`: the watermark's when it was asked for. Once the log has been cut the position may lie beyond it, and
+        where it ends now need not be committed.
+        """
+        if life != partition.watermark.life:
+            return
         loop = asyncio.get_running_loop()
         release = partition.log.segment_of(position).begin_read()
-        life = partition.watermark.times_set_back
         try:
             find = partial(place_below, partition.log, position, self._disk.pread)
             found = await loop.run_in_executor(self._executor, find)
@@ -118,7 +123,7 @@ class Reader:
             self.failed_reads += 1
             log.warning("high watermark not found", extra={"partition": partition.name, "reason": str(error)})
         else:
-            if life == partition.watermark.times_set_back:
+            if life == partition.watermark.life:
                 partition.watermark.advance_to(*found)
         finally:
             release()

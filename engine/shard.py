@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock.engine")
 
+_NOT_KNOWN = LastStop.POWER_LOSS  # of files that are found where none need be: nobody says how they were left
+
 
 @dataclass(slots=True)
 class Topic:
@@ -191,15 +193,15 @@ class Shard:
             await self.catalog.delete(record)
 
     async def open_topic(self, record: TopicRecord) -> Topic:
-        """Begin to serve a topic that was just made. Files that a failed try left are opened as they are."""
-        await self._open_topics([record], {}, LastStop.CLEAN)
+        """Begin to serve a topic that was just made, or that comes back: then its files are recovered as they are."""
+        await self._open_topics([record], {}, _NOT_KNOWN)
         return self.topics[record.name]
 
     async def open_added(self, record: TopicRecord) -> None:
         """Open the partitions that a topic has gained. Nobody is told of them before it is `altered` everywhere."""
         topic = self.topic(record.name)
         wanted = [one for one in self._wanted(record, {}) if one.number not in topic.partitions]
-        self._take_in(wanted, await self.opener.open_all(wanted, LastStop.CLEAN))
+        self._take_in(wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
 
     def altered(self, record: TopicRecord) -> Topic:
         """A topic's settings have changed, or how many partitions it has; those that are new here are open."""
@@ -345,7 +347,7 @@ class Shard:
             self.when_opened(topic, partition)
 
     def _find_watermark(self, partition: Partition, position: int) -> None:
-        self._in_background(self.reader.find_watermark(partition, position))
+        self._in_background(self.reader.find_watermark(partition, position, partition.watermark.life))
 
     def _sealed(self, partition: Partition) -> None:
         self.when_sealed(partition)

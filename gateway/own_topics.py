@@ -70,6 +70,7 @@ class Alone:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self._half_told: set[str] = set()  # topics that some process may not have yet; told again when asked for again
 
     async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
         self._coordination = await open_coordination(directories.first, self._executor)
@@ -109,9 +110,11 @@ class Alone:
         """Whether it is new."""
         async with self._catalog.changing:
             record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
-            if is_new:  # the worker last: it asks the shards at once
+            if is_new or name in self._half_told:  # the worker last: it asks the shards at once
+                self._half_told.add(name)
                 await self._processes.tell_shards("open_topic", record_to(record))
                 await self._processes.tell_worker("open_topic", record_to(record))
+                self._half_told.discard(name)
             return is_new
 
     async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:

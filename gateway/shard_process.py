@@ -130,6 +130,7 @@ class SupervisedChanges:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self._openings: dict[str, asyncio.Task[Topic]] = {}  # under way, by name
         self.is_started = asyncio.Event()
         self.is_alone = True
         shard.keeper.when_failed = self._directory_failed
@@ -176,6 +177,19 @@ class SupervisedChanges:
             told = self.supervisor.link().begin("directory_failed", arguments)
             told.add_done_callback(lambda future: future.cancelled() or future.exception())
 
+    def _opening_of(self, record: TopicRecord) -> asyncio.Task[Topic]:
+        """One for a topic, however often it is told: who told and left leaves threads behind that open its files."""
+        opening = self._openings.get(record.name)
+        if opening is None:
+            opening = self._openings[record.name] = asyncio.create_task(self._shard.open_topic(record))
+            opening.add_done_callback(lambda done: self._opened(record.name, done))
+        return opening
+
+    def _opened(self, name: str, done: asyncio.Task[Topic]) -> None:
+        del self._openings[name]
+        if not done.cancelled():
+            done.exception()  # looked at, so that a caller who left causes no warning
+
     def handlers(self) -> dict[str, Handler]:
         """What the supervisor calls. All wait until this shard has opened what it began with."""
 
@@ -183,7 +197,7 @@ class SupervisedChanges:
             await self.is_started.wait()
             record = record_from(fields)
             if record.name not in self._shard.topics:
-                await self._shard.open_topic(record)
+                await asyncio.shield(self._opening_of(record))
             return None, b""
 
         async def open_added(fields: Any, _: bytes) -> tuple[None, bytes]:
@@ -198,6 +212,8 @@ class SupervisedChanges:
 
         async def close_topic(name: Any, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
+            if name in self._openings:
+                await asyncio.wait([self._openings[name]])
             if name in self._shard.topics:
                 await self._shard.close_topic(name)
             return None, b""

@@ -299,12 +299,20 @@ class Supervisor:
         return [child.link for child in self._children[:-1] if child.link is not None and child.link.is_up]
 
     async def _tell(self, children: Sequence[_Child], change: str, arguments: Any) -> None:
-        """Every process that is up. One that goes down meanwhile learns it from `joined` when it is back."""
         links = [child.link for child in children if child.link is not None and child.link.is_up]
-        calls = [link.call(change, arguments, timeout_s=CHANGE_S) for link in links]
-        for outcome in await asyncio.gather(*calls, return_exceptions=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, LinkLost):
-                raise outcome
+        await tell_links(links, change, arguments, CHANGE_S)
+
+
+async def tell_links(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
+    """Tell every process. One that goes down meanwhile learns it from `joined` when it is back; one that is there and
+    has not taken it in time, while it recovers for instance, is to be told again: LinkLost says so.
+    """
+    calls = [link.call(change, arguments, timeout_s=timeout_s) for link in links]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for link, outcome in zip(links, outcomes, strict=True):
+        is_gone = isinstance(outcome, LinkLost) and not link.is_up
+        if isinstance(outcome, BaseException) and not is_gone:
+            raise outcome
 
 
 class _Conversation:

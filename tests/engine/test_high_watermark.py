@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from engine import batch as record_batch
+from engine.boundaries import place_below
 from engine.disk import WouldBlock
 from engine.errors import AckTimeout, OffsetBelowLogStart, StorageFailed
 from engine.log import BytePosition
@@ -112,6 +114,40 @@ async def test_a_place_that_the_disk_cannot_tell_leaves_the_watermark_where_it_i
         assert (partition.high_watermark, node.shard.reader.failed_reads) == (0, 1)
         partition.advance_high_watermark(4)
         assert partition.high_watermark == 4
+
+
+async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkeypatch):
+    """After an unclean election: what was said to be committed is beyond the log then."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        followed(node)
+        await copied(node, batches())
+    async with new_node() as node:
+        partition, (*_, before_last, last) = followed(node), ends()
+        partition.watermark.set_back(0, BytePosition(0, 0))
+        found, may_tell = threading.Event(), threading.Event()
+
+        def place_found_slowly(*args):
+            place = place_below(*args)
+            found.set()
+            assert may_tell.wait(30)
+            return place
+
+        monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
+        with monkeypatch.context() as patch:
+            patch.setattr("engine.reader.place_below", place_found_slowly)
+            not_begun = node.shard.reader.find_watermark(partition, last, partition.watermark.life)
+            partition.advance_high_watermark(before_last)
+            assert await asyncio.to_thread(found.wait, 30)
+            await node.shard.truncate(partition, ends()[2])
+            may_tell.set()
+            await asyncio.gather(*node.shard._background)
+            await not_begun
+        assert partition.log_end == ends()[2]
+        assert partition.high_watermark == 0
+        waiting = partition.wait_for_ack(ends()[1])
+        partition.advance_high_watermark(ends()[1])
+        await asyncio.wait_for(waiting, 30)
 
 
 def broken(*_):

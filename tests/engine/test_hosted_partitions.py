@@ -152,3 +152,20 @@ async def test_partitions_leave_a_shard_that_never_rests(lives):
         await asyncio.wait_for(node.shard.close_partitions("t", [1]), 20)
         working.cancel()
         assert partition.log_end > 0
+
+
+async def test_a_topic_that_comes_back_is_recovered_as_nobody_knows_how_it_was_left(lives, names):
+    """It was set aside, and the power may have gone under it meanwhile."""
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        await append(node)
+        log = node.shard.partition("t", 3).log
+        path, whole_bytes = Path(log.active.path), log.size_bytes
+        await node.shard.close_topic("t")
+        with path.open("ab") as file:
+            file.write(path.read_bytes()[:70])  # a batch that was not written to its end
+        await node.shard.open_topic(record)
+        assert ends(node) == {1: 1, 3: 1}
+        assert node.shard.partition("t", 3).log.size_bytes == whole_bytes == path.stat().st_size
+        await append(node)
+        assert ends(node) == {1: 2, 3: 2}
