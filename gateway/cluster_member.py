@@ -49,6 +49,7 @@ from replication.producer_ids import StoredBlocks
 from replication.vouching import Vouching, load_vouching, save_vouching
 
 LEAVE_S = 20.0  # whom nobody can follow up leads until the end
+LEFT_S = 2.0  # for the slowest shard and the end of the session
 FOLLOW_S = 30.0  # what the store has taken is followed within milliseconds; a disk may need longer
 
 
@@ -89,6 +90,9 @@ class ClusterMember:
         self._topics: HostedTopics | None = None
         self._identity: ClusterIdentity | None = None
         self._adopting: Adopting | None = None
+        self._is_leaving = False
+        self._left_shards: set[int] = set()
+        self._has_left = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"ClusterMember({self._agent}, {self._topics})"
@@ -162,6 +166,7 @@ class ClusterMember:
             "propose": self._propose,
             "partition_offline": self._partition_offline,
             "find_topic": self._find_topic,
+            "left": self._left,
             **ClusterOperator(self._agent).handlers(),
         }
 
@@ -193,6 +198,7 @@ class ClusterMember:
         await self._processes.tell_shards("pause", True)
         await self._agent.leave(LEAVE_S)
         await self._processes.tell_shards("pause", False)
+        self._is_leaving = True
 
     async def close(self) -> None:
         if self._topics is not None:
@@ -274,6 +280,20 @@ class ClusterMember:
         if topic is not None:
             await self._until_followed(name, lambda: self._hosted.has(topic))
         return topic is not None, b""
+
+    async def _left(self, index: Any, _: bytes) -> tuple[None, bytes]:
+        """A shard takes no appends any more. When none does, the session ends, while they follow still: whoever leads
+        must not wait for a replica that has stopped and is counted among those in sync.
+        """
+        if self._is_leaving:
+            self._left_shards.add(index)
+            if len(self._left_shards) == self._settings.shards:
+                await self._agent.stop()
+                self._has_left.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEFT_S):
+                    await self._has_left.wait()
+        return None, b""
 
     # Inside.
 

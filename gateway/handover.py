@@ -180,8 +180,8 @@ class Handover:
         pause_s = PAUSE_S
         try:
             while line.places:
-                await self._peers.wait_for_leaders(self._random.uniform(pause_s / 2, pause_s))
-                pause_s = min(pause_s * 2, PAUSE_S_MAX)
+                have_moved = await self._peers.wait_for_leaders(self._random.uniform(pause_s / 2, pause_s))
+                pause_s = PAUSE_S if have_moved else min(pause_s * 2, PAUSE_S_MAX)  # a new leader begins within moments
                 if line.places and await self._is_willing(line.places[0].parcel):
                     _hand_over_all(line)
         finally:

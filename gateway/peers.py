@@ -154,12 +154,13 @@ class Peers:
             if not waiting.done():
                 waiting.set_result(None)
 
-    async def wait_for_leaders(self, seconds: float) -> None:
-        """Until leaders have moved, or for so long."""
+    async def wait_for_leaders(self, seconds: float) -> bool:
+        """Until leaders have moved, or for so long; whether they have."""
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         try:
             await asyncio.wait([waiting], timeout=seconds)
+            return waiting.done()
         finally:
             self._waiting.discard(waiting)
 

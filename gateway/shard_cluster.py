@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from engine.errors import EngineError
 from engine.partition import Partition
 from engine.shard import Shard
 from gateway.internal_link import Credentials
@@ -89,9 +91,14 @@ class ShardCluster:
         self.links.follow()
 
     async def close(self) -> None:
-        """Lead and follow no more. Links to other nodes are closed with the peers."""
+        """Lead and follow no more. Links to other nodes are closed with the peers.
+
+        Appends end first, then this node's membership, and only then following: see `left` of the supervisor.
+        """
         await self._listener.until_idle(DRAIN_S)
         await self._listener.close()
+        with suppress(EngineError):
+            await self._supervisor().call("left", self._task.index, timeout_s=CHANGE_S)
         await self.host.stop()
         await self._exchanges.close()
 
