@@ -112,7 +112,8 @@ class DirectoryKeeper:
     def _close(self, directory: DataDirectory) -> bool:
         for partition in self._partitions_in(directory):
             if partition.offline is None:
-                save_index(self._disk, partition.log.active)
+                if partition.log.active.size_bytes:  # else each start would have to remove it again, durably
+                    save_index(self._disk, partition.log.active)
                 if not has_from(self._disk, partition.log.directory, partition.log_end):
                     save_state(self._disk, partition.log.directory, partition.admission.state(partition.log_end))
             for segment in partition.log.segments:

@@ -110,7 +110,7 @@ def _part(part: str, scene: Scene, place: Path, generators: Generators, tell: Ca
         "catch-up": lambda *_: [changes.catch_up(scene, generators, tell)],
         "failover": lambda _, __, times, ___, timeout_ms: [changes.failover(scene, times, timeout_ms, tell)],
         "move": lambda _, __, times, *___: [changes.move(scene, times, tell)],
-        "many": lambda _, __, ___, partitions, ____: many.many(scene, partitions, tell),
+        "many": lambda _, __, ___, partitions, timeout_ms: many.many(scene, partitions, timeout_ms, tell),
     }
     return parts[part]
 

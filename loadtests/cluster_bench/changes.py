@@ -42,12 +42,12 @@ def failover(scene: Scene, times: int, session_timeout_ms: int, tell: Callable[[
         time.sleep(RUN_UP_S)
         killed = time.monotonic()
         leader.kill()
-        gone = _gone(scene, leader.node_id, 3 * session_timeout_ms / 1000)
-        writer.wait_beyond(gone)
+        dead = gone(scene, leader.node_id, 3 * session_timeout_ms / 1000)
+        writer.wait_beyond(dead)
         writer.stop()
         gap = longest_gap(writer.acknowledged, killed)
-        detections.append(gone - killed)
-        recoveries.append(max(0.0, gap.ended - gone))
+        detections.append(dead - killed)
+        recoveries.append(max(0.0, gap.ended - dead))
         scene.start_again(leader)
         scene.wait_in_sync("failover")
     scene.control().delete_topic("failover")
@@ -151,7 +151,7 @@ def _stored_bytes(scene: Scene, node: ClusterNode) -> int:
     return sum(file.stat().st_size for file in place.glob("*/*/*.log"))
 
 
-def _gone(scene: Scene, node_id: int, timeout_s: float) -> float:
+def gone(scene: Scene, node_id: int, timeout_s: float) -> float:
     """When ZooKeeper has let a node's registration go. It is asked every few milliseconds."""
     path = f"{ZOOKEEPER_PATH}/nodes/{node_id}".encode()
     deadline = time.monotonic() + timeout_s
