@@ -42,6 +42,13 @@ class _UnderWay:
     taken: list[Append]
     is_applied: bool = False
 
+    @property
+    def is_impatient(self) -> bool:
+        """Somebody may go on once it is written: other replicas then copy it while it is synced here."""
+        if self.partition.is_replicated and self.taken:
+            return True
+        return self.partition.copies.is_impatient or not all(append.wants_sync for append in self.taken)
+
 
 class Writer(Protocol):
     def submit(self, group: Group, when_done: Callable[[Group], None]) -> None: ...
@@ -207,11 +214,8 @@ class Committer:
         return call
 
     def _has_impatient(self) -> bool:
-        """An append that does not need the sync must not wait for it: worth a wake-up of its own."""
-        return any(
-            share.work.sync and (share.partition.copies.is_impatient or not all(a.wants_sync for a in share.taken))
-            for share in self._under_way
-        )
+        """An append that does not need the sync must not wait for it, nor followers: worth a wake-up of its own."""
+        return any(share.work.sync and share.is_impatient for share in self._under_way)
 
     def _written(self) -> None:
         now = self._clock.monotonic()

@@ -63,3 +63,17 @@ async def test_reads_from_memory_go_on_while_the_disk_stalls(tmp_path, clock):
         assert [record.value for record in batch.decode(chunk.data)] == [b"1"]
         assert not stalled.done()
         assert await stalled == Appended(1, 1)
+
+
+async def test_other_replicas_copy_what_is_written_while_it_is_synced(tmp_path, clock):
+    disk = FaultyDisk(RealDisk())
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        await node.shard.create_topic("t", 2, 1, {})
+        disk.rules = [Rule("fdatasync", ".log", delay_s=STALL_S)]
+        for number, is_replicated in enumerate((True, False)):
+            partition = node.shard.partition("t", number)
+            partition.is_replicated = is_replicated
+            await node.shard.committer.append(partition, batch.encode_values([b"1"], 5), wants_sync=True)
+            assert (partition.log_end, partition.durable_end) == (1, 0 if is_replicated else 1)
+            await node.shard.committer.drained()
+            assert partition.durable_end == 1
