@@ -49,6 +49,8 @@ from replication.producer_ids import StoredBlocks
 from replication.vouching import Vouching, load_vouching, save_vouching
 
 LEAVE_S = 20.0  # whom nobody can follow up leads until the end
+PAUSE_S = 5.0  # a shard settles within two
+GO_ON_S = 1.0
 LEFT_S = 2.0  # for the slowest shard and the end of the session
 FOLLOW_S = 30.0  # what the store has taken is followed within milliseconds; a disk may need longer
 
@@ -194,11 +196,17 @@ class ClusterMember:
 
     async def leave(self) -> None:
         """Appends pause while the leaderships move; of a partition that nobody else can lead they go on to the end."""
-        assert self._processes is not None
-        await self._processes.tell_shards("pause", True)
+        await self._pause(True)
         await self._agent.leave(LEAVE_S)
-        await self._processes.tell_shards("pause", False)
+        await self._pause(False)
         self._is_leaving = True
+
+    async def _pause(self, is_paused: bool) -> None:
+        """A shard that hangs is not waited for: it is ended with the others."""
+        assert self._processes is not None
+        with suppress(EngineError, TimeoutError):
+            async with asyncio.timeout(PAUSE_S if is_paused else GO_ON_S):
+                await self._processes.tell_shards("pause", is_paused)
 
     async def close(self) -> None:
         if self._topics is not None:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine import paths
 from engine.clock import SystemClock
@@ -46,6 +46,7 @@ from replication.producer_ids import ProducerIds, StoredBlocks
 DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
 STORE_THREADS = 4  # uploads and reads of the store: apart, so that a store that hangs stops nothing else
 GC_YOUNG = 50_000  # objects made, less those gone, before the youngest generation is collected; Python has 700
+T = TypeVar("T")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -194,6 +195,25 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
+
+
+class StoppedEarly(Exception):
+    """Told to stop before it was ready: no failure, and what had begun has been undone."""
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns. When told to stop before, it is cancelled and cleans up; then raises StoppedEarly."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+    if working.cancelled():
+        raise StoppedEarly
+    return working.result()
 
 
 def tell_ready(url: str, settings: NodeSettings, store: str) -> None:

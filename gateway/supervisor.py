@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 
 from engine.catalog import Catalog
@@ -26,25 +26,27 @@ from engine.data_directories import FAULT_HINT, DataDirectories, tell_offline
 from engine.data_directory import DataDirectory, LastStop
 from engine.disk import RealDisk
 from engine.errors import StartRefused, Unreachable
+from gateway.children import WORKER, Child, end, kill, tell_in_turn, tell_links
 from gateway.cluster_member import found_cluster
-from gateway.link import Link, LinkLost
+from gateway.link import Link
 from gateway.listener import free_port, internal_url_of, reachable, url_of
 from gateway.logs import set_up_logging
 from gateway.own_topics import Alone, Membership
 from gateway.processes import CHANGE_S, DirectoryTask, Ports, ShardTask, record_to, supervisor_socket
 from gateway.reloading import Reloader, first_tokens
 from gateway.server import (
+    StoppedEarly,
     new_id,
     open_directories,
     open_probed_store,
     stop_event,
     store_url,
     tell_ready,
+    unless_stopped,
 )
 from gateway.sessions import check_alone
 from gateway.settings import NodeSettings
 
-WORKER = -1
 RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
 HEALTHY_S = 60.0
 STOP_MARGIN_S = 10.0
@@ -53,7 +55,10 @@ log = logging.getLogger("penstock.supervisor")
 
 
 async def serve_shards(settings: NodeSettings) -> None:
-    """Run a node of `shards` processes, alone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused."""
+    """Run a node of `shards` processes, alone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
+
+    Told to stop before it is ready it goes no further: a start waits for the coordination store as long as that takes.
+    """
     set_up_logging(settings.log_level)
     settings = dataclasses.replace(settings, shards=max(1, settings.shards))
     ports = _free_ports(settings)
@@ -61,10 +66,10 @@ async def serve_shards(settings: NodeSettings) -> None:
     tokens = first_tokens(settings)
     run_dir = tempfile.mkdtemp(prefix="penstock-")
     try:
-        with ThreadPoolExecutor(2, "penstock-supervisor") as executor:
+        with ThreadPoolExecutor(2, "penstock-supervisor") as executor, suppress(StoppedEarly):
             member: Membership
             if settings.coordination:
-                member = await _found_cluster(settings, ports, executor)
+                member = await unless_stopped(stop, _found_cluster(settings, ports, executor))
             else:
                 check_alone(RealDisk(), settings.directories[0])
                 member = Alone(executor)
@@ -91,7 +96,7 @@ async def _serve(
     try:
         supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
         supervisor.tokens = tokens
-        await supervisor.start()
+        await unless_stopped(stop, supervisor.start())
         reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
         reloader.start()
         tell_ready(supervisor.url, settings, supervisor.store_url)
@@ -107,17 +112,6 @@ async def _serve(
             directory.close_clean()
         else:
             directory.release()
-
-
-@dataclass(slots=True)
-class _Child:
-    """One process: a shard by its index, or the worker."""
-
-    index: int
-    process: asyncio.subprocess.Process | None = None
-    link: Link | None = None
-    is_ready: bool = False
-    deaths_in_a_row: int = 0
 
 
 class Supervisor:
@@ -142,7 +136,7 @@ class Supervisor:
         self._ports = ports
         self._executor = executor
         self._catalog = Catalog(directories.first.disk, directories, SystemClock(), executor, new_id)
-        self._children = [_Child(index) for index in (*range(settings.shards), WORKER)]
+        self._children = [Child(index) for index in (*range(settings.shards), WORKER)]
         self._keepers: list[asyncio.Task[None]] = []
         self._all_up = asyncio.Event()
         self._has_joined = False
@@ -158,52 +152,59 @@ class Supervisor:
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: _Conversation(self).link, supervisor_socket(self._run_dir)
         )
-        self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
-        up = asyncio.create_task(self._all_up.wait())
-        await asyncio.wait([up, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
-        up.cancel()
         try:
-            if not self._all_up.is_set():
-                raise StartRefused("a shard could not start", hint="its reason stands above")
+            self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
+            await self._until_all_up()
             await self.member.join()
-        except StartRefused:
+            self._has_joined = True
+            await self.tell_shards("all_ready", None)
+        except BaseException:
             await self.stop()
             raise
-        self._has_joined = True
-        await self.tell_shards("all_ready", None)
+
+    async def _until_all_up(self) -> None:
+        """Raises StartRefused when a process has died before."""
+        up = asyncio.create_task(self._all_up.wait())
+        try:
+            await asyncio.wait([up, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+        if not self._all_up.is_set():
+            raise StartRefused("a shard could not start", hint="its reason stands above")
 
     async def stop(self) -> bool:
-        """End every process, shards first. Returns whether all ended clean, so that the next start need not scan."""
-        if self._has_joined:
-            await self.member.leave()
-        self._is_stopping = True
-        deadline = self._settings.shutdown_deadline_ms / 1000 + STOP_MARGIN_S
-        is_clean = True
-        for group in (self._children[:-1], self._children[-1:]):
-            running = [
-                child.process for child in group if child.process is not None and child.process.returncode is None
-            ]
-            for process in running:
-                process.terminate()
-            for process in running:
-                try:
-                    await asyncio.wait_for(process.wait(), deadline)
-                except TimeoutError:
-                    process.kill()
-            if WORKER not in (child.index for child in group):
-                is_clean = all(child.process is not None and child.process.returncode == 0 for child in group)
-        for keeper in self._keepers:
-            keeper.cancel()
-        self._server.close()
-        await self.member.close()
+        """End every process, shards first, whatever goes wrong with leaving. Returns whether all shards ended clean,
+        so that the next start need not scan.
+        """
+        try:
+            if self._has_joined:
+                await self.member.leave()
+        finally:
+            is_clean = await self._end_processes()
         return is_clean
 
-    async def _keep(self, child: _Child) -> None:
+    async def _end_processes(self) -> bool:
+        self._is_stopping = True
+        deadline_s = self._settings.shutdown_deadline_ms / 1000 + STOP_MARGIN_S
+        try:
+            is_clean = await end(self._children[:-1], deadline_s)
+            await end(self._children[-1:], deadline_s)
+        finally:
+            kill(self._children)
+            for keeper in self._keepers:
+                keeper.cancel()
+            self._server.close()
+            await self.member.close()
+        return is_clean
+
+    async def _keep(self, child: Child) -> None:
         """Run one process, again and again. Ends only when it dies before the node was ever ready, or at the stop."""
         while True:
             began = asyncio.get_running_loop().time()
-            child.process = await self._spawn(child.index)
-            code = await child.process.wait()
+            process = await self._spawn(child)
+            if self._is_stopping:  # the others have been told meanwhile
+                process.terminate()
+            code = await process.wait()
             was_ready, child.is_ready, child.link = child.is_ready, False, None
             if self._is_stopping or not (was_ready or self._all_up.is_set()):
                 return
@@ -219,9 +220,9 @@ class Supervisor:
             log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
             await asyncio.sleep(pause)
 
-    async def _spawn(self, index: int) -> asyncio.subprocess.Process:
-        module = "gateway.worker_process" if index == WORKER else "gateway.shard_process"
-        process = await asyncio.create_subprocess_exec(
+    async def _spawn(self, child: Child) -> asyncio.subprocess.Process:
+        module = "gateway.worker_process" if child.index == WORKER else "gateway.shard_process"
+        child.process = process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             module,
@@ -230,7 +231,7 @@ class Supervisor:
             start_new_session=True,
         )
         assert process.stdin is not None
-        process.stdin.write(self._task(index).line())
+        process.stdin.write(self._task(child.index).line())
         await process.stdin.drain()
         process.stdin.close()
         return process
@@ -285,8 +286,7 @@ class Supervisor:
 
     async def renew_tls(self) -> None:
         """One shard after the other, so that the others take the connections meanwhile."""
-        for child in self._children[:-1]:
-            await self._tell([child], "renew_tls", None)
+        await tell_in_turn(self.shard_links(), "renew_tls", None, CHANGE_S)
 
     async def tell_shards(self, change: str, arguments: Any) -> None:
         await self._tell(self._children[:-1], change, arguments)
@@ -298,21 +298,9 @@ class Supervisor:
         """To every shard that is up, for what is said without waiting, in the order in which it is said."""
         return [child.link for child in self._children[:-1] if child.link is not None and child.link.is_up]
 
-    async def _tell(self, children: Sequence[_Child], change: str, arguments: Any) -> None:
+    async def _tell(self, children: Sequence[Child], change: str, arguments: Any) -> None:
         links = [child.link for child in children if child.link is not None and child.link.is_up]
         await tell_links(links, change, arguments, CHANGE_S)
-
-
-async def tell_links(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
-    """Tell every process. One that goes down meanwhile learns it from `joined` when it is back; one that is there and
-    has not taken it in time, while it recovers for instance, is to be told again: LinkLost says so.
-    """
-    calls = [link.call(change, arguments, timeout_s=timeout_s) for link in links]
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for link, outcome in zip(links, outcomes, strict=True):
-        is_gone = isinstance(outcome, LinkLost) and not link.is_up
-        if isinstance(outcome, BaseException) and not is_gone:
-            raise outcome
 
 
 class _Conversation:

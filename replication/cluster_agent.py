@@ -162,9 +162,11 @@ class ClusterAgent:
         self._epochs = local_epochs or {}
         try:
             await self._begin(session)
-        except EngineError as error:
+        except BaseException as error:
             await session.close()
-            raise error if isinstance(error, StartRefused) else StartRefused(error.detail, hint=error.hint) from error
+            if isinstance(error, EngineError) and not isinstance(error, StartRefused):
+                raise StartRefused(error.detail, hint=error.hint) from error
+            raise
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:

@@ -67,6 +67,22 @@ def test_topics_and_records_outlive_stops_kills_and_a_power_loss(tmp_path: Path)
     assert taken == sorted(set(taken))
 
 
+def test_a_node_whose_shard_hangs_ends_when_told_and_lets_its_directory_go(tmp_path: Path) -> None:
+    with running_process(tmp_path, **EMBEDDED, shutdown_deadline_ms=0) as node:
+        call(f"{node.url}/v1/topics/t", "PUT", {"partitions": 1})
+        assert produce(node.url, "t", 0) == 0
+        shard = children(node.pid)["gateway.shard_process"]
+        os.kill(shard, signal.SIGSTOP)
+        try:
+            assert node.stop() == 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(shard, signal.SIGKILL)
+    with running_process(tmp_path, **EMBEDDED) as node:
+        assert values(node.url, "t") == [0]
+        assert node.stop() == 0
+
+
 def test_what_needs_another_node_is_refused_and_the_form_of_the_node_stays(tmp_path: Path) -> None:
     says = ["default_replication_factor is 3", "alone"]
     assert_refused(port=0, data_dir=tmp_path / "data", **EMBEDDED, default_replication_factor=3, says=says)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from engine.topics import TopicRecord
+from gateway.children import tell_links
 from gateway.link import Caller, LinkLost, listen
 from gateway.processes import record_to
 from gateway.shard_process import SupervisedChanges
-from gateway.supervisor import tell_links
 
 SOON_S = 0.05
 
