@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from engine.clock import Clock
 from engine.errors import EngineError, StartRefused
+from replication.background import given_up, in_background, warn_of
 from replication.cluster_identity import check_not_older, found_again, joined
 from replication.cluster_keys import PartitionKey, partition_name
 from replication.cluster_topics import ClusterTopics
@@ -84,17 +85,20 @@ class _Life:
             session, agent.view, self.watch.blocks, agent.own.node_id, rebalancing, agent.clock
         )
         self.has_seen_own = False  # the registration, among those of all nodes
+        self._again = agent.register_again
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        self._tasks += [asyncio.create_task(self.doubt.run()), asyncio.create_task(self.office.run())]
+        """A life without one of these would never doubt its session, or be a controller that does nothing."""
+        works = {"asking whether the session lives": self.doubt.run(), "the controller's office": self.office.run()}
+        self._tasks += [in_background(work, doing, self._again) for doing, work in works.items()]
 
     async def end(self) -> None:
         self.watch.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.session.close()
+        await given_up(self.session)
 
 
 class ClusterAgent:
@@ -167,7 +171,7 @@ class ClusterAgent:
             if isinstance(error, EngineError) and not isinstance(error, StartRefused):
                 raise StartRefused(error.detail, hint=error.hint) from error
             raise
-        self._keeping = asyncio.create_task(self._keep())
+        self._keeping = in_background(self._keep(), "keeping a session")
 
     async def stop(self) -> None:
         """End the session: who is led by others learns at once."""
@@ -200,7 +204,7 @@ class ClusterAgent:
         """
         self._offline = frozenset()
         if self._life is not None:
-            self._spawn(self._life.session.close())
+            self._spawn(given_up(self._life.session), "ending the session")
 
     # What shards ask for.
 
@@ -213,7 +217,7 @@ class ClusterAgent:
     def partition_offline(self, topic_id: str, number: int) -> None:
         """This node's disk has failed a partition: others are to lead it."""
         self._offline |= {partition_name(topic_id, number)}
-        self._spawn(self._update_offline())
+        self._spawn(self._update_offline(), "telling what is offline")
 
     # Topics.
 
@@ -304,8 +308,8 @@ class ClusterAgent:
             raise SessionLost("there is no session with the coordination store now", hint="try again")
         return self._life
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None], doing: str) -> None:
+        task = in_background(work, doing)
         self._updating.add(task)
         task.add_done_callback(self._updating.discard)
 
@@ -342,16 +346,17 @@ class ClusterAgent:
                 await self._try_again()
 
     async def _try_again(self) -> None:
+        """Whatever is in the way now, the next time may find it gone: no node is to need a restart for that."""
         try:
             session = await self._open_session()
-        except EngineError as error:
-            log.warning("no session with the coordination store", extra={"reason": str(error)})
+        except Exception as error:
+            warn_of("no session with the coordination store", error)
             return
         try:
             await self._begin(session)
-        except EngineError as error:
-            log.error("this node cannot register", extra={"reason": str(error)})
-            await session.close()
+        except Exception as error:  # an OSError, too: a full disk does not take what is vouched for
+            warn_of("this node cannot register", error)
+            await given_up(session)
 
     async def _until_lost(self, session: Session) -> None:
         state = session.state

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from engine.errors import EngineError
+from replication.background import in_background
 from replication.cluster_keys import CONTROLLER, DRAINED, NODES, STATES, TOPICS
 from replication.cluster_values import NodeInfo, TopicEntry, node_from_bytes, topic_from_bytes
 from replication.cluster_view import ClusterView, StateChange
@@ -76,7 +77,7 @@ class Mirror:
             task.cancel()
 
     def _watch(self, name: str, seen: Versioned | None) -> None:
-        self._watching[name] = asyncio.create_task(self._follow(name, seen))
+        self._watching[name] = in_background(self._follow(name, seen), f"following {self._parent}/{name}")
 
     async def _follow(self, name: str, seen: Versioned | None) -> None:
         """A key that is deleted and made again within one commit is the same name all the time."""
@@ -155,7 +156,7 @@ class ClusterWatch:
             except SessionLost:
                 return  # whoever has the session hears of it from the session
 
-        task = asyncio.create_task(until_lost())
+        task = in_background(until_lost(), "following the coordination store")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -75,7 +75,7 @@ class Membership:
         return self._nonce
 
     async def register(self, is_leaving: bool, offline: frozenset[str]) -> Member:
-        """Raises StartRefused when the number is another node's, SessionLost."""
+        """Raises StartRefused when the number is another node's, SessionLost, OSError of the data directory's disk."""
         self._is_leaving, self._offline = is_leaving, offline
         self._nonce = self._new_id()
         while True:
@@ -84,8 +84,7 @@ class Membership:
                 await self._session.commit(*operations)
             found = await self._session.get(self._key)
             if found is not None and node_from_bytes(self._key, found.value, found.created).nonce == self._nonce:
-                self._own.vouching = self._own.vouching.registered(found.created)
-                await self._own.keep_vouching(self._own.vouching)
+                await self._keep_vouching(self._own.vouching.registered(found.created))
                 return Member(self._own.node_id, found.created)
 
     async def update(self, *, is_leaving: bool | None = None, offline: frozenset[str] | None = None) -> None:
@@ -117,6 +116,12 @@ class Membership:
                     hint="give each node of a cluster its own --node-id",
                 ) from None
         return []
+
+    async def _keep_vouching(self, now: Vouching) -> None:
+        """A node that comes back with another session has no news for its disk, which may be full."""
+        if now != self._own.vouching:
+            await self._own.keep_vouching(now)
+            self._own.vouching = now
 
     def _value(self) -> bytes:
         own, vouching = self._own, self._own.vouching
