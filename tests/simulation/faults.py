@@ -66,7 +66,7 @@ class Faults:
         self.is_over = False
         self._disks_lost = 0
         self._may_be_unclean = may_be_unclean
-        self.least_min_insync = 3  # that the topic ever had
+        self.least_min_insync = 3  # that the topic had before it was altered
 
     def run(self, every_s: float) -> None:
         if not self.is_over and self.kinds:
@@ -207,7 +207,7 @@ class Faults:
         changed = {"min_insync_replicas": random.choice((1, 2, 2, 3))}
         if self._may_be_unclean:
             changed["unclean_election"] = random.random() < 0.3
-        self.least_min_insync = min(self.least_min_insync, changed["min_insync_replicas"])
+        self.least_min_insync = min(self._least, changed["min_insync_replicas"])
         self.store.alter(replace(entry, config={**entry.config, **changed}))
         for node in self.nodes.values():
             node.keep(random.choice((None, 2000, 6000)), random.choice((None, 700, 3000)))
