@@ -2,9 +2,10 @@
 
 Has the agent, which holds the coordination session, and passes on what it tells: to the shards at once, by calls that
 nobody waits for, and to HostedTopics, which opens and closes. It decides nothing.
-What must hold: (1) the cluster is known before a data directory is touched, and this node is registered only when its
-shards can answer others; (2) that the session is lost reaches the shards before anything else is done about it; (3) a
-shard that died comes back under a new registration: it has forgotten what it had said as a leader.
+What must hold: (1) the cluster is known before a data directory is touched, unless the directory itself says which one
+it is (embedded, or while it is adopted), and this node is registered only when its shards can answer others; (2) that
+the session is lost reaches the shards before anything else is done about it; (3) a shard that died comes back under a
+new registration: it has forgotten what it had said as a leader.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from replication.cluster_view import ClusterView, StateChange
 from replication.cores.partition_state import Member
 from replication.membership import OwnNode
 from replication.producer_ids import StoredBlocks
-from replication.vouching import Vouching, load_vouching, save_vouching
+from replication.vouching import Vouching, known_vouching, load_vouching, save_vouching
 
 LEAVE_S = 20.0  # whom nobody can follow up leads until the end
 PAUSE_S = 5.0  # a shard settles within two
@@ -108,15 +109,16 @@ class ClusterMember:
         directory_of = await self._in_thread(partial(known_cluster_id, disk, path))
         is_by_directory = self._settings.is_embedded
         if directory_of and not is_by_directory:
-            was_alone = not await self._in_thread(partial(was_in_cluster, disk, path))
-            is_by_directory = await self._may_adopt(directory_of, was_alone)
+            is_by_directory = await self._may_adopt(directory_of, disk, path)
         if not is_by_directory:
             self._identity = await self._agent.join_cluster(self._settings.cluster_id, directory_of)
 
-    async def _may_adopt(self, cluster_id: str, was_alone: bool) -> bool:
+    async def _may_adopt(self, cluster_id: str, disk: Disk, path: str) -> bool:
+        was_alone = not await self._in_thread(partial(was_in_cluster, disk, path))
+        disk_from = (await self._in_thread(partial(known_vouching, disk, path))).disk_from
         session = await self._sessions.open()
         try:
-            return await may_adopt(session, cluster_id, was_alone)
+            return await may_adopt(session, cluster_id, was_alone, disk_from)
         finally:
             await session.close()
 
@@ -150,8 +152,7 @@ class ClusterMember:
     async def _take_identity(self, first: DataDirectory, catalog: Catalog) -> None:
         """That of the directory, which belongs to the cluster already, or begins it. Raises StartRefused."""
         cluster_id = first.identity.cluster_id
-        was_alone = not await self._in_thread(partial(was_in_cluster, first.disk, first.path))
-        if not await self._may_adopt(cluster_id, was_alone):
+        if not await self._may_adopt(cluster_id, first.disk, first.path):
             self._identity = await self._agent.join_cluster(cluster_id, cluster_id)
             return
         self._adopting = Adopting(await self._sessions.open(), self._settings, first, catalog, self._executor)

@@ -1,7 +1,8 @@
 """Where a node's sessions with a coordination store come from: ZooKeeper, or a journal in its own data directory.
 
-All that differs between a node among others and a cluster of one. A journal can be opened only once its directory is;
-what a directory remembers of clusters is told here too, because each form must refuse what belongs to the other.
+What differs between a node among others and a cluster of one, but for who can reach it. A journal can be opened only
+once its directory is; what a directory remembers of clusters is told here too, because each form must refuse what
+belongs to the other.
 """
 
 from __future__ import annotations

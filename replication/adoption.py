@@ -32,13 +32,19 @@ from replication.state_blocks import COMMIT_BYTES_MAX
 KEYS_PER_COMMIT = 100
 
 
-async def may_adopt(session: Session, cluster_id: str, was_alone: bool) -> bool:
-    """Whether the directory of this cluster may begin one: it was alone, and the store has none; or it has begun it."""
+async def may_adopt(session: Session, cluster_id: str, was_alone: bool, disk_from: int | None = None) -> bool:
+    """Whether the directory of this cluster may begin one: it was alone, and the store has none; or it has begun it.
+
+    `disk_from` is the claim's incarnation if that was the last that the directory was to remember. One that has been in
+    another cluster since does not go on here.
+    """
     found = await session.get(CLUSTER)
     if found is None:
         return was_alone
     identity = identity_from_bytes(CLUSTER, found.value)
-    return identity.is_claimed and identity.cluster_id == cluster_id
+    if not identity.is_claimed or identity.cluster_id != cluster_id:
+        return False
+    return was_alone or disk_from == found.created
 
 
 class Adoption:

@@ -7,6 +7,7 @@ have been would be given out again, and two leaders of one epoch is what every r
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
 from engine.errors import StartRefused
@@ -15,7 +16,9 @@ from replication.cluster_values import ClusterIdentity, identity_from_bytes, ide
 from replication.cluster_view import ClusterView
 from replication.coordination.interface import Conflict, Create, Session, Unsure, Versioned
 
-ADOPTION_S = 30.0  # a directory of many topics is made known in a second or two, once its shards have opened it
+ADOPTION_S = 300.0  # a directory is made known in a second or two, once its shards have opened it: they may recover it
+
+log = logging.getLogger("penstock.cluster")
 
 
 async def joined(session: Session, new_id: Callable[[], str], wanted_id: str, directory_id: str) -> ClusterIdentity:
@@ -49,14 +52,15 @@ def is_claimed(found: Versioned) -> bool:
 
 async def _until_adopted(session: Session, found: Versioned) -> None:
     """Raises StartRefused."""
+    cluster_id = identity_from_bytes(CLUSTER, found.value).cluster_id
+    log.warning("waiting for the node that brings its topics into this cluster", extra={"cluster_id": cluster_id})
     try:
         async with asyncio.timeout(ADOPTION_S):
             await session.wait_for_change(CLUSTER, found)
     except TimeoutError:
         raise StartRefused(
-            f"cluster {identity_from_bytes(CLUSTER, found.value).cluster_id} is being made of the data directory of a "
-            "node that was alone, and that has not ended",
-            hint="start that node first: it goes on where it was interrupted",
+            f"cluster {cluster_id} is being made of the data directory of a node that was alone, and has not been",
+            hint=f"start that node: it goes on where it was; if it has gone elsewhere, delete {CLUSTER} in ZooKeeper",
         ) from None
 
 

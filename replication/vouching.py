@@ -43,7 +43,7 @@ def load_vouching(
 
     With `new_id` a directory that has no id of its own is given one.
     """
-    found = _read(disk, data_directory)
+    found = known_vouching(disk, data_directory)
     now = replace(found, survives_from=None) if last_stop is LastStop.POWER_LOSS else found
     if new_id is not None and not now.directory_id:
         now = replace(now, directory_id=new_id())
@@ -58,7 +58,8 @@ def save_vouching(disk: Disk, data_directory: str, vouching: Vouching) -> None:
     write_atomically(disk, os.path.join(data_directory, paths.VOUCHING), rows_as_text(_HEADER, [row]))
 
 
-def _read(disk: Disk, data_directory: str) -> Vouching:
+def known_vouching(disk: Disk, data_directory: str) -> Vouching:
+    """What the directory remembers; nothing, if it was never in a cluster. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.VOUCHING)))
     try:
         disk_from, survives_from, directory_id = rows[0] if rows else ("-", "-", "-")

@@ -1,6 +1,6 @@
 """Two faults at a real cluster, with nothing found; and a cluster with a bug planted, with losses found.
 
-The short form of `make chaos`: two to three minutes with all tests, twice as much and more faults with `make chaos-short`.
+The short form of `make chaos`: two to three minutes with all tests, more of each with `make chaos-short`.
 """
 
 from __future__ import annotations

@@ -82,7 +82,11 @@ async def test_what_was_interrupted_is_done_again_by_its_directory_alone(cluster
     with pytest.raises(StartRefused, match="is that of cluster blue"):
         await Adoption(session, "red").claim(new_id)
     assert await may_adopt(session, "blue", True)
-    assert await may_adopt(session, "blue", False), "its last step in the directory comes before the last in the store"
+    noted = first.incarnation
+    assert await may_adopt(session, "blue", False, noted), (
+        "its last step in the directory is before the last in the store"
+    )
+    assert not await may_adopt(session, "blue", False, noted + 1), "it has been in another cluster since"
     assert not await may_adopt(session, "red", True)
     meanwhile = [TopicRecord("t", "b" * 32, 1, overrides=SETTINGS), TopicRecord("new", "c" * 32, 1)]
     again = await adopt(session, meanwhile)
