@@ -20,7 +20,7 @@ from engine.disk import Disk
 from engine.errors import EngineError, StorageFailed, Unreachable
 from engine.partition import Partition
 from engine.segment import save_index
-from engine.snapshots import has_from, save_state
+from engine.snapshots import remembers, save_state
 from engine.watermark_hints import save_hints
 
 log = logging.getLogger("penstock.engine")
@@ -114,8 +114,9 @@ class DirectoryKeeper:
             if partition.offline is None:
                 if partition.log.active.size_bytes:  # else each start would have to remove it again, durably
                     save_index(self._disk, partition.log.active)
-                if not has_from(self._disk, partition.log.directory, partition.log_end):
-                    save_state(self._disk, partition.log.directory, partition.admission.state(partition.log_end))
+                path, end = partition.log.directory, partition.log_end
+                if not remembers(self._disk, path, end, end):
+                    save_state(self._disk, path, partition.admission.state(end), partition.high_watermark)
             for segment in partition.log.segments:
                 segment.close()
         if directory.fault is None:

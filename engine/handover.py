@@ -49,9 +49,14 @@ def taken(admission: Admission, offset: int) -> Taken:
 
 def encoded(of: Taken) -> bytes:
     """For a thread: looks at every producer and every key."""
+    return encode_state(state_of(of))
+
+
+def state_of(of: Taken) -> State:
+    """The same as it is saved beside a log: whole, with nothing in other files."""
     producers = [(producer_id, before) for producer_id, one in of.producers if (before := one.before(of.offset))]
     rows = b"".join(row for keys in of.keys for row in rows_before(keys, of.offset))
-    return encode_state(State(of.offset, producers, of.fence, rows))
+    return State(of.offset, producers, of.fence, rows)
 
 
 def adopt(disk: Disk, directory: str, offset: int, data: bytes) -> None:

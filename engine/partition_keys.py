@@ -13,9 +13,10 @@ from collections import deque
 from typing import NamedTuple
 
 from engine.errors import KeyReused
-from engine.key_window import ROW, KeyWindow, Remembered
+from engine.key_window import ROW, KeyWindow, Remembered, rows_before
 from engine.keyed_batch import KeyEntry
 from engine.settings import TopicSettings
+from engine.snapshots import EVERYTHING
 
 
 class FoundKey(NamedTuple):
@@ -120,6 +121,13 @@ class PartitionKeys:
         self._saved(offset, rows, self._rows_last_ms)
         self._rows_last_ms = 0
         return rows, files
+
+    def save_all_next(self) -> None:
+        """A state could not be saved, and its rows with it: the next one has every key itself."""
+        rows = b"".join(row for keys in self.window.copies() for row in rows_before(keys, EVERYTHING))
+        self._rows, self._last_state = bytearray(rows), (-1, bytearray())
+        self._rows_last_ms = max(self._rows_last_ms, *(last_ms for _, last_ms in self._files), 0, 0)
+        self._files.clear()
 
     def restore(self, offset: int, rows: bytes | bytearray) -> None:
         """Remember what a state kept; the oldest state first."""

@@ -75,8 +75,10 @@ class Sealer:
     async def _save(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
         for state in states:
             try:
-                await self._in_thread(save_state, self._disk, partition.log.directory, state)
+                args = (partition.log.directory, state, partition.high_watermark)
+                await self._in_thread(save_state, self._disk, *args)
             except OSError as error:
+                partition.admission.keys.save_all_next()
                 log.warning("state not saved", extra={"partition": partition.name, "reason": str(error)})
         for segment in segments:
             try:

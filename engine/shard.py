@@ -89,7 +89,7 @@ class Shard:
         self.keeper = DirectoryKeeper(
             disk, self.directories, executor, self.partitions, self._checkpoints, self._key_of
         )
-        self.trimmer = Trimmer(disk, executor, self.keeper.save_log_start)
+        self.trimmer = Trimmer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.trimmer)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
         self.when_closed: Callable[[Topic], None] = _nothing

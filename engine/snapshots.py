@@ -12,7 +12,8 @@ To keep more: a Section, its field in State, its lines in `encode_state` and `de
 makes the whole file one of another format: a state that is understood in part would be a wrong one.
 Invariants: a file never claims more than the log has; one beyond the log's end is removed before anything is appended.
 A file is durable before an older one goes, and before records that it remembers leave the disk (engine/trimming.py):
-from then on nothing else tells of them, and a retry would be stored again.
+from then on nothing else tells of them, and a retry would be stored again. One of them is of what is committed, which
+no cut takes back.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from engine.producers import Producer, decode_producers, encode_producers
 
 VERSION = 1
 KEPT = 2  # the one before serves if the latest is damaged
+EVERYTHING = 1 << 63
 
 _HEAD = struct.Struct(">Ihq")  # CRC-32C of all that follows it, version, offset
 _SECTION = struct.Struct(">bI")  # kind, length
@@ -97,14 +99,14 @@ def _encode_fence(fence: Fence) -> bytes:
     return b"" if fence == NO_FENCE else _OFFSET.pack(fence.offset) + fence.token.encode("latin-1")
 
 
-def save_state(disk: Disk, directory: str, state: State) -> None:
-    """Write a snapshot durably, and let old ones go. For a thread. Raises OSError."""
+def save_state(disk: Disk, directory: str, state: State, committed: int = EVERYTHING) -> None:
+    """Write a snapshot durably and let old ones go; `committed` is the high watermark. In a thread. Raises OSError."""
     write_atomically(
         disk, os.path.join(directory, paths.segment_file(state.offset, paths.SNAPSHOT)), encode_state(state)
     )
-    for offset in snapshot_offsets(disk, directory)[:-KEPT]:
-        if offset in state.key_files:
-            continue
+    offsets = snapshot_offsets(disk, directory)
+    last_committed = [offset for offset in offsets if offset <= committed][-1:]
+    for offset in set(offsets) - {state.offset, *offsets[-KEPT:], *last_committed, *state.key_files}:
         with suppress(FileNotFoundError):  # two rolls may let the same one go
             disk.unlink(os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT)))
 
@@ -115,9 +117,13 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     return sorted(offset for offset in found if offset is not None)
 
 
-def has_from(disk: Disk, directory: str, offset: int) -> bool:
-    """Whether a snapshot tells of all that lies below an offset."""
-    return any(found >= offset for found in snapshot_offsets(disk, directory))
+def remembers(disk: Disk, directory: str, begin: int, end: int) -> bool:
+    """Whether there is a whole snapshot of an offset from `begin` to `end`, both included, with all its keys."""
+    offsets = snapshot_offsets(disk, directory)
+    for offset in reversed(offsets):
+        if begin <= offset <= end and (state := _load(disk, directory, offset)) is not None:
+            return set(offsets) >= set(state.key_files)
+    return False
 
 
 def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
@@ -136,10 +142,15 @@ def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
 
 
 def load_keys(disk: Disk, directory: str, state: State) -> tuple[list[State], bool]:
-    """The states whose keys make up what is remembered at this one, oldest first, and whether all could be read."""
+    """The states whose keys make up what is remembered at this one, oldest first, and whether all could be read.
+
+    If not, whatever older ones there are: one may have what is missing.
+    """
     states = [_load(disk, directory, offset) for offset in state.key_files]
-    found = [one for one in states if one is not None]
-    return [*found, state], len(found) == len(states)
+    if all(states):
+        return [*filter(None, states), state], True
+    states = [_load(disk, directory, offset) for offset in snapshot_offsets(disk, directory) if offset < state.offset]
+    return [*filter(None, states), state], False
 
 
 def _load(disk: Disk, directory: str, offset: int) -> State | None:

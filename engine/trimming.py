@@ -18,10 +18,11 @@ from typing import TypeVar
 
 from engine import paths
 from engine.disk import Disk
+from engine.handover import Taken, state_of, taken
 from engine.partition import Partition
 from engine.retention import Bounds
 from engine.segment import Segment
-from engine.snapshots import has_from, save_state
+from engine.snapshots import remembers, save_state
 
 T = TypeVar("T")
 
@@ -29,12 +30,22 @@ log = logging.getLogger("penstock.engine")
 
 
 class Trimmer:
-    """Trims the partitions of a shard. `save_log_start` makes a partition's log_start durable, if it is not yet."""
+    """Trims the partitions of a shard.
 
-    def __init__(self, disk: Disk, executor: Executor, save_log_start: Callable[[Partition], Awaitable[None]]) -> None:
+    `save_log_start` makes a partition's log_start durable, if it is not yet; `saved` waits for snapshots on their way.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        save_log_start: Callable[[Partition], Awaitable[None]],
+        saved: Callable[[Partition], Awaitable[None]],
+    ) -> None:
         self._disk = disk
         self._executor = executor
         self._save_log_start = save_log_start
+        self._saved = saved
         self.trimming = asyncio.Lock()  # held while segments leave a log or are exchanged
         self._condemned: dict[Partition, list[Segment]] = {}  # out of their logs, oldest first, files still there
 
@@ -66,12 +77,14 @@ class Trimmer:
             self._condemned.pop(partition, None)
 
     async def _remember(self, partition: Partition, below: int) -> None:
-        """A roll's snapshot may be on its way still, or have failed."""
-        directory = partition.log.directory
-        if await self._in_thread(has_from, self._disk, directory, partition.log.kept_from(below)):
+        """A roll's snapshot may have failed, or be of what is not committed and may be cut off."""
+        await self._saved(partition)
+        kept_from, committed = partition.log.kept_from(below), partition.high_watermark
+        if await self._in_thread(remembers, self._disk, partition.log.directory, kept_from, committed):
             return
         try:
-            await self._in_thread(save_state, self._disk, directory, partition.admission.state(partition.log_end))
+            args = (partition.log.directory, taken(partition.admission, kept_from), committed)
+            await self._in_thread(save_taken, self._disk, *args)
         except OSError as error:
             if error.errno != errno.ENOSPC:  # then what is let go makes the room
                 raise
@@ -86,6 +99,11 @@ class Trimmer:
         """The partition is deleted, and all its files with it."""
         for segment in self._condemned.pop(partition, []):
             segment.deleted()
+
+
+def save_taken(disk: Disk, directory: str, of: Taken, committed: int) -> None:
+    """What must be known of the records below an offset, whole in one snapshot. Raises OSError."""
+    save_state(disk, directory, state_of(of), committed)
 
 
 def remove_segment(disk: Disk, segment: Segment) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from engine import batch, rebuilding
 from engine.admission import Appended, Terms
 from engine.errors import KeyReused, StorageFull
 from engine.keyed_batch import KeyEntry, stored_entry
+from engine.retention import Bounds
 from engine.snapshots import snapshot_offsets
 from replication.acks import Acks
 from tests.engine.conftest import HandClock, running_node
@@ -152,6 +155,18 @@ async def test_snapshots_have_the_keys_of_a_window_together_and_nothing_is_walke
         await rolled(node, "later", "latest")
         assert snapshots_of(node) == [7, 8]
         await assert_all_known(node, "later", "latest")
+
+
+async def test_keys_of_a_snapshot_that_failed_outlive_their_records(tmp_path, clock, monkeypatch):
+    async with running_node(tmp_path, clock) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        with monkeypatch.context() as patch:
+            patch.setattr("engine.sealing.save_state", mock.Mock(side_effect=OSError(errno.ENOSPC, "no space")))
+            await rolled(node, "k0")
+        await rolled(node, "k1", "k2")
+        await node.shard.trimmer.trim(node.shard.partition("t", 0), Bounds(3, 3))
+    async with running_node(tmp_path, clock) as node:
+        await assert_all_known(node, "k0", "k1", "k2")
 
 
 @pytest.mark.parametrize("lost", [2, 5])

@@ -12,9 +12,11 @@ from engine import batch, paths, snapshots
 from engine.admission import Appended
 from engine.disk import RealDisk
 from engine.errors import SequenceGap
+from engine.faulty_disk import FaultyDisk, Rule
 from engine.retention import Bounds
-from engine.snapshots import State, decode_state, encode_state, save_state, snapshot_offsets
+from engine.snapshots import State, decode_state, encode_state, remembers, save_state, snapshot_offsets
 from replication.acks import Acks
+from tests.engine.conftest import running_node
 from tests.engine.test_producers import HEADER, Producers
 
 T = 1_700_000_000_000
@@ -176,7 +178,48 @@ async def test_records_go_only_once_a_snapshot_remembers_their_producers(new_nod
         assert len(partition.log.segments) == 2
         await node.shard.trimmer.trim(partition, Bounds(end, end))
         assert partition.log.local_log_start == end
-        assert offsets_in(directory_of(node)) == [partition.log_end]
+        assert offsets_in(directory_of(node)) == [end]
+
+
+async def test_a_snapshot_that_cannot_be_read_remembers_nothing(new_node):
+    async with new_node() as node:
+        directory = await filled(node)
+        partition = node.shard.partition("t", 0)
+        (directory / paths.segment_file(20, paths.SNAPSHOT)).write_bytes(b"")
+        await node.shard.trimmer.trim(partition, Bounds(20, 20))
+        assert remembers(RealDisk(), str(directory), 20, 20)
+
+
+async def test_what_remembers_what_is_committed_outlives_snapshots_of_what_is_cut_off(new_node):
+    """A leader that is cut off rolls twice, lets committed records go, and then follows another one."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        await send(node, 0, 2)
+        partition = node.shard.partition("t", 0)
+        partition.when_positions_move = lambda: None
+        for n in range(3):
+            if n:
+                await node.shard.committer.append(partition, batch.encode_values([b"x"], T), wants_sync=True)
+            await node.shard.roll_topic("t")
+            await node.shard.sealer.saved(partition)
+        await node.shard.trimmer.trim(partition, Bounds(2, 2))
+        await node.shard.truncate(partition, 2)
+        assert partition.log_end == partition.high_watermark == 2
+        repeat = batch.encode_values([b"0", b"1"], T)
+        batch.stamp_sequence(repeat, 7, 0, 0)
+        found = await node.shard.committer.append(partition, repeat, wants_sync=False)
+        assert (found.base_offset, found.is_duplicate) == (0, True)
+
+
+async def test_a_snapshot_on_its_way_is_not_written_by_two(tmp_path, clock):
+    disk = FaultyDisk(RealDisk())
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        await send(node, 0, 2)
+        disk.rules = [Rule("fdatasync", ".snapshot", delay_s=0.3)]
+        await node.shard.delete_before(node.shard.partition("t", 0), 2)
+        assert offsets_in(directory_of(node)) == [2]
+    assert disk.count("fdatasync", ".snapshot") == 1
 
 
 async def test_a_disk_too_full_for_a_snapshot_is_emptied_all_the_same(new_node, monkeypatch, caplog):

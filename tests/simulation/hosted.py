@@ -51,7 +51,6 @@ class Hosted:
         self.life = life
         self.partition = partition
         self.log = log
-        self.high_watermark = log.log.local_log_start
         self.known: VersionedState | None = None
         self.role: Role = Wait(0)
         self.leader: Leader | None = None
@@ -64,6 +63,14 @@ class Hosted:
 
     def __repr__(self) -> str:
         return f"{self.partition} {self.role} {self.log} high_watermark={self.high_watermark} {self.leader or ''}"
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, position: int) -> None:
+        self.log.high_watermark = position
 
     @property
     def _now(self) -> float:

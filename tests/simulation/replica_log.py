@@ -20,8 +20,8 @@ from engine.rebuilding import rebuilt_admission
 from engine.recovery import open_log
 from engine.segment import Segment, save_index
 from engine.settings import TopicSettings
-from engine.snapshots import has_from, save_state
-from engine.trimming import remove_segment
+from engine.snapshots import remembers, save_state
+from engine.trimming import remove_segment, save_taken
 from engine.truncation import batch_start, restart_at, truncate_to
 from engine.writer import Group, PartitionWork, carry_out
 
@@ -59,6 +59,7 @@ class ReplicaLog:
         self.offline: EngineError | OSError | None = None
         self._unsynced: list[Segment] = []
         self._directory_unsynced = False
+        self.high_watermark = self.log.local_log_start  # as who hosts it knows it
         self._generation = 0  # of the log: a cut makes syncs that began before it void
 
     def __repr__(self) -> str:
@@ -87,7 +88,7 @@ class ReplicaLog:
             raise
         self.admission.written(self.settings, rolled_at)
         for state in self.admission.taken_states():
-            save_state(self.log.disk, self.log.directory, state)
+            save_state(self.log.disk, self.log.directory, state, self.high_watermark)
         return base_offset
 
     def append_copies(self, data: bytes, now_ms: int) -> int:
@@ -104,7 +105,7 @@ class ReplicaLog:
                 note_epoch(self.log, header.leader_epoch, header.base_offset)
             run = Run(memoryview(data), start=position, headers=[header])
             for offset in self._write(self.log.plan_copies([run], self.settings, now_ms)):
-                save_state(self.log.disk, self.log.directory, self.admission.state(offset))
+                save_state(self.log.disk, self.log.directory, self.admission.state(offset), self.high_watermark)
             self.admission.replay(header, self.settings, now_ms)
             taken += 1
         return taken
@@ -158,8 +159,9 @@ class ReplicaLog:
             self.log.log_start = log_start
             self.checkpoint()
         local = max(log_start, local)
-        if not has_from(self.log.disk, self.log.directory, self.log.kept_from(local)):
-            save_state(self.log.disk, self.log.directory, self.admission.state(self.log.log_end))
+        kept_from = self.log.kept_from(local)
+        if not remembers(self.log.disk, self.log.directory, kept_from, self.high_watermark):
+            save_taken(self.log.disk, self.log.directory, taken(self.admission, kept_from), self.high_watermark)
         for segment in self.log.drop_oldest(local):
             remove_segment(self.log.disk, segment)
             segment.deleted()
