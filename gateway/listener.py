@@ -93,8 +93,7 @@ class Listener:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 await self._target.last_call()
-        servers, self._servers = self._servers, {}
-        self._retire(servers)
+        await self._close_ports()
 
     async def drain(self) -> None:
         """Refuse new work, let waiting clients go, finish what is under way until the deadline, close."""
@@ -107,12 +106,17 @@ class Listener:
         for watching in self._watching:
             watching.cancel()
         self._unread.cut_left_behind()
-        self._retire(self._servers)
-        self._servers = {}
+        await self._close_ports()
         if self._retired:
             _, late = await asyncio.wait(list(self._retired), timeout=GRANIAN_STOP_S)
             for serving in late:
                 serving.cancel()
+
+    async def _close_ports(self) -> None:
+        """A renewal under way ends before: its fresh listeners would stay, and it looks for those that it replaces."""
+        async with self._renewing:
+            servers, self._servers = self._servers, {}
+            self._retire(servers)
 
     def _begin(self, port: int) -> tuple[asyncio.Task[None], HttpServer]:
         server = make_server(self._target, self._settings, port)

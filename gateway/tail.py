@@ -97,7 +97,7 @@ class _Tail:
         with node.long_poll(len(self._positions)):
             self._parts = await self._many.read_patiently(self._limits())
             problem = _problem_of(self._parts)
-            if problem is None and node.is_draining:
+            if problem is None and node.is_refusing:  # in a farewell it begins, and ends at once with when to come back
                 problem = Problem("draining", "the node is stopping")
             if problem is not None and not _is_sat_out(problem, request):
                 raise problem

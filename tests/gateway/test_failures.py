@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from engine.tiering.store import StoreUnavailable
-from gateway import app
+from gateway import app, event_stream
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, in_process
 
@@ -160,6 +160,20 @@ async def test_a_draining_node_refuses_what_changes_and_still_gives_what_it_has(
         assert answer.headers["Retry-After"]
     assert await topic.values() == [1]
     assert (await gateway.send("GET", "/healthz")).status == 200
+
+
+async def test_an_event_stream_begun_in_a_farewell_is_no_refusal_and_ends_with_when_to_come_back(gateway, topic):
+    """A browser's EventSource that is told 503 gives up for good."""
+    await topic.post_lines("1", to=0)
+    gateway.node.let_go()
+    for path in (f"{topic.path}/partitions/0/records", f"{topic.path}/records"):
+        stream = await gateway.send("GET", f"{path}?from=earliest", b"", {"Accept": "text/event-stream"})
+        assert stream.status == 200
+        assert b'"value":1' in stream.body
+        assert stream.body.endswith(event_stream.FAREWELL)
+    await gateway.node.drain()
+    refused = await gateway.send("GET", f"{topic.path}/records", b"", {"Accept": "text/event-stream"})
+    assert_problem(refused, "draining", retryable=True, no_side_effects=True)
 
 
 def test_handlers_are_named_for_metrics_and_logs():
