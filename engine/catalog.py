@@ -56,6 +56,7 @@ class Catalog:
         self, disk: Disk, directories: DataDirectories, clock: Clock, executor: Executor, new_id: Callable[[], str]
     ) -> None:
         self.records: dict[str, TopicRecord] = {}
+        self.set_aside: dict[str, TopicRecord] = {}  # by id: durable too, and served by nobody
         self.changing = asyncio.Lock()  # held by whoever changes a topic, until every shard has followed
         self._disk = disk
         self._directories = directories
@@ -69,8 +70,12 @@ class Catalog:
 
     async def load(self) -> None:
         """Read all topics; removes what interrupted creations and deletions left. Raises Corrupt."""
-        found = await self._in_thread(self._load)
+        found = sorted(await self._in_thread(self._load), key=lambda record: record.created_ms)
         self.records = {record.name: record for record in found}
+        self.set_aside = {one.topic_id: one for one in found if self.records[one.name] is not one}
+        for record in self.set_aside.values():
+            words = {"topic": record.name, "topic_id": record.topic_id}
+            log.warning("a topic on this disk has the name of a newer one: it is set aside", extra=words)
 
     def _load(self) -> list[TopicRecord]:
         if self._directories.is_several:
@@ -82,7 +87,16 @@ class Catalog:
         for record in records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
+        self._keep_points(records)
         return records
+
+    def _keep_points(self, records: list[TopicRecord]) -> None:
+        having = {f"{record.topic_id}/{number}" for record in records for number in record.here}
+        for directory in self._directories.usable:
+            try:
+                directory.keep_points(having)
+            except OSError as error:  # they are of no partition that is opened
+                log.warning("forgetting points failed", extra={"directory": directory.path, "reason": str(error)})
 
     def _remove_moved_away(self, record: TopicRecord) -> None:
         """What was moved to other nodes, in a removal that was interrupted."""
@@ -167,18 +181,28 @@ class Catalog:
 
         What lies here no longer is not removed: `let_go` does, once nobody has it open. Returns it with its places.
         """
-        old = self.records.get(record.name)
-        is_known = old is not None and old.topic_id == record.topic_id
-        known = set(old.here) if old is not None and is_known else set()
+        old = self.having(record.name, record.topic_id)
+        known = set() if old is None else set(old.here)
         added = [number for number in record.here if number not in known]
-        if is_known:
+        if old is not None:
             await self._in_thread(self._clear_earlier, record, added)
         if added or not known:
             record = await self._grown(record, added)
         else:
             await self._stored("changing", save_settings, record)
         self.records[record.name] = record
+        self.set_aside.pop(record.topic_id, None)
         return record
+
+    def having(self, name: str, topic_id: str) -> TopicRecord | None:
+        """What lies here of a topic, served or set aside."""
+        known = self.records.get(name)
+        return known if known is not None and known.topic_id == topic_id else self.set_aside.get(topic_id)
+
+    def put_aside(self, record: TopicRecord) -> None:
+        """It is not served any more, and its files stay. When it is adopted again it lies where it lay."""
+        del self.records[record.name]
+        self.set_aside[record.topic_id] = record
 
     def _clear_earlier(self, record: TopicRecord, numbers: Sequence[int]) -> None:
         """They were here before, went to other nodes and come again: what is left of that time is not to be found."""
@@ -214,7 +238,8 @@ class Catalog:
     async def delete(self, record: TopicRecord) -> None:
         """Make a topic vanish durably and remove its files. Nobody has it open any more."""
         left = await self._stored("deleting", unlist_topic, record)
-        self.records.pop(record.name, None)
+        if self.set_aside.pop(record.topic_id, None) is None:
+            self.records.pop(record.name, None)
         try:
             is_gone = await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
             await self._in_thread(remove_tree if is_gone else empty_tree, self._disk, left)

@@ -137,9 +137,16 @@ class DataDirectory:
 
     def forget_points(self, names: Collection[str]) -> None:
         """Of partitions that begin anew: what was fsynced of an earlier life is no evidence for this one."""
+        self._leave_points(lambda name: name not in names)
+
+    def keep_points(self, names: Collection[str]) -> None:
+        """No others: those of partitions that are gone would else be carried on from part to part for ever."""
+        self._leave_points(lambda name: name in names)
+
+    def _leave_points(self, is_left: Callable[[str], bool]) -> None:
         with self._writing:
             having = self._read_points(paths.recovery_points_file(self.part))
-            left = {name: checkpoint for name, checkpoint in having.items() if name not in names}
+            left = {name: checkpoint for name, checkpoint in having.items() if is_left(name)}
             if left != having:
                 self._save(left)
 

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from engine import paths
+from engine.closed_points import ClosedPoints
 from engine.data_directories import DataDirectories, tell_offline
 from engine.data_directory import Checkpoint, DataDirectory
 from engine.disk import Disk
@@ -27,7 +28,9 @@ log = logging.getLogger("penstock.engine")
 
 
 class DirectoryKeeper:
-    """Keeps the directories of the partitions given, whose recovery points are given with their topics' ids."""
+    """Keeps the directories of the partitions given, whose recovery points are given with their topics' ids, and of
+    those that are closed.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class DirectoryKeeper:
         partitions: Callable[[], Iterable[Partition]],
         checkpoints: Callable[[], dict[str, Checkpoint]],
         key_of: Callable[[Partition], str],
+        closed: ClosedPoints,
     ) -> None:
         self.when_failed: Callable[[DataDirectory], None] = tell_offline
         self._disk = disk
@@ -45,6 +49,7 @@ class DirectoryKeeper:
         self._partitions = partitions
         self._checkpoints = checkpoints
         self._key_of = key_of
+        self._closed = closed
         self._saving = asyncio.Lock()
         self._saved_hints: dict[DataDirectory, dict[str, int]] = {}
         directories.when_failed = self._failed
@@ -120,6 +125,7 @@ class DirectoryKeeper:
             for segment in partition.log.segments:
                 segment.close()
         if directory.fault is None:
+            self._closed.forget(self._closed.deleted())
             directory.save_checkpoints(self._checkpoints_in(directory))
             self._save_hints(directory, self._hints_in(directory))
         if self._is_whole(directory):
@@ -131,6 +137,9 @@ class DirectoryKeeper:
     async def _save_in(self, directory: DataDirectory) -> None:
         """One at a time, since partitions share a file."""
         async with self._saving:
+            if self._closed:
+                loop = asyncio.get_running_loop()
+                self._closed.forget(await loop.run_in_executor(self._executor, self._closed.deleted))
             hints = self._hints_in(directory)
             await self._in_thread(partial(directory.save_checkpoints, self._checkpoints_in(directory)))
             if hints != self._saved_hints.get(directory):
@@ -173,10 +182,11 @@ class DirectoryKeeper:
         )
 
     def _checkpoints_in(self, directory: DataDirectory) -> dict[str, Checkpoint]:
+        closed, opened = self._closed.of_directory(directory), self._checkpoints()
         if not self._directories.is_several:
-            return self._checkpoints()
+            return closed | opened
         having = set(map(self._key_of, self._partitions_in(directory)))
-        return {name: checkpoint for name, checkpoint in self._checkpoints().items() if name in having}
+        return closed | {name: checkpoint for name, checkpoint in opened.items() if name in having}
 
     async def _in_thread(self, function: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, function)

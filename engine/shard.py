@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from engine.batch import Buffer
 from engine.catalog import Catalog
 from engine.clock import Clock
+from engine.closed_points import ClosedPoints
 from engine.committer import Committer
 from engine.cutting import Cutter
 from engine.data_directories import DataDirectories
@@ -86,8 +87,9 @@ class Shard:
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self.reader = Reader(disk, executor)
         self.opener = Opener(disk, self.directories, executor, clock)
+        self._closed = ClosedPoints(disk, self.directories)
         self.keeper = DirectoryKeeper(
-            disk, self.directories, executor, self.partitions, self._checkpoints, self._key_of
+            disk, self.directories, executor, self.partitions, self._checkpoints, self._key_of, self._closed
         )
         self.trimmer = Trimmer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.trimmer)
@@ -117,7 +119,7 @@ class Shard:
     def __repr__(self) -> str:
         return f"Shard({self.directory}, topics={len(self.topics)}, {self.committer})"
 
-    async def start(self, records: Iterable[TopicRecord] | None = None) -> None:
+    async def start(self, records: Sequence[TopicRecord] | None = None) -> None:
         """Open every topic, or those that a supervisor names; after an unclean stop this scans what may be torn.
 
         Raises Corrupt for a damaged topic.
@@ -125,11 +127,12 @@ class Shard:
         checkpoints = self.directories.load_checkpoints()
         if records is None:
             await self.catalog.load()
-            records = self.catalog.records.values()
+            records = list(self.catalog.records.values())
         if not self.directory.was_clean:
             log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
         self._committed_hints = self.directories.load_hints()
-        await self._open_topics(list(records), checkpoints, None)
+        self._closed.learn(checkpoints, records, self.owns)
+        await self._open_topics(records, checkpoints, None)
         self._committed_hints = {}
         await self.keeper.note_recovered()
         self._ticker = asyncio.create_task(self.housekeeping.tick_for_ever())
@@ -194,7 +197,8 @@ class Shard:
 
     async def open_topic(self, record: TopicRecord) -> Topic:
         """Begin to serve a topic that was just made, or that comes back: then its files are recovered as they are."""
-        await self._open_topics([record], {}, _NOT_KNOWN)
+        await self._open_topics([record], self._closed.of_topic(record.topic_id), _NOT_KNOWN)
+        self._closed.opened(record.topic_id)
         return self.topics[record.name]
 
     async def open_added(self, record: TopicRecord) -> None:
@@ -212,9 +216,10 @@ class Shard:
         return topic
 
     async def close_topic(self, name: str) -> None:
-        """Stop serving a topic for ever: whoever waits is told, nothing is written any more, its files are let go."""
+        """Stop serving a topic, which is deleted or set aside: whoever waits is told, nothing is written any more."""
         topic = self.topics.pop(name)
-        await self._let_go(topic.partitions.values(), UnknownTopic(f"topic {name!r} has been deleted"))
+        with self._closed.closing(topic.record, topic.partitions.values()):
+            await self._let_go(topic.partitions.values(), UnknownTopic(f"topic {name!r} has been deleted"))
         self.when_closed(topic)
 
     async def close_partitions(self, name: str, numbers: Iterable[int]) -> None:
@@ -326,8 +331,7 @@ class Shard:
     ) -> None:
         wanted = [one for record in records for one in self._wanted(record, checkpoints)]
         partitions = await self.opener.open_all(wanted, last_stop)
-        for record in records:
-            self.topics[record.name] = Topic(record, record.settings)
+        self.topics.update((record.name, Topic(record, record.settings)) for record in records)
         self._take_in(wanted, partitions)
 
     def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
@@ -372,11 +376,7 @@ class Shard:
 
     def _checkpoints(self) -> dict[str, Checkpoint]:
         """Of partitions that are offline too: what was fsynced of them, and what was given up, stays so."""
-        return {
-            f"{topic.record.topic_id}/{partition.number}": Checkpoint(partition.durable_end, partition.log.log_start)
-            for topic in self.topics.values()
-            for partition in topic.partitions.values()
-        }
+        return {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in self.partitions()}
 
     def _key_of(self, partition: Partition) -> str:
         return f"{self.topics[partition.topic].record.topic_id}/{partition.number}"

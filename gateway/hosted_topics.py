@@ -57,7 +57,6 @@ class HostedTopics:
         processes: Processes,
         is_deleted: Callable[[str], Awaitable[bool]],
     ) -> None:
-        self.set_aside: dict[str, TopicRecord] = {}  # by topic id
         self._half_told: dict[str, TopicRecord | None] = {}  # what processes had that are yet to hear of the record
         self._catalog = catalog
         self._view = view
@@ -71,7 +70,7 @@ class HostedTopics:
         self._running: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"HostedTopics({len(self._catalog.records)}, changed={len(self._changed)}, aside={len(self.set_aside)})"
+        return f"HostedTopics({len(self._catalog.records)}, changed={len(self._changed)})"
 
     def changed(self, names: Iterable[str]) -> None:
         """Something about these topics is not as it was."""
@@ -100,7 +99,8 @@ class HostedTopics:
 
     def start(self) -> None:
         """From here on everything local and everything of the cluster is brought together."""
-        self.changed([*self._catalog.records, *self._view.topics])
+        aside = (record.name for record in self._catalog.set_aside.values())
+        self.changed([*self._catalog.records, *self._view.topics, *aside])
         self._running = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
@@ -143,23 +143,28 @@ class HostedTopics:
         if known is not None and (entry is None or entry.topic_id != known.topic_id):
             await self._leave(known)
             known = None
+        for record in [one for one in self._catalog.set_aside.values() if one.name == name]:
+            if await self._is_deleted(record.topic_id):
+                await self._remove(record)
         if entry is not None:
-            await self._have(known, wanted_record(entry, self._view, self._node_id, known))
+            before = self._catalog.having(name, entry.topic_id)  # known, or it comes back to where it lies
+            await self._have(known, wanted_record(entry, self._view, self._node_id, before))
 
     async def _leave(self, known: TopicRecord) -> None:
         """1. It was deleted. 2. Nobody knows: perhaps the store is not the one that it was."""
         await self._processes.tell_shards("close_topic", known.name)
         self._half_told.pop(known.name, None)
         if await self._is_deleted(known.topic_id):
-            await self._catalog.delete(known)
-            await self._processes.tell_worker("removed", record_to(known))
+            await self._remove(known)
         else:
             await self._processes.tell_worker("set_aside", record_to(known))
-            del self._catalog.records[known.name]
-            if known.topic_id not in self.set_aside:
-                self.set_aside[known.topic_id] = known
-                words = {"topic": known.name, "topic_id": known.topic_id, "hint": "its files stay"}
-                log.error("a topic on this disk is not known to the cluster: it is set aside", extra=words)
+            self._catalog.put_aside(known)
+            words = {"topic": known.name, "topic_id": known.topic_id, "hint": "its files stay"}
+            log.error("a topic on this disk is not known to the cluster: it is set aside", extra=words)
+
+    async def _remove(self, record: TopicRecord) -> None:
+        await self._catalog.delete(record)
+        await self._processes.tell_worker("removed", record_to(record))
 
     async def _have(self, known: TopicRecord | None, wanted: TopicRecord) -> None:
         """Durable here before any process is told. What was not told to its end is told first: files of a partition
@@ -176,7 +181,6 @@ class HostedTopics:
     async def _tell(self, before: TopicRecord | None, record: TopicRecord) -> None:
         """Each process as often as it takes; the worker last, since it asks the shards at once."""
         if before is None:
-            self.set_aside.pop(record.topic_id, None)
             await self._processes.tell_shards("open_topic", record_to(record))
             await self._processes.tell_worker("open_topic", record_to(record))
         else:

@@ -92,7 +92,7 @@ async def run(task: ShardTask) -> None:
         use_tokens(node, tokens)
         if cluster is not None:
             await cluster.take_view(link)
-        await shard.start(map(record_from, records))
+        await shard.start(list(map(record_from, records)))
         changes.is_started.set()
         for_peers = handlers_for_peers(node)
         server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers()})

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from engine import batch
+from engine.data_directories import DataDirectories, open_data_directories
 from engine.disk import RealDisk
 from engine.faulty_disk import FaultyDisk, Rule
 from replication.acks import Acks
@@ -31,6 +32,13 @@ class Lives:
         first, *further = [self.path / name for name in names or ("a", "b")]
         async with running_node(first, self.clock, self.disk, further, self.ids) as node:
             yield node
+
+    def opened(self, *names: str) -> DataDirectories:
+        """For a test that composes what uses them."""
+        data_dirs = [str(self.path / name) for name in names]
+        return open_data_directories(
+            RealDisk(), data_dirs, node_id=1, cluster_id=None, boot_id="boot", new_id=self.ids.__next__
+        )
 
     def of(self, node, name: str, topic: str = "t") -> list[int]:
         """The partitions that lie in a directory."""

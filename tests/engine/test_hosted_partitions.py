@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine import batch
+from engine.catalog import Catalog
+from engine.data_directory import Checkpoint
+from engine.shard import Shard
 from engine.topics import TopicRecord
+from replication.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.data_directory_lives import Lives, append, ends
 
@@ -169,3 +174,140 @@ async def test_a_topic_that_comes_back_is_recovered_as_nobody_knows_how_it_was_l
         assert node.shard.partition("t", 3).log.size_bytes == whole_bytes == path.stat().st_size
         await append(node)
         assert ends(node) == {1: 2, 3: 2}
+
+
+async def sealed_segments(node) -> list[Path]:
+    """Four of partition 3, each with a record, and then the active one."""
+    for _ in range(4):
+        await append(node)
+        await node.shard.roll_topic("t")
+    await append(node)
+    return [Path(one.path) for one in node.shard.partition("t", 3).log.segments[:-1]]
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+async def test_damage_in_what_was_fsynced_is_no_torn_tail_of_a_topic_that_comes_back(lives, names):
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        first, *later = await sealed_segments(node)
+        await node.shard.close_topic("t")
+        damage(first)
+        await node.shard.open_topic(record)
+        assert node.shard.recovered.dropped_segments == 0
+        assert all(path.exists() for path in (first, *later)), "nothing that was fsynced is cut off"
+        assert ends(node)[1] == 5
+
+
+async def given_up(node) -> None:
+    """Three records in one segment, of which two are not to be read any more."""
+    await node.leaders["t", 3].produce(batch.encode_values([b"a", b"b", b"c"], 5), Acks.ALL, 5000)
+    await node.shard.delete_before(node.shard.partition("t", 3), 2)
+
+
+async def test_what_was_deleted_of_a_topic_stays_so_when_it_comes_back(lives, names):
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        await given_up(node)
+        for _ in range(2):
+            await node.shard.close_topic("t")
+            await node.shard.keeper.save_checkpoints()
+            assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(3, 2)
+            await node.shard.open_topic(record)
+            partition = node.shard.partition("t", 3)
+            assert (partition.log.log_start, partition.log_end) == (2, 3)
+        await append(node)
+        await node.shard.keeper.save_checkpoints()
+        assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(4, 2)
+
+
+async def test_a_process_that_starts_while_a_topic_is_set_aside_keeps_what_is_known_of_it(lives, names):
+    """It is told of the other topics, and writes down its own points over those that it found."""
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        await given_up(node)
+        await node.shard.close_topic("t")
+    for is_last in (False, True):
+        directories = lives.opened(*names)
+        with ThreadPoolExecutor(2) as executor:
+            shard = Shard(
+                directories.first.disk, directories.first, lives.clock, executor, str, further=directories.further
+            )
+            await shard.start([])
+            await shard.keeper.save_checkpoints()
+            if is_last:
+                await shard.open_topic(record)
+                assert shard.partition("t", 3).log.log_start == 2
+                assert shard.partition("t", 3).log_end == 3
+            await shard.stop()
+
+
+async def test_points_go_with_the_topic(lives, names):
+    async with lives.life(*names) as node:
+        for is_served in (True, False):
+            record = await adopt(node, RECORD)
+            await append(node)
+            await node.shard.keeper.save_checkpoints()
+            if is_served:
+                await node.shard.delete_topic("t")
+            else:
+                await node.shard.close_topic("t")
+                node.shard.catalog.put_aside(record)
+                await node.shard.keeper.save_checkpoints()
+                assert set(node.shard.directories.load_checkpoints()) == {"id-of-t/1", "id-of-t/3"}
+                await node.shard.catalog.delete(record)
+            await node.shard.keeper.save_checkpoints()
+            assert node.shard.directories.load_checkpoints() == {}
+
+
+async def test_points_of_topics_that_are_gone_go_at_the_next_start_of_the_node(lives, names):
+    """A process that was killed had written them."""
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+    directories = lives.opened(*names)
+    for directory in directories:
+        directory.save_checkpoints({**directory.load_checkpoints(), "gone/0": Checkpoint(7, 7)})
+    with ThreadPoolExecutor(2) as executor:
+        await Catalog(directories.first.disk, directories, lives.clock, executor, str).load()
+    assert set(directories.load_checkpoints()) == {"id-of-t/1", "id-of-t/3"}
+    directories.release()
+
+
+async def test_a_topic_that_was_set_aside_comes_back_to_the_directories_in_which_it_lay(lives):
+    """Chosen anew, a place is found beside the old one, and neither can be believed."""
+    made = [replace(RECORD, name=name, topic_id=f"id-of-{name}", hosted=(1,)) for name in ("t", "u", "v")]
+    async with lives.life("a", "b") as node:
+        catalog = node.shard.catalog
+        adopted = [await adopt(node, record) for record in made]
+        assert {tuple(record.elsewhere) for record in adopted} == {(), ("1",)}, "they lie in both directories"
+        for record in adopted:
+            await append(node, record.name)
+            await node.shard.close_topic(record.name)
+            catalog.put_aside(record)
+        for record in (adopted[1], adopted[0], adopted[2]):
+            known = catalog.having(record.name, record.topic_id)
+            assert await adopt(node, replace(record, elsewhere=known.elsewhere)) == record
+            assert ends(node, record.name) == {1: 1}
+
+
+async def test_a_topic_that_was_set_aside_and_a_new_one_of_its_name_are_both_there_at_the_next_start(lives, names):
+    newer = replace(RECORD, topic_id="another", created_ms=6)
+    async with lives.life(*names) as node:
+        old = await adopt(node, RECORD)
+        await append(node)
+        await node.shard.close_topic("t")
+        node.shard.catalog.put_aside(old)
+        await adopt(node, newer)
+    async with lives.life(*names) as node:
+        catalog = node.shard.catalog
+        assert (catalog.records["t"].topic_id, list(catalog.set_aside)) == ("another", ["id-of-t"])
+        assert ends(node) == {1: 0, 3: 0}
+        await node.shard.close_topic("t")
+        catalog.put_aside(catalog.records["t"])
+        await adopt(node, old)
+        assert ends(node) == {1: 1, 3: 1}

@@ -75,6 +75,7 @@ class Life:
 class Cluster:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.further: list[Path] = []
         self.view = ClusterView()
         self.deleted: set[str] = set()
         self.disk = FaultyDisk(RealDisk(), ())
@@ -88,7 +89,12 @@ class Cluster:
     async def life(self) -> AsyncIterator[Life]:
         ids = (f"new-{n}" for n in itertools.count())
         directories = open_data_directories(
-            self.disk, [str(self.path)], node_id=OWN, cluster_id="c", boot_id="b", new_id=ids.__next__
+            self.disk,
+            [str(self.path), *map(str, self.further)],
+            node_id=OWN,
+            cluster_id="c",
+            boot_id="b",
+            new_id=ids.__next__,
         )
         with ThreadPoolExecutor(1) as executor:
             catalog = Catalog(self.disk, directories, SystemClock(), executor, ids.__next__)
@@ -190,7 +196,7 @@ async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(
     with caplog.at_level(logging.ERROR):
         async with cluster.life() as life:
             assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside")], "no object goes"
-            assert list(life.topics.set_aside) == ["id-1"]
+            assert list(life.catalog.set_aside) == ["id-1"]
             life.topics.changed(["t"])
             assert await life.settled() == []
     assert len([one for one in caplog.records if "set aside" in one.message]) == 1
@@ -198,6 +204,64 @@ async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         assert await life.settled() == [], "the store has it again"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(
+    cluster: Cluster, tmp_path: Path, is_restarted: bool
+) -> None:
+    cluster.further = [tmp_path / "further"]
+
+    def lying() -> list[str]:
+        return sorted(str(one.relative_to(tmp_path)) for one in tmp_path.glob("*/topics/*/*/*") if one.is_dir())
+
+    topics = [replace(TOPIC, name=name, topic_id=f"id-of-{name}", partitions=1) for name in ("t", "u", "v")]
+    async with cluster.life() as life:
+        for topic in topics:
+            cluster.put(topic, ((OWN,),))
+            life.topics.changed([topic.name])
+            await life.settled()
+        records, places = dict(life.catalog.records), lying()
+        assert len({one.split("/")[0] for one in places}) == 2
+        for topic in topics:
+            cluster.view.remove_topic(topic)
+            life.topics.changed([topic.name])
+        await life.settled()
+        assert (life.catalog.records, len(life.catalog.set_aside)) == ({}, 3)
+        back = [topics[1], topics[0], topics[2]]  # the first one that comes would lie in the first directory
+        for topic in [] if is_restarted else back:
+            cluster.put(topic, ((OWN,),), 1)
+            life.topics.changed([topic.name])
+            assert await life.settled() == OPENED
+        if not is_restarted:
+            assert (life.catalog.records, life.catalog.set_aside) == (records, {})
+    for topic in back:
+        cluster.put(topic, ((OWN,),), 1)
+    async with cluster.life() as life:
+        await life.settled()
+        assert (life.catalog.records, lying()) == (records, places)
+
+
+async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_its_name(cluster: Cluster) -> None:
+    cluster.put(TOPIC, EVERYWHERE)
+    newer = replace(TOPIC, topic_id="id-2", created_ms=6)
+    async with cluster.life() as life:
+        await life.settled()
+        cluster.put(newer, EVERYWHERE)
+        life.topics.changed(["t"])
+        assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside"), *OPENED]
+    async with cluster.life() as life:
+        assert await life.settled() == []
+        assert (life.catalog.records["t"].topic_id, list(life.catalog.set_aside)) == ("id-2", ["id-1"])
+    cluster.put(TOPIC, EVERYWHERE, 1)  # a store of old data
+    async with cluster.life() as life:
+        assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside"), *OPENED]
+        assert (life.catalog.records["t"].topic_id, list(life.catalog.set_aside)) == ("id-1", ["id-2"])
+    cluster.put(newer, EVERYWHERE, 2)
+    cluster.deleted.add("id-1")
+    async with cluster.life() as life:
+        assert await life.settled() == [("worker", "removed")]
+    assert (cluster.directories("id-1"), cluster.directories("id-2")) == ([], ["0", "1", "2"])
 
 
 async def test_a_topic_made_anew_under_its_name_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
