@@ -3,8 +3,8 @@
 A leader answers each of its followers once for every group that it writes, so what an HTTP framework does for a request
 was a fifth of what a replicated produce costs. HTTP/1.1 as our own nodes speak it: a body with its length, no chunks,
 one request at a time. A connection over which anything else comes is handed over (`others`), with all that follows.
-Invariants: who may fetch is checked before a body is taken; who is refused is closed; nothing is gathered on for an
-answer that nobody waits for any more.
+Invariants: who has not named the secret soon is closed, whatever it asks for, and nothing of it is handed over; who may
+fetch is checked before a body is taken; nothing is gathered on for an answer that nobody waits for any more.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from engine.errors import EngineError
 from gateway.internal_link import CLUSTER_ID, FETCH_PATH, watch_silence
 from gateway.problems import Problem, from_engine
 
+HEAD_S = 5.0  # as long as a node takes to connect at most; who has said nothing by then holds a descriptor for nothing
 HEAD_BYTES_MAX = 16 * 1024
 REQUEST_BYTES_MAX = 16 * 1024 * 1024  # the first of a session names all its partitions, 100 bytes each
 _FIRST = f"POST {FETCH_PATH} HTTP/1.1\r\n".encode()
@@ -54,6 +55,7 @@ class FetchConnection(asyncio.Protocol):
         self._received = bytearray()
         self._body: tuple[int, int] | None = None  # once its head is there: where it begins and ends
         self._answering: asyncio.Task[None] | None = None
+        self._head_deadline: asyncio.TimerHandle | None = None  # until a first head has been let in
 
     def close(self) -> asyncio.Task[None] | None:
         if self._transport is not None:
@@ -66,9 +68,11 @@ class FetchConnection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment] # uvloop's transports do not inherit from it
         self._listening.connections.add(self)
         watch_silence(transport)
+        self._head_deadline = asyncio.get_running_loop().call_later(HEAD_S, transport.abort)  # type: ignore[attr-defined]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listening.connections.discard(self)
+        self._end_deadline()
         self.close()
 
     def data_received(self, data: bytes) -> None:
@@ -78,10 +82,12 @@ class FetchConnection(asyncio.Protocol):
 
     def _look(self) -> None:
         """Whether a whole request is there."""
-        if self._body is None and not self._received.startswith(_FIRST[: len(self._received)]):
-            self._hand_over()
-            return
+        is_fetch = self._body is not None or self._received.startswith(_FIRST[: len(self._received)])
         try:
+            if not is_fetch:
+                if self._find_head() is not None:
+                    self._hand_over()
+                return
             self._body = self._body or self._find_body()
         except Problem as problem:
             self._refuse(problem)
@@ -94,18 +100,32 @@ class FetchConnection(asyncio.Protocol):
 
     def _find_body(self) -> tuple[int, int] | None:
         """Raises Problem for who may not fetch, or asks in another way than our nodes do."""
-        end = self._received.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
-        if end < 0:
-            if len(self._received) > HEAD_BYTES_MAX:
-                raise Problem("invalid_header", f"the head of a fetch has more than {HEAD_BYTES_MAX} bytes")
+        found = self._find_head()
+        if found is None:
             return None
-        lines = self._received[len(_FIRST) : end].decode(errors="surrogateescape").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        self._listening.check(headers.get("authorization", ""), headers.get(CLUSTER_ID.lower()))
+        end, headers = found
         length = headers.get("content-length", "")
         if not (length.isascii() and length.isdecimal()) or int(length) > REQUEST_BYTES_MAX:
             raise Problem("invalid_header", f"the body of a fetch has a length of at most {REQUEST_BYTES_MAX} bytes")
         return end + 4, end + 4 + int(length)
+
+    def _find_head(self) -> tuple[int, dict[str, str]] | None:
+        """Where it ends, and its headers, once it is whole. Raises Problem for who does not belong here."""
+        end = self._received.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+        if end < 0:
+            if len(self._received) > HEAD_BYTES_MAX:
+                raise Problem("invalid_header", f"the head of a request has more than {HEAD_BYTES_MAX} bytes")
+            return None
+        lines = self._received[:end].decode(errors="surrogateescape").split("\r\n")[1:]
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self._listening.check(headers.get("authorization", ""), headers.get(CLUSTER_ID.lower()))
+        self._end_deadline()
+        return end, headers
+
+    def _end_deadline(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
 
     async def _answer(self, body: bytes) -> None:
         try:

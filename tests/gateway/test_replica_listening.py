@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from engine.errors import Invalid
+from gateway import replica_listening
 from gateway.internal_link import FETCH_PATH, Credentials
 from gateway.internal_listener import InternalListener
 from gateway.replica_exchange import ReplicaExchanges
@@ -145,3 +147,28 @@ async def test_anything_else_is_handed_over_with_what_came_of_it(listener: Inter
     told = f"GET /elsewhere HTTP/1.1\r\nHost: x\r\n{HEADERS}Connection: close\r\n\r\n".encode()
     assert b" 404 " in await said(listener, told[:1], told[1:30], told[30:])
     assert b" 404 " in await said(listener, request(b"a fetch before"), told)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /int", request(b"x")[:60], b"GET /internal/v1/link HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"]
+)
+async def test_who_has_not_said_who_it_is_soon_is_closed(listener, monkeypatch, sent):
+    monkeypatch.setattr(replica_listening, "HEAD_S", 0.05)
+    with suppress(ConnectionResetError):
+        assert await said(listener, sent) == b""
+    assert not listener._fetches.connections
+
+
+async def test_who_may_fetch_may_be_silent_afterwards(listener, monkeypatch):
+    monkeypatch.setattr(replica_listening, "HEAD_S", 0.5)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    for _ in range(2):
+        writer.write(request(b"abc"))
+        assert (await reader.readuntil(b"abc")).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(0.7)
+    writer.close()
+
+
+async def test_who_does_not_know_the_secret_is_closed_whatever_it_asks_for(listener):
+    answer = await said(listener, b"GET /internal/v1/link HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 401")
