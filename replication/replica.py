@@ -20,10 +20,10 @@ from engine.admission import Appended, Terms
 from engine.batch import Buffer
 from engine.committer import Committer
 from engine.epochs import EpochStart
-from engine.errors import EngineError, StorageFailed
+from engine.errors import EngineError, StorageFailed, StorageFull
 from engine.partition import Partition
 from engine.reader import Chunk
-from replication import refusals
+from replication import beginning, refusals
 from replication.acknowledging import acknowledged, forget
 from replication.acks import Acks
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
@@ -281,41 +281,42 @@ class Replica:
         self.host.moved(self)
 
     async def _begin_leading(self, role: Lead) -> None:
+        """A full disk loses nothing, and room comes back: until then it stays elected, and refuses what is appended.
+
+        Offline, it could be elected no more in the life of this process, though it were the only one.
+        """
+        while await self._finds_no_room(role):  # noqa: ASYNC110 - room comes back without telling anybody
+            await asyncio.sleep(beginning.NO_ROOM_S)
+
+    async def _finds_no_room(self, role: Lead) -> bool:
+        """To begin to lead; if it does, it leads, or is not to."""
         async with self.log_work:
             if self.role is not role or self.partition.offline is not None:
-                return
+                return False
             log_ = self.partition.log
             if log_.leader_epoch >= role.leader_epoch:  # this process has forgotten what it had said as this leader
                 log.warning("not led again", extra={"partition": self.partition.name, "epoch": role.leader_epoch})
-                return
+                return False
             try:
                 await self.host.begin_epoch(self.partition, role.leader_epoch)
+            except StorageFull as error:
+                log.warning("cannot lead yet", extra={"partition": self.partition.name, "reason": str(error)})
+                return self.role is role
             except (OSError, EngineError) as error:
-                self.host.went_offline(self)  # a full disk, for instance: nobody else would be elected
+                self.host.went_offline(self)  # nobody else would be elected
                 log.error("cannot lead", extra={"partition": self.partition.name, "reason": str(error)})
-                return
+                return False
             if self.role is role and self.host.member is not None:
                 self._lead(self.host.member, log_.epochs)
                 self.host.moved(self)
+            return False
 
     def _lead(self, own: Member, epochs: list[EpochStart]) -> None:
         assert self.state is not None
         partition = self.partition
         self._settings = partition.settings
-        self._core = Leader(
-            own,
-            self.state,
-            TopicRules.of(partition.settings),
-            partition=self.key,
-            lag_s_max=self.host.lag_s_max,
-            log_start=partition.log.log_start,
-            local_log_start=partition.log.local_log_start,
-            log_end=partition.log_end,
-            durable_end=partition.durable_end,
-            watermark=partition.high_watermark,
-            epochs=epochs,
-            now=self.host.now(),
-        )
+        host = self.host
+        self._core = beginning.leader_of(partition, self.key, own, self.state, epochs, host.lag_s_max, host.now())
         self._core.on_nodes(self.host.registrations)
         self.do(self._core.on_written(partition.log_end, self.host.now()))
         self._judge()

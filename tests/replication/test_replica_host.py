@@ -11,6 +11,7 @@ import pytest
 
 from engine.errors import EngineError, StorageFailed, StorageFull
 from engine.partition import Partition
+from replication import beginning
 from replication.acks import Acks
 from replication.cores.role import Lead
 from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
@@ -210,16 +211,43 @@ async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) ->
 
 
 async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def full(partition: Partition, epoch: int) -> None:
-        raise StorageFull("no space is left")
+    async def failed(partition: Partition, epoch: int) -> None:
+        raise StorageFailed("the disk is gone")
 
-    monkeypatch.setattr(three[2].shard, "begin_epoch", full)
+    monkeypatch.setattr(three[2].shard, "begin_epoch", failed)
     three.elect(2)
     await until(lambda: three[2].offline == [(three.topic_id, 0)])
     assert not three[2].replica().is_leading
     three.elect(3, in_sync=(1, 3))
     await until(lambda: three[3].replica().is_leading)
     assert await three[3].produce(b"a") == 0
+
+
+async def test_who_has_no_room_to_begin_leads_once_there_is_some(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginning, "NO_ROOM_S", 0.01)
+    begin, tries, is_full = three[2].shard.begin_epoch, [], True
+
+    async def full(partition: Partition, epoch: int) -> None:
+        tries.append(epoch)
+        if is_full:
+            raise StorageFull("no space is left")
+        await begin(partition, epoch)
+
+    monkeypatch.setattr(three[2].shard, "begin_epoch", full)
+    three.elect(2)
+    await until(lambda: len(tries) >= 3)
+    with pytest.raises(NotLeader, match="does not lead yet") as refused:
+        three[2].replica().append(batch_of(b"x"), Acks.ALL)
+    assert refused.value.retryable
+    three.elect(2)
+    await until(lambda: len([epoch for epoch in tries if epoch == 3]) >= 3)
+    before = tries.count(2)
+    await until(lambda: tries.count(3) >= 6)
+    assert tries.count(2) == before, "that leadership is over"
+    is_full = False
+    await until(lambda: three[2].replica().is_leading)
+    assert three[2].offline == []
+    assert await three[2].produce(b"a") == 0
 
 
 async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:
