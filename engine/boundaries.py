@@ -3,8 +3,10 @@
 Of a partition that is alone the watermark moves from the end of one group of writes to the end of a later one, and only
 those ends are kept. Followers' ends lie anywhere between batches: where a partition `is_replicated` what each group
 wrote is kept too, until it is committed, and looked into when a watermark falls inside. What was written in an earlier
-life stands in no memory: `place_below` asks the index and the headers behind it.
-Invariant: every place is the start of a batch, or the end of the log.
+life, or so long ago that it had to be forgotten, stands in no memory: `place_below` asks the index and the headers
+behind it.
+Invariants: every place is the start of a batch, or the end of the log; what is kept has a bound, however long nothing
+is committed.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from engine.index import INDEX_INTERVAL_BYTES
 from engine.log import BytePosition, Log, Roll, Write
 from engine.segment import Segment, can_follow
 
+BATCHES_MAX = 10_000  # about 4 MB of headers; far more than lie between two fetches of a follower that keeps up
+
 Read = Callable[[int, int, int], Buffer]  # handle, length, position
 
 
@@ -26,6 +30,7 @@ class _Group(NamedTuple):
     end: int
     place: BytePosition
     steps: Sequence[Write | Roll]
+    batches: int
 
 
 class Boundaries:
@@ -33,6 +38,7 @@ class Boundaries:
 
     def __init__(self) -> None:
         self._groups: deque[_Group] = deque()
+        self._batches = 0  # a group counts as one at least
 
     def __repr__(self) -> str:
         return f"Boundaries({len(self._groups)} groups)"
@@ -42,13 +48,17 @@ class Boundaries:
 
     def add(self, end: int, place: BytePosition, steps: Sequence[Write | Roll] = ()) -> None:
         """A group was written."""
-        self._groups.append(_Group(end, place, steps))
+        batches = max(1, sum(len(step.headers) for step in steps if isinstance(step, Write)))
+        self._groups.append(_Group(end, place, steps, batches))
+        self._batches += batches
+        while self._batches > BATCHES_MAX and len(self._groups) > 1:
+            self._first()
 
     def take(self, position: int) -> BytePosition | None:
         """The place of a position, and forget those before it; None where it is not known."""
         groups = self._groups
         while groups and groups[0].end <= position:
-            group = groups.popleft()
+            group = self._first()
             if group.end == position:
                 return group.place
         return _place_within(groups[0].steps, position) if groups else None
@@ -56,7 +66,12 @@ class Boundaries:
     def cut(self, log_end: int) -> None:
         """The log ends here now."""
         while self._groups and self._groups[-1].end > log_end:
-            self._groups.pop()
+            self._batches -= self._groups.pop().batches
+
+    def _first(self) -> _Group:
+        group = self._groups.popleft()
+        self._batches -= group.batches
+        return group
 
 
 def _place_within(steps: Sequence[Write | Roll], position: int) -> BytePosition | None:

@@ -232,6 +232,8 @@ class Partition:
             self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
             self.batches_in += len(headers)
             _tell_appended(headers, taken)
+        for write in _writes(work.steps):
+            write.buffers = []  # they are in the page cache; `boundaries` keeps the rest until it is committed
         self.when_positions_move()
         return sealed
 

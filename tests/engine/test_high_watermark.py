@@ -8,10 +8,11 @@ import threading
 import pytest
 
 from engine import batch as record_batch
+from engine import boundaries
 from engine.boundaries import place_below
 from engine.disk import WouldBlock
 from engine.errors import AckTimeout, OffsetBelowLogStart, StorageFailed
-from engine.log import BytePosition
+from engine.log import BytePosition, Write
 from replication.acks import Acks
 
 SIZES = (3, 1, 2, 5, 1, 1, 4, 2)  # records of each batch
@@ -160,6 +161,48 @@ async def test_a_node_that_is_alone_keeps_no_more_than_the_ends_of_groups(node):
     for _ in range(3):
         await node.leaders["t", 0].append(record_batch.encode_values([b"v"], 5), Acks.LEADER)
     assert [group.steps for group in partition.watermark.boundaries._groups] == [(), (), ()]
+
+
+def held_bytes(partition) -> int:
+    """Of records, while they wait to be committed."""
+    steps = [step for group in partition.watermark.boundaries._groups for step in group.steps]
+    return sum(sum(map(len, step.buffers)) for step in steps if isinstance(step, Write))
+
+
+async def test_no_record_stays_in_memory_until_it_is_committed(node):
+    """With acks=1 and too few replicas in sync that may be for ever."""
+    partition, made = followed(node), batches(12_000)
+    for _ in range(3):
+        await node.leaders["t", 0].append(record_batch.encode_values([b"v" * 50_000], 5), Acks.LEADER)
+    assert len(partition.watermark.boundaries) == 3
+    assert held_bytes(partition) == 0
+    await copied(node, *([bytes(one)] for one in stamped_behind(made, partition.log_end)))
+    assert len(partition.watermark.boundaries) == 3 + len(made)
+    assert held_bytes(partition) == 0
+
+
+async def test_where_batches_end_is_forgotten_when_too_many_are_not_committed(node, monkeypatch):
+    monkeypatch.setattr(boundaries, "BATCHES_MAX", 3)
+    partition, made = followed(node), batches(12_000)
+    for one in made:
+        await copied(node, [one])
+    assert len(partition.watermark.boundaries) == 3
+    for count, end in enumerate(ends(), 1):
+        waiting = partition.wait_for_ack(end)
+        partition.advance_high_watermark(end)
+        await asyncio.wait_for(waiting, 30)
+        assert await committed(node) == b"".join(made[:count])
+    await copied(node, *([bytes(one)] for one in stamped_behind(made, partition.log_end)))
+    assert len(partition.watermark.boundaries) == 3, "those that were committed do not count"
+
+
+def stamped_behind(made: list[bytes], offset: int) -> list[bytearray]:
+    """The same batches, once more."""
+    again = [bytearray(one) for one in made]
+    for one, size in zip(again, SIZES, strict=True):
+        record_batch.stamp(one, offset, 1)
+        offset += size
+    return again
 
 
 async def test_an_acknowledgement_is_waited_for_apart_from_long_polls(node):
