@@ -1,7 +1,7 @@
 """Which leader wrote from which offset on: a partition's `leader-epochs` file, and the epoch that it goes on with.
 
-Kept apart from the batches, which carry their epoch too, because retention and rolls may leave no batch to ask. Absent
-while the only epoch is 0. Knows nothing of elections: replication says when an epoch begins.
+Kept apart from the batches, which carry their epoch too, because retention and rolls may leave no batch to ask. Absent,
+or without a row, while the only epoch is 0. Knows nothing of elections: replication says when an epoch begins.
 Invariants: epochs and start offsets both strictly increase; an epoch is durable before anything is written in it.
 """
 
@@ -31,9 +31,10 @@ def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
     return found if increases else []
 
 
-def has_epochs_file(disk: Disk, directory: str) -> bool:
-    """Without one the only epoch that can have been is 0."""
-    return disk.stat(os.path.join(directory, paths.LEADER_EPOCHS)) is not None
+def can_only_be_0(disk: Disk, directory: str) -> bool:
+    """Without a file, or with one that names none because all was cut off once: others would stand in it by now."""
+    data = read_file(disk, os.path.join(directory, paths.LEADER_EPOCHS))
+    return data is None or read_rows(_HEADER, data) == []
 
 
 def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:

@@ -30,7 +30,7 @@ from engine.epochs import EpochStart, with_epoch
 from engine.errors import Corrupt
 from engine.hole import batch_behind
 from engine.index import SegmentIndex
-from engine.leader_epochs import has_epochs_file, recovered_epochs
+from engine.leader_epochs import can_only_be_0, recovered_epochs
 from engine.log import Log
 from engine.segment import Segment, can_follow, headers_after_index
 
@@ -97,7 +97,7 @@ def open_log(
             f"{directory}: the log ends at {active.next_offset}, below the recovery point {recovery_point}",
             hint="restore the partition; nothing was cut",
         )
-    if not epochs and active.next_offset > segments[0].base_offset and not has_epochs_file(disk, directory):
+    if not epochs and active.next_offset > segments[0].base_offset and can_only_be_0(disk, directory):
         epochs = [EpochStart(0, segments[0].base_offset)]  # of batches that no check had to look at
     if epochs and epochs[0].epoch == 0:  # none was before it, so it began with the log
         epochs = [EpochStart(0, segments[0].base_offset), *epochs[1:]]

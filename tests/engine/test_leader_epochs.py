@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from engine import batch, paths
+import pytest
+
+from engine import batch as record_batch
+from engine import paths
 from engine.disk import read_file
 from engine.epochs import EpochStart, with_epoch
-from engine.leader_epochs import begin_epoch, load_epochs, save_epochs
+from engine.leader_epochs import begin_epoch, can_only_be_0, load_epochs, save_epochs
 from engine.recording_disk import RecordingDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock
@@ -21,7 +24,7 @@ async def life(disk: RecordingDisk, *, epoch: int | None, kill: bool, appends: i
         if epoch is not None:
             begin_epoch(partition.log, epoch)
         for _ in range(appends):
-            await node.leaders["t", 0].produce(batch.encode_values([b"1"], 5), Acks.ALL, 5000)
+            await node.leaders["t", 0].produce(record_batch.encode_values([b"1"], 5), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
         await node.idle()
         node.checkpoint()
@@ -52,12 +55,53 @@ async def test_epoch_0_begins_where_the_log_does_when_no_scanned_segment_has_a_b
             assert node.shard.partition("t", 0).log.epochs == [EpochStart(0, 0)]
 
 
+@pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
+@pytest.mark.parametrize("begin", [0, 10], ids=["cut back", "begun anew"])
+async def test_epoch_0_begins_where_the_log_does_after_it_has_been_emptied(begin, kill):
+    """The file is there and names none. Whoever led without knowing epoch 0 would have its followers begin anew."""
+    disk = RecordingDisk()
+    await life(disk, epoch=None, kill=False, appends=2)
+    disk = disk.snapshot()
+    async with inline_node(disk, HandClock()) as node:
+        partition = node.shard.partition("t", 0)
+        partition.when_positions_move = lambda: None  # it follows
+        await (node.shard.restart_log(partition, begin, begin) if begin else node.shard.truncate(partition, 0))
+        assert has_file_without_rows(disk, partition.log.directory)
+        record_batch.stamp(copy := record_batch.encode_values([b"1"], 5), begin, 0)
+        await node.shard.committer.append_copies(partition, bytes(copy), wants_sync=True)
+        partition.advance_high_watermark(partition.log_end)
+        await node.shard.roll_topic("t")
+        await node.idle()
+        node.checkpoint()
+        assert has_file_without_rows(disk, partition.log.directory)
+        if kill:
+            node.kill()
+    async with inline_node(disk.snapshot(), HandClock()) as node:
+        log = node.shard.partition("t", 0).log
+        assert (log.epochs, log.log_end) == ([EpochStart(0, begin)], begin + 1)
+
+
+def has_file_without_rows(disk: RecordingDisk, directory: str) -> bool:
+    return b"\n0\n" in (read_file(disk, f"{directory}/{paths.LEADER_EPOCHS}") or b"")
+
+
+def test_a_file_in_doubt_does_not_say_that_the_epoch_can_only_be_0():
+    disk = RecordingDisk()
+    disk.mkdir("/p")
+    assert can_only_be_0(disk, "/p")
+    for epochs in ([], [EpochStart(1, 0)]):
+        save_epochs(disk, "/p", epochs)
+        assert can_only_be_0(disk, "/p") == (not epochs)
+        disk.pwritev(disk.open(f"/p/{paths.LEADER_EPOCHS}", writable=True), [b"?"], 0)
+        assert not can_only_be_0(disk, "/p")
+
+
 async def test_without_the_file_the_batches_tell():
     disk = RecordingDisk()
     async with inline_node(disk, HandClock()) as node:
         await node.shard.create_topic("t", 1, 1, {})
         node.shard.partition("t", 0).log.leader_epoch = 5
-        await node.leaders["t", 0].produce(batch.encode_values([b"1"], 5), Acks.ALL, 5000)
+        await node.leaders["t", 0].produce(record_batch.encode_values([b"1"], 5), Acks.ALL, 5000)
         directory = node.shard.partition("t", 0).log.directory
         node.kill()
     disk = disk.snapshot()
