@@ -66,7 +66,7 @@ class Committer:
         self._under_way: list[_UnderWay] = []
         self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
         self._awaiting: list[asyncio.Future[None]] = []
-        self._armed: set[Partition] = set()  # a timer for their flush is running
+        self._armed: dict[Partition, asyncio.TimerHandle] = {}  # a timer for their flush is running
         self._is_scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -128,6 +128,12 @@ class Committer:
         """Include a partition in the next group."""
         self._due[partition] = sync or self._due.get(partition, False)
         self._schedule()
+
+    def settings_changed(self, partition: Partition) -> None:
+        """A timer that runs was set for another `flush_ms`; none runs where the next one will be set anyhow."""
+        if (timer := self._armed.pop(partition, None)) is not None:
+            timer.cancel()
+            self.look_at(partition)
 
     def refuse_queued(self, partition: Partition, error: EngineError) -> None:
         """What no group has taken yet is not stored and ends with this error."""
@@ -266,13 +272,12 @@ class Committer:
             if _waits_for_sync(partition):
                 self._due[partition] = True
             elif partition not in self._armed:
-                self._armed.add(partition)
                 age = self._clock.monotonic() - partition.unsynced_since
                 delay = max(TIMER_S_MIN, partition.settings.flush_ms / 1000 - age)
-                self._loop.call_later(delay, self._flush_if_due, partition)
+                self._armed[partition] = self._loop.call_later(delay, self._flush_if_due, partition)
 
     def _flush_if_due(self, partition: Partition) -> None:
-        self._armed.discard(partition)
+        self._armed.pop(partition, None)
         if partition.unsynced_since is not None and partition.offline is None:
             self.look_at(partition)
 

@@ -213,6 +213,7 @@ class Shard:
         topic.record, topic.settings = record, record.settings
         for partition in topic.partitions.values():
             partition.settings = topic.settings
+            self.committer.settings_changed(partition)
         return topic
 
     async def close_topic(self, name: str) -> None:

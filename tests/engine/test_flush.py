@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from engine import batch
 from replication.acks import Acks
 
@@ -37,6 +39,26 @@ async def test_a_look_that_finds_nothing_to_do_leaves_the_timer(new_node, clock)
         await appended
         await committer.drained()
         clock.pass_ms(2 * FLUSH_MS)
+        async with asyncio.timeout(PATIENCE_S):
+            while partition.durable_end < 1:
+                await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("is_old_by_then", [True, False], ids=["already old", "not old yet"])
+async def test_a_lowered_time_counts_for_what_is_written(new_node, clock, is_old_by_then):
+    """It may be lowered because an hour is too long; the timer for the hour has been set by then."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {"flush_ms": 3_600_000})
+        partition, committer = node.shard.partition("t", 0), node.shard.committer
+        await node.leaders["t", 0].append(batch.encode_values([b"1"], 5), Acks.LEADER)
+        await committer.drained()
+        if is_old_by_then:
+            clock.pass_ms(2 * FLUSH_MS)
+        await node.shard.alter_topic("t", {"flush_ms": FLUSH_MS})
+        await committer.drained()
+        if not is_old_by_then:
+            assert (partition.log_end, partition.durable_end) == (1, 0)
+            clock.pass_ms(2 * FLUSH_MS)
         async with asyncio.timeout(PATIENCE_S):
             while partition.durable_end < 1:
                 await asyncio.sleep(0.002)
