@@ -26,6 +26,7 @@ from engine.errors import EngineError, StorageFailed
 from engine.group_times import GroupTimes
 from engine.partition import Partition
 from engine.segment import Segment
+from engine.settings import TopicSettings
 from engine.writer import Group, PartitionWork
 
 TIMER_S_MIN = 0.001  # what the loop's timers can tell apart
@@ -129,8 +130,9 @@ class Committer:
         self._due[partition] = sync or self._due.get(partition, False)
         self._schedule()
 
-    def settings_changed(self, partition: Partition) -> None:
-        """A timer that runs was set for another `flush_ms`; none runs where the next one will be set anyhow."""
+    def use_settings(self, partition: Partition, settings: TopicSettings) -> None:
+        """From now on. A timer that runs was set for another `flush_ms`; else the next one will be set anyhow."""
+        partition.settings = settings
         if (timer := self._armed.pop(partition, None)) is not None:
             timer.cancel()
             self.look_at(partition)

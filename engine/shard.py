@@ -212,8 +212,7 @@ class Shard:
         topic = self.topic(record.name)
         topic.record, topic.settings = record, record.settings
         for partition in topic.partitions.values():
-            partition.settings = topic.settings
-            self.committer.settings_changed(partition)
+            self.committer.use_settings(partition, topic.settings)
         return topic
 
     async def close_topic(self, name: str) -> None:
