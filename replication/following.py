@@ -164,4 +164,7 @@ class Following:
         if is_below_watermark:
             log.error("committed records are cut off: an unclean election, or a fault", extra=extra)
         else:
-            log.warning("cut back to what the leader has", extra=extra)
+            is_cut = to <= self.replica.partition.log_end
+            log.warning(
+                "cut back to what the leader has" if is_cut else "begun where the leader's disk does", extra=extra
+            )
