@@ -112,6 +112,7 @@ class ClusterNode:
     def kill(self) -> None:
         """The supervisor and its processes at once, as if the machine had died but for the page cache."""
         if self._process is not None and self._process.poll() is None:
+            _send(self._process.pid, signal.SIGSTOP)  # or it would start anew what dies before it
             for pid in (*_children(self._process.pid), self._process.pid):
                 _send(pid, signal.SIGKILL)
             self._process.wait()

@@ -48,11 +48,11 @@ def expired_at_any_age(sealed, size_bytes, now_ms, keep_ms, keep_bytes):
 class ForgetfulTrimmer(trimming.Trimmer):
     """Raises log_start without making it durable."""
 
-    def __init__(self, disk, executor, save_log_start):
+    def __init__(self, disk, executor, _, saved):
         async def save_nothing(partition) -> None:
             """Nothing."""
 
-        super().__init__(disk, executor, save_nothing)
+        super().__init__(disk, executor, save_nothing, saved)
 
 
 def batch_behind_left_out(self, span, offset, data, chunk_of=reader.Reader._chunk):
