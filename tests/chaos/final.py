@@ -1,17 +1,19 @@
-"""What is left when all is quiet: the log of each in-sync replica off its disk, and of each leader over HTTP."""
+"""What is left when all is quiet, and its judgement: each in-sync log off its disk, each leader's over HTTP."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
 
 from engine import batch as record_batch
 from engine.batch_header import HEADER_BYTES, read_header
-from tests.chaos.asking import Asking, now
-from tests.chaos.cluster import AnyNode, AskedCluster
+from tests.chaos.asking import Asking, now, open_session
+from tests.chaos.cluster import PARTITIONS, AnyNode, AskedCluster
+from tests.chaos.judge import Verdict, judge
 from tests.simulation.checkers import FinalLog
-from tests.simulation.history import Polled
+from tests.simulation.history import History, Polled
 
 MAX_BYTES = 4_000_000
 
@@ -67,3 +69,14 @@ async def final_polls(asking: Asking, topic: str, partition: int) -> list[Polled
             Polled("final reader", f"{topic}/{partition}", answer.node, offset, records, *told, is_full_read=True)
         )
         offset = found["next_offset"]
+
+
+async def judge_what_is_left(
+    verdict: Verdict, cluster: AskedCluster[AnyNode], topic: str, history: History, began: Sequence[float]
+) -> None:
+    """`began`: when things were done to the cluster. Raises NotWhole, Unreadable."""
+    logs = await final_logs(cluster, topic)
+    async with open_session() as session:
+        for partition in range(PARTITIONS):
+            history.polled += await final_polls(Asking(session, cluster.urls, 0), topic, partition)
+    judge(verdict, history, logs, began)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import orjson
 
-from tests.chaos.asking import Asking, now, open_session
+from tests.chaos.asking import now
 from tests.chaos.cluster import PARTITIONS, Cluster, NotWhole, copy_logs
 from tests.chaos.faults import Fault, Scene
-from tests.chaos.final import Unreadable, final_logs, final_polls
-from tests.chaos.judge import Verdict, judge
+from tests.chaos.final import Unreadable, judge_what_is_left
+from tests.chaos.judge import Verdict
 from tests.chaos.load import Load
 from tests.simulation.history import History
 
@@ -38,11 +38,7 @@ async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit:
             await cluster.mend()
             await cluster.wait_until_whole(topic)
             await asyncio.sleep(AFTER_S)
-        logs = await final_logs(cluster, topic)
-        async with open_session() as session:
-            for partition in range(PARTITIONS):
-                load.history.polled += await final_polls(Asking(session, cluster.urls, 0), topic, partition)
-        judge(verdict, load.history, logs, [at for at, _ in cluster.injections])
+        await judge_what_is_left(verdict, cluster, topic, load.history, [at for at, _ in cluster.injections])
     except (NotWhole, Unreadable, AssertionError) as error:
         verdict.findings.append(f"C14 {type(error).__name__}: {error}")
     verdict.client_errors = load.errors.total()

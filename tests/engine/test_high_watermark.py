@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -62,6 +63,18 @@ async def committed(node) -> bytes:
     return found
 
 
+@asynccontextmanager
+async def begun_again(new_node, made: list[bytes]):
+    """Another life of a node that has copied these, of which it does not know what is committed."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
+        followed(node)
+        await copied(node, made)
+    async with new_node() as node:
+        node.shard.partition("t", 0).watermark.set_back(0, BytePosition(0, 0))
+        yield node
+
+
 @pytest.mark.parametrize("pad", [10, 12_000], ids=["one segment", "several"])
 @pytest.mark.parametrize("split", [0, 3])
 async def test_each_place_between_two_batches_of_a_group_is_exact(node, pad, split):
@@ -78,14 +91,9 @@ async def test_each_place_between_two_batches_of_a_group_is_exact(node, pad, spl
 @pytest.mark.parametrize("is_cold", [False, True], ids=["in memory", "on the disk"])
 async def test_places_of_an_earlier_life_are_found(new_node, monkeypatch, is_cold):
     made = batches(12_000)
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
-        followed(node)
-        await copied(node, made)
-    async with new_node() as node:
+    async with begun_again(new_node, made) as node:
         partition = followed(node)
         assert len(partition.log.segments) > 1
-        partition.watermark.set_back(0, BytePosition(0, 0))
         if is_cold:
             monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         for count, end in enumerate(ends(), 1):
@@ -100,13 +108,8 @@ def would_block(*_):
 
 
 async def test_a_place_that_the_disk_cannot_tell_leaves_the_watermark_where_it_is(new_node, monkeypatch):
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        followed(node)
-        await copied(node, batches())
-    async with new_node() as node:
+    async with begun_again(new_node, batches()) as node:
         partition = followed(node)
-        partition.watermark.set_back(0, BytePosition(0, 0))
         with monkeypatch.context() as patch:
             patch.setattr(node.shard.disk, "pread_nowait", would_block)
             patch.setattr(node.shard.disk, "pread", broken)
@@ -119,13 +122,8 @@ async def test_a_place_that_the_disk_cannot_tell_leaves_the_watermark_where_it_i
 
 async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkeypatch):
     """After an unclean election: what was said to be committed is beyond the log then."""
-    async with new_node() as node:
-        await node.shard.create_topic("t", 1, 1, {})
-        followed(node)
-        await copied(node, batches())
-    async with new_node() as node:
+    async with begun_again(new_node, batches()) as node:
         partition, (*_, before_last, last) = followed(node), ends()
-        partition.watermark.set_back(0, BytePosition(0, 0))
         found, may_tell = threading.Event(), threading.Event()
 
         def place_found_slowly(*args):

@@ -16,16 +16,13 @@ from gateway.link import Caller, Link, listen
 from gateway.settings import NodeSettings
 from replication.cluster_agent import ClusterAgent
 from replication.membership import OwnNode
-from tests.replication.clusters import Cluster
-from tests.replication.coordinations import embedded
+from tests.replication.clusters import Cluster, embedded_cluster
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    async with embedded(tmp_path, request) as coordination:
-        made = Cluster(coordination)
+    async with embedded_cluster(tmp_path, request) as made:
         yield made
-        await made.stop()
 
 
 class NoProcesses:

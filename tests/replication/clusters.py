@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+
+import pytest
 
 from engine.clock import SystemClock
 from replication.cluster_agent import AgentSettings, ClusterAgent
@@ -16,7 +20,7 @@ from replication.coordination.interface import Session
 from replication.cores.partition_state import Member, PartitionState, sorted_members
 from replication.membership import OwnNode
 from replication.vouching import Vouching
-from tests.replication.coordinations import Coordination
+from tests.replication.coordinations import Coordination, embedded
 
 WAIT_S = 30.0  # of a machine that may be busy
 _ids = (f"{n:032x}" for n in itertools.count(1))
@@ -147,3 +151,12 @@ def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState
     alive = {n: Member(n, agent.view.nodes[n].incarnation) for n in state.replicas if n in agent.view.nodes}
     wanted = sorted_members({**alive, **members}.values())
     return None if wanted == state.in_sync else replace(state, in_sync=wanted, eligible=())
+
+
+@asynccontextmanager
+async def embedded_cluster(path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Over a journal."""
+    async with embedded(path, request) as coordination:
+        made = Cluster(coordination)
+        yield made
+        await made.stop()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from loadtests.cluster.zookeeper import Zookeeper
-from tests.replication.clusters import Cluster
-from tests.replication.coordinations import STORES, Coordination, embedded
+from tests.replication.clusters import Cluster, embedded_cluster
+from tests.replication.coordinations import STORES, Coordination
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
 
@@ -37,7 +37,5 @@ async def cluster(coordination: Coordination) -> AsyncIterator[Cluster]:
 @pytest.fixture
 async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """Over the embedded store only: where the store makes no difference."""
-    async with embedded(tmp_path, request) as coordination:
-        made = Cluster(coordination)
+    async with embedded_cluster(tmp_path, request) as made:
         yield made
-        await made.stop()

@@ -226,7 +226,10 @@ class Run:
                 found.append(FinalLog(partition, node_id, log.log_start, hosted.high_watermark, log.local_log_start))
                 found[-1].batches = hosted.log.all_batches()
                 stored = final_tier(self.bucket, partition).batches if log.local_log_start > log.log_start else []
-                for batch in [*stored, *found[-1].batches]:  # what is on the disk counts where both have it
+                for batch in stored:  # behind that an unclean election may have left another history there
+                    below = {at: value for at, value in records_of(batch) if at < log.local_log_start}
+                    found[-1].records.update(below)
+                for batch in found[-1].batches:
                     found[-1].records.update(records_of(batch))
         return found
 

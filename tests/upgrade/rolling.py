@@ -16,10 +16,10 @@ from pathlib import Path
 
 from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper, free_port
-from tests.chaos.asking import NOT_SENT, Asking, now, open_session
+from tests.chaos.asking import NOT_SENT, now
 from tests.chaos.cluster import NODES, PARTITIONS, AskedCluster
-from tests.chaos.final import final_logs, final_polls
-from tests.chaos.judge import Verdict, judge
+from tests.chaos.final import judge_what_is_left
+from tests.chaos.judge import Verdict
 from tests.chaos.load import Load
 from tests.simulation.history import Produced
 
@@ -96,11 +96,7 @@ async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: s
             await asyncio.to_thread(node.wait_until_ready)
             await cluster.wait_until_whole(TOPIC)
             await asyncio.sleep(calm_s)
-    logs = await final_logs(cluster, TOPIC)
-    async with open_session() as session:
-        for partition in range(PARTITIONS):
-            load.history.polled += await final_polls(Asking(session, cluster.urls, 0), TOPIC, partition)
-    judge(verdict, load.history, logs, began)
+    await judge_what_is_left(verdict, cluster, TOPIC, load.history, began)
     codes = load.codes + load.errors
     turned_away = codes.pop(f"0 {NOT_SENT}", 0) + codes.pop(f"poll: 0 {NOT_SENT}", 0)
     verdict.client_errors = codes.total()
