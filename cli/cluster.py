@@ -85,7 +85,7 @@ def reassign(topic: str, targets: tuple[str, ...], url: str, token: str | None, 
 @cluster.command()
 @node_options
 def reassignments(url: str, token: str | None, as_json: bool) -> None:
-    """Show which partitions are being moved."""
+    """Show which partitions are being moved, and how many bytes the node that has the least still lacks."""
     document = Node(url, token).once().reassignments()
     if as_json:
         print_json(document)
@@ -190,16 +190,25 @@ def _print_reassignments(rows: Sequence[Json], nothing: str) -> None:
             Column("copying", is_text=True),
             Column("leaving", is_text=True),
             Column("in sync", is_text=True),
+            Column("left"),
+            Column("of"),
         ],
         [
             (
                 one["topic"],
                 one["partition"],
                 *(_nodes(one[name]) for name in ("replicas", "adding", "removing", "in_sync")),
+                *_progress(one),
             )
             for one in rows
         ],
     )
+
+
+def _progress(row: Json) -> tuple[str, str]:
+    """What the node that has the least lacks, and of how much; a node of an older version does not tell."""
+    left, size_bytes = row.get("left_bytes", {}), row.get("size_bytes")
+    return shown_bytes(max(left.values())) if left else "-", "-" if size_bytes is None else shown_bytes(size_bytes)
 
 
 def _in_need(document: Json) -> list[tuple[str, str]]:

@@ -257,6 +257,22 @@ class Log:
         """The end has been cut off, segments and all: forget what was known of where writes began."""
         self._recent.clear()
 
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of what is here lie at or above an offset. Reads nothing: in a segment whose index is
+        not at hand, records count as equally large.
+        """
+        if offset <= self.segments[0].base_offset:
+            return self.size_bytes
+        if offset >= self.log_end:
+            return 0
+        number = bisect_right(self.segments, offset, key=_base_offset) - 1
+        first, later = self.segments[number], self.segments[number + 1 :]
+        if first.is_loaded:
+            below = first.index.position_at_or_before(offset)
+        else:
+            below = first.size_bytes * (offset - first.base_offset) // (first.next_offset - first.base_offset)
+        return first.size_bytes - below + sum(segment.size_bytes for segment in later)
+
     def has_segment_at(self, offset: int) -> bool:
         """Whether a segment begins there, so that a follower may begin one too."""
         return self.segment_of(offset).base_offset == offset

@@ -6,19 +6,21 @@ has one place for everything, and refuses what would need another.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from gateway.access import caller_of
-from gateway.cluster_rows import reassignment_rows
+from gateway.cluster_rows import progress_of, reassignment_rows
 from gateway.json_body import read_json
 from gateway.node import NODE, Node
 from gateway.problems import Problem
 from gateway.query import read_query
-from gateway.routing import sizes_of_all, topic_id_of
+from gateway.routing import described_row, sizes_of_all, topic_id_of
 from gateway.tokens_file import Right
 from gateway.topics import answer
 from replication.errors import NoOtherNode
@@ -44,7 +46,8 @@ async def list_reassignments(request: web.Request) -> web.Response:
     node, caller = request.app[NODE], caller_of(request)
     read_query(request, {})
     rows = [] if node.peers.nodes is None else reassignment_rows(node.peers.nodes.view)
-    return answer({"reassignments": [row for row in rows if caller.allows(Right.READ, row["topic"])]})
+    seen = (row for row in rows if caller.allows(Right.READ, row["topic"]))
+    return answer({"reassignments": await _with_progress(node, seen)})
 
 
 async def reassign(request: web.Request) -> web.Response:
@@ -59,7 +62,8 @@ async def reassign(request: web.Request) -> web.Response:
         for number, nodes in targets.items():
             _check_own(node, number, nodes)
         return answer({"reassignments": []}, 202)
-    return answer({"reassignments": await node.operate("reassign", wish.topic, targets)}, 202)
+    rows = await node.operate("reassign", wish.topic, targets)
+    return answer({"reassignments": await _with_progress(node, rows)}, 202)
 
 
 async def cancel_reassignment(request: web.Request) -> web.Response:
@@ -94,6 +98,20 @@ async def balance(request: web.Request) -> web.Response:
     wish = await read_json(request, _Balance, _Balance())
     moves = [] if node.operate is None else await node.operate("balance", wish.apply, await sizes_of_all(node))
     return answer({"moves": moves, "applied": wish.apply})
+
+
+async def _with_progress(node: Node, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leaders that do not answer soon, or are not there, are not waited for."""
+
+    async def told(row: dict[str, Any]) -> dict[str, Any]:
+        topic = node.shard.topics.get(row["topic"])
+        try:
+            described = {} if topic is None else await described_row(node, topic.record, row["partition"], 0)
+        except (UnknownTopic, UnknownPartition):  # deleted meanwhile
+            described = {}
+        return {**row, **progress_of(row, described)}
+
+    return await asyncio.gather(*map(told, rows))
 
 
 def _operating(request: web.Request) -> Node:

@@ -47,7 +47,7 @@ def offline_row(view: ClusterView, topic_id: str, number: int) -> dict[str, Any]
     }
     row = {**nothing, "under_replicated": True, **topology_row(view, topic_id, number)}
     reason = "nobody leads it now" if row["leader"] is None else "its leader does not answer"
-    return {"partition": number, **row, **dict.fromkeys(POSITIONS), "lag": {}, "offline": reason}
+    return {"partition": number, **row, **dict.fromkeys(POSITIONS), "lag": {}, "lag_bytes": {}, "offline": reason}
 
 
 def node_rows(view: ClusterView) -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ def partitions_in_need(view: ClusterView, may_be_named: Callable[[str], bool]) -
 
 
 def reassignment_rows(view: ClusterView) -> list[dict[str, Any]]:
-    """Partitions that are being moved."""
+    """Partitions that are being moved; how far they are only their leaders know, see `progress_of`."""
     return [
         {
             "topic": one.topic,
@@ -122,3 +122,10 @@ def reassignment_rows(view: ClusterView) -> list[dict[str, Any]]:
         }
         for one in reassignments(view)
     ]
+
+
+def progress_of(row: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
+    """What a move has to copy and what is left of it, from the description of the partition, which may lack both."""
+    known = described.get("lag_bytes", {})
+    left = {str(node): known[str(node)] for node in row["adding"] if str(node) in known}
+    return {"size_bytes": described.get("size_bytes"), "left_bytes": left}

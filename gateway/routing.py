@@ -131,10 +131,11 @@ async def at_owners(node: Node, name: str, topic: Topic) -> list[Any]:
 async def described_rows(node: Node, topic: Topic, patience_ms: int | None) -> list[dict[str, Any]]:
     """A row for each partition; of one whose leader cannot be asked within the patience, what is known without it."""
     numbers = range(topic.record.partitions)
-    return await asyncio.gather(*(_described_row(node, topic.record, number, patience_ms) for number in numbers))
+    return await asyncio.gather(*(described_row(node, topic.record, number, patience_ms) for number in numbers))
 
 
-async def _described_row(node: Node, record: TopicRecord, number: int, patience_ms: int | None) -> dict[str, Any]:
+async def described_row(node: Node, record: TopicRecord, number: int, patience_ms: int | None) -> dict[str, Any]:
+    """See `described_rows`."""
     nodes = node.peers.nodes
     if nodes is None:
         row, _ = await at_owner(node, "describe", record.name, number, None)

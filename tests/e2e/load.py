@@ -1,7 +1,8 @@
 """Clients under way, and a ledger of what each was told: to be held against what a node has after a stop or a kill.
 
 Each client is one task that sends to one partition and waits for each answer, so its values must stand in the log in
-the order of its sequence. Nothing is sent twice: what was not acknowledged may be there once or not at all.
+the order of its sequence. Nothing is sent twice: what was not acknowledged may be there once or not at all. With keys
+(`is_keyed`) the node may try again itself, when leadership moves between append and acknowledgement.
 """
 
 from __future__ import annotations
@@ -64,12 +65,14 @@ class Load:
         clients: int,
         first_client: int = 0,
         acks: tuple[str, ...] = ("all", "1"),
+        is_keyed: bool = False,
     ) -> None:
         self.ledger = Ledger()
         self._path = f"{url}/v1/topics/{topic}/partitions"
         self._partitions = partitions
         self._clients = range(first_client, first_client + clients)
         self._acks = acks
+        self._is_keyed = is_keyed
         self._is_ending = False
 
     @asynccontextmanager
@@ -97,8 +100,9 @@ class Load:
             values = [[client, sequence + n] for n in range(LINES_PER_REQUEST)]
             sequence += LINES_PER_REQUEST
             url = f"{self._path}/{partition}/records?acks={acks}"
+            headers = NDJSON | ({"Idempotency-Key": f"{client}-{sequence}"} if self._is_keyed else {})
             try:
-                async with session.post(url, data=b"\n".join(map(orjson.dumps, values)), headers=NDJSON) as response:
+                async with session.post(url, data=b"\n".join(map(orjson.dumps, values)), headers=headers) as response:
                     answer = orjson.loads(await response.read())
             except aiohttp.ClientConnectorError:
                 return

@@ -45,3 +45,25 @@ async def test_rolling_nothing_is_answered_at_once():
         await node_with_unsynced_record(node)
         assert await node.shard.roll_topic("t") == [1]
         assert await node.shard.roll_topic("t") == [1]
+
+
+async def test_what_lies_above_an_offset_is_counted_over_segments_and_guessed_where_no_index_is_at_hand():
+    async with inline_node(RecordingDisk(), HandClock()) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        partition = node.shard.partition("t", 0)
+        for _ in range(2):
+            for size in (100, 5000, 100):
+                await node.append(partition, batch.encode_values([b"x" * size], 5), Acks.LEADER)
+            await node.shard.roll_topic("t")
+        log, (first, second, _) = partition.log, partition.log.segments
+        first._index = None
+        guessed = [log.bytes_from(offset) for offset in range(4)]
+        assert guessed[0] == log.size_bytes == first.size_bytes + second.size_bytes
+        assert guessed[1] == log.size_bytes - first.size_bytes // 3
+        assert guessed[3] == second.size_bytes
+        assert not first.is_loaded, "nothing was read for it"
+        first.set_index(second.index)  # the same batches
+        counted = [log.bytes_from(offset) for offset in range(8)]
+        assert counted == sorted(counted, reverse=True)
+        assert (counted[3], counted[6], counted[7]) == (second.size_bytes, 0, 0)
+        assert counted[0] - counted[2] in (0, *range(5000, 5300)), "to where the index has an entry"

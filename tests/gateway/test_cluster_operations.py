@@ -22,7 +22,7 @@ async def test_a_move_is_begun_shown_and_called_off(operated):
     other = next(n for n in (1, 2, 3) if n not in before)
     wish = {"topic": "orders", "partitions": {"0": [other]}}
     row = {"topic": "orders", "partition": 0, "replicas": [other], "adding": [other], "removing": list(before)}
-    row["in_sync"] = list(before)
+    row |= {"in_sync": list(before), "size_bytes": None, "left_bytes": {}}  # its leader cannot be asked
     assert await operated.send("POST", "/v1/cluster/reassignments", wish) == (202, {"reassignments": [row]})
     assert await operated.send("GET", "/v1/cluster/reassignments") == (200, {"reassignments": [row]})
     assert await operated.send("DELETE", "/v1/cluster/reassignments/orders/0") == (204, None)
