@@ -109,7 +109,11 @@ def cancel(topic: str, partition: int, url: str, token: str | None, as_json: boo
 def drain(node_id: int, url: str, token: str | None, as_json: bool) -> None:
     """Have a node lead nothing that another can lead, and give it nothing new."""
     document = Node(url, token).once().drain_node(node_id)
-    _say(document, f"Node {node_id} is drained: it goes on copying. To take it back: penstock cluster undrain", as_json)
+    _say(
+        document,
+        f"Node {node_id} is drained: it goes on copying. To take it back: penstock cluster undrain {node_id}",
+        as_json,
+    )
 
 
 @cluster.command()

@@ -309,6 +309,12 @@ class NodeSettings:
     shutdown_deadline_ms: int = setting(
         10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
     )
+    process_silent_ms_max: int = setting(
+        15 * SECOND_MS,
+        minimum=1000,
+        maximum=10 * MINUTE_MS,
+        why="A process of a node of several that gives no sign of life for so long is killed and started again.",
+    )
     tier_check_ms: int = setting(
         5 * SECOND_MS,
         minimum=10,

@@ -33,6 +33,7 @@ from engine.tiering.shipping import TierStatistics
 from engine.tiering.store import open_store
 from engine.tiering.tier import local_log
 from engine.topics import TopicRecord, changed_topic, check_topic_wish
+from gateway.hang_watch import SIGNS_OF_LIFE
 from gateway.link import Busy, Caller, Handler, Link, LinkLost, listen
 from gateway.listener import Listener
 from gateway.logs import set_up_logging
@@ -82,7 +83,7 @@ async def run(task: ShardTask) -> None:
         await logs.start()
         supervisor_gone = asyncio.Event()
         listener = Listener(node, settings, task.ports)
-        handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener)}
+        handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener), **SIGNS_OF_LIFE}
         if cluster is not None:
             handlers |= cluster.handlers()
         changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)

@@ -28,6 +28,7 @@ from engine.disk import RealDisk
 from engine.errors import StartRefused, Unreachable
 from gateway.children import WORKER, Child, end, kill, tell_in_turn, tell_links
 from gateway.cluster_member import found_cluster
+from gateway.hang_watch import kill_if_silent
 from gateway.link import Link
 from gateway.listener import free_port, internal_url_of, reachable, url_of
 from gateway.logs import set_up_logging
@@ -204,7 +205,11 @@ class Supervisor:
             process = await self._spawn(child)
             if self._is_stopping:  # the others have been told meanwhile
                 process.terminate()
-            code = await process.wait()
+            watch = asyncio.create_task(kill_if_silent(child, self._settings.process_silent_ms_max))
+            try:
+                code = await process.wait()
+            finally:
+                watch.cancel()
             was_ready, child.is_ready, child.link = child.is_ready, False, None
             if self._is_stopping or not (was_ready or self._all_up.is_set()):
                 return

@@ -27,6 +27,7 @@ from engine.tiering.shipping import Shipping
 from engine.tiering.store import open_store
 from engine.tiering.values import LocalLog, SealedSegment
 from engine.topics import TopicRecord
+from gateway.hang_watch import SIGNS_OF_LIFE
 from gateway.link import Caller, Handler, listen
 from gateway.logs import set_up_logging
 from gateway.processes import CHANGE_S, ShardTask, joined, record_from, shard_socket, supervisor_socket, worker_socket
@@ -100,7 +101,7 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
         return tuple(shipping.statistics(*arguments)), b""
 
     topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
-    return {**topics, "wake": wake, "statistics": statistics}
+    return {**topics, **SIGNS_OF_LIFE, "wake": wake, "statistics": statistics}
 
 
 def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:

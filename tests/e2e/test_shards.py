@@ -81,6 +81,11 @@ class Ledger:
             else:
                 self.acknowledged[partition, answer["results"][0]["base_offset"]] = self._next
 
+    def is_served(self, count: int) -> bool:
+        refused_before = self.refused
+        self.produce(count)
+        return self.refused == refused_before
+
     def missing(self, url: str) -> dict[tuple[int, int], int]:
         found = {}
         for partition in range(PARTITIONS):
@@ -143,15 +148,21 @@ def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProc
     shard = children(node.pid)["gateway.shard_process"]
     os.kill(shard, signal.SIGKILL)
     ledger.produce(2 * PARTITIONS)
-
-    def serves_again() -> bool:
-        refused_before = ledger.refused
-        ledger.produce(PARTITIONS)
-        return ledger.refused == refused_before
-
-    until(serves_again)
+    until(lambda: ledger.is_served(PARTITIONS))
     assert shard not in children(node.pid).values()
     assert ledger.missing(node.url) == {}
+
+
+def test_a_shard_that_hangs_is_started_again_with_all_that_was_acknowledged(tmp_path: Path) -> None:
+    with running_process(tmp_path, shards=2, process_silent_ms_max=3000) as node:
+        call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
+        ledger = Ledger(node.url)
+        ledger.produce(4 * PARTITIONS)
+        shard = children(node.pid)["gateway.shard_process"]
+        os.kill(shard, signal.SIGSTOP)
+        until(lambda: not is_alive(shard))
+        until(lambda: ledger.is_served(PARTITIONS))
+        assert ledger.missing(node.url) == {}
 
 
 def test_a_killed_worker_comes_back_and_ships_on(node: NodeProcess) -> None:
