@@ -66,11 +66,12 @@ class _Answer:
     told: list[tuple[str, Send]] = field(default_factory=list)  # a watermark alone
     size_bytes: int = 0
     has_refused: bool = False
+    is_cut: bool = False  # not all that there is would fit
     retry_s: float | None = None  # there is more, once there is allowance for it
 
     def is_due(self, bytes_min: int) -> bool:
-        """Whether it has more than watermarks."""
-        return self.size_bytes >= bytes_min or self.has_refused
+        """Whether it has more than watermarks, and as much as can be waited for."""
+        return self.size_bytes >= bytes_min or self.has_refused or self.is_cut
 
 
 class FetchServer:
@@ -176,6 +177,7 @@ class FetchServer:
                 )
                 answer.batches.append(found.data)
                 answer.size_bytes += len(found.data)
+                answer.is_cut |= found.end.offset < found.log_end
                 answer.ended.append((key, verdict))
                 return
         elif not session.has_news(key, verdict):

@@ -223,7 +223,7 @@ class Fetcher:
                 node_id=own.node_id,
                 incarnation=own.incarnation,
                 shard=self._shard,
-                bytes_min=self._limits.bytes_min,
+                bytes_min=1 if self._ahead else self._limits.bytes_min,  # what is being written is told after this one
                 bytes_max=self._limits.bytes_max,
                 wait_ms=self._limits.wait_ms,
                 asked=asked,

@@ -108,3 +108,17 @@ async def test_another_leader_is_asked_from_where_the_log_ends(two: Hosts) -> No
     assert of_next_epoch[0].ahead is None
     assert two[2].stored_bytes() == two[1].stored_bytes()
     assert heard.untrue == []
+
+
+async def test_what_is_written_is_acknowledged_at_once_though_a_leader_gathers_more(tmp_path: Path) -> None:
+    gathering = FetchLimits(bytes_min=100_000, bytes_max=1, wait_ms=3_600_000)
+    async with hosts(tmp_path, nodes=2, limits=replace(LIMITS, fetches=gathering)) as cluster:
+        await cluster.create_topic()
+        cluster.elect(1)
+        await until(lambda: cluster[1].replica().is_leading)
+        heard = Listening(cluster)
+        for value in (b"%020000d" % 1, b"%0200000d" % 2, b"small"):  # the first is more than the index leaves unsaid
+            cluster[1].replica().append_nowait(batch_of(value))
+        await until(lambda: cluster[1].partition().high_watermark == 3)
+        assert heard.ahead
+        assert heard.untrue == []
