@@ -47,6 +47,7 @@ from replication.cluster_view import ClusterView, StateChange
 from replication.cores.partition_state import Member
 from replication.membership import OwnNode
 from replication.producer_ids import StoredBlocks
+from replication.store_patience import while_answered
 from replication.vouching import Vouching, known_vouching, load_vouching, save_vouching
 
 LEAVE_S = 20.0  # whom nobody can follow up leads until the end
@@ -220,23 +221,26 @@ class ClusterMember:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
     ) -> bool:
-        topic, is_new = await self._agent.create_topic(name, partitions, replication_factor, overrides)
+        topic, is_new = await while_answered(
+            self._agent.session, lambda: self._agent.create_topic(name, partitions, replication_factor, overrides)
+        )
         await self._until_followed(name, lambda: self._hosted.has(topic))
         return is_new
 
     async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
-        topic = await self._agent.alter_topic(name, overrides, partitions)
+        alter = partial(self._agent.alter_topic, name, overrides, partitions)
+        topic = await while_answered(self._agent.session, alter)
         await self._until_followed(name, lambda: self._hosted.has(topic))
 
     async def delete_topic(self, name: str) -> None:
-        topic = await self._agent.delete_topic(name)
+        topic = await while_answered(self._agent.session, partial(self._agent.delete_topic, name))
         await self._until_followed(name, lambda: not self._hosted.has_any(topic))
 
     async def take_producer_ids(self) -> range:
-        return await StoredBlocks(self._agent.session).take()
+        return await while_answered(self._agent.session, StoredBlocks(self._agent.session).take)
 
     async def end_of_producer_ids(self) -> int:
-        return await StoredBlocks(self._agent.session).end()
+        return await while_answered(self._agent.session, StoredBlocks(self._agent.session).end, changes=False)
 
     # ClusterListener.
 
@@ -285,7 +289,8 @@ class ClusterMember:
 
     async def _find_topic(self, name: Any, _: bytes) -> tuple[bool, bytes]:
         """Whether there is one, which another node may have made; this node has it too when this returns."""
-        topic = await self._agent.find_topic(name)
+        find = partial(self._agent.find_topic, name)
+        topic = await while_answered(self._agent.session, find, changes=False)
         if topic is not None:
             await self._until_followed(name, lambda: self._hosted.has(topic))
         return topic is not None, b""

@@ -6,6 +6,7 @@ Beside it gateway/cluster_operations.py, which has the requests. Decides nothing
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gateway.cluster_rows import reassignment_rows
@@ -13,6 +14,7 @@ from gateway.link import Handler
 from replication.cluster_agent import ClusterAgent
 from replication.cluster_keys import partition_key
 from replication.cores.balance import Move
+from replication.store_patience import while_answered
 
 Row = dict[str, Any]
 
@@ -37,7 +39,7 @@ class ClusterOperator:
 
         async def operate(arguments: Any, _: bytes) -> tuple[Any, bytes]:
             name, *rest = arguments
-            return await self._calls[name](*rest), b""
+            return await while_answered(self._agent.session, partial(self._calls[name], *rest)), b""
 
         return {"operate": operate}
 
