@@ -105,9 +105,10 @@ def begun_and_watched(cluster: Cluster) -> list[Seen]:
     assert (row["replicas"], row["adding"], row["removing"]) == ([1, 3], [3], [2])
     seen: list[Seen] = []
     while not seen or seen[-1].seconds < WATCHED_S or seen[-1].told_bytes < TOLD_BYTES:
-        (row,) = call(f"{cluster.nodes[3].url}/v1/cluster/reassignments")["reassignments"]
+        rows = call(f"{cluster.nodes[3].url}/v1/cluster/reassignments")["reassignments"]
+        assert rows, f"all of it was copied in {time.monotonic() - begun:.1f} s, faster than told"
         copied_bytes = sum(path.stat().st_size for path in log_files(cluster.nodes[3]))
-        seen.append(Seen(time.monotonic() - begun, copied_bytes, row))
+        seen.append(Seen(time.monotonic() - begun, copied_bytes, rows[0]))
         time.sleep(0.1)
     return seen
 
