@@ -7,8 +7,10 @@ node that has nothing joins, when the oldest records are in the store alone, and
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
+import time
 import urllib.error
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,7 +30,7 @@ from spark_ingest.scan import scan
 from spark_ingest.source import discover, slices_of
 from tests.e2e.load import Ledger, Load, Log, read_log
 from tests.e2e.test_cluster import Cluster, described, running_cluster, until
-from tests.e2e.test_shards import call
+from tests.e2e.test_shards import call, children
 from tests.engine.tiering import servers
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
@@ -36,6 +38,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY
 
 CONFIG = {"local_retention_bytes": 0, "min_insync_replicas": 1}
 ROLL_EVERY_S = 0.1  # about what it takes to ship a segment, so that hardly ever nothing is under way
+ZOMBIE_S = 0.5  # for one upload and one commit; less would only try less
 OWN = [1, 2]  # node 3 has no replica until late, and takes the clients' requests all the time
 
 
@@ -146,11 +149,14 @@ def killed_while_it_ships(tiered: Tiered) -> None:
 
 
 def stopped_while_it_ships(tiered: Tiered) -> None:
+    """Its worker goes on with what it was at before any other process of the node can tell it that all is over."""
     with rolling(tiered.url):
         node, epoch = shipping_leader(tiered)
         node.send(signal.SIGSTOP)
         try:
             until_next_ships(tiered, epoch)
+            os.kill(children(node.pid)["gateway.worker_process"], signal.SIGCONT)
+            time.sleep(ZOMBIE_S)
         finally:
             node.send(signal.SIGCONT)
     until(lambda: is_whole(tiered))
@@ -164,6 +170,7 @@ def until_next_ships(tiered: Tiered, epoch: int) -> None:
 
 def shipping_leader(tiered: Tiered) -> tuple[ClusterNode, int]:
     """It has shipped in its epoch, and has more to ship now."""
+    until(lambda: load_newest(tiered.store, tiered.prefix) is not None)
     until(lambda: tiered.manifest.leader_epoch == tiered.row["leader_epoch"])
     end = tiered.manifest.end_offset
     until(lambda: tiered.tier["tiered_end"] > end and tiered.tier["pending_segments"] > 0)
