@@ -52,6 +52,7 @@ class DirectoryKeeper:
         self._closed = closed
         self._saving = asyncio.Lock()
         self._saved_hints: dict[DataDirectory, dict[str, int]] = {}
+        self._told: dict[str, str] = {}  # by directory, why its last checkpoint failed
         directories.when_failed = self._failed
 
     def __repr__(self) -> str:
@@ -83,10 +84,13 @@ class DirectoryKeeper:
         for directory in self._directories.usable:
             try:
                 await self._save_in(directory)
+                self._told.pop(directory.path, None)
             except OSError as error:
                 if not self._directories.is_several:
                     raise
-                if not self._directories.note(directory, error, "saving recovery points"):
+                is_fault = self._directories.note(directory, error, "saving recovery points")
+                if not is_fault and self._told.get(directory.path) != str(error):
+                    self._told[directory.path] = str(error)
                     log.warning("checkpoint failed", extra={"directory": directory.path, "reason": str(error)})
 
     async def save_log_start(self, partition: Partition) -> None:

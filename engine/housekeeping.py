@@ -44,6 +44,7 @@ class Housekeeping:
         self._clock = clock
         self._expiry = expiry
         self._in_background = in_background
+        self._told = ""  # why the last checkpoint failed: a disk that is full is so for hours
 
     def __repr__(self) -> str:
         return f"Housekeeping({self._keeper})"
@@ -61,7 +62,7 @@ class Housekeeping:
                     await asyncio.shield(self._in_background(self._tried("expire", work)))
             began = self._clock.monotonic()
             if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
-                await asyncio.shield(self._in_background(self._tried("checkpoint", self._keeper.save_checkpoints())))
+                await asyncio.shield(self._in_background(self._tried("checkpoint", self._checkpoint())))
                 checkpoint_due = began + CHECKPOINT_SHARE * (self._clock.monotonic() - began)
 
     def _look_at(self, partition: Partition) -> Work | None:
@@ -73,6 +74,16 @@ class Housekeeping:
         except Exception:  # see below
             log.exception("expire failed")
             return None
+
+    async def _checkpoint(self) -> None:
+        """Told once for each reason."""
+        try:
+            await self._keeper.save_checkpoints()
+            self._told = ""
+        except OSError as error:
+            if self._told != str(error):
+                self._told = str(error)
+                raise
 
     async def _tried(self, what: str, work: Work) -> None:
         try:

@@ -50,6 +50,7 @@ class Following:
         self.replica = replica
         self._committer = committer
         self._handed: tuple[int, Buffer] = (0, b"")  # by the leader, for a log that begins at this offset
+        self._trouble: str | None = None  # told once: a full disk is tried again every second, by every partition
         self.truncations = 0
         self.restarts = 0
 
@@ -94,15 +95,19 @@ class Following:
                 return 0.0
             effect = follower.on_answer(self.position(), fetch, answer)
             try:
-                return await self._do(effect, sent)
+                wait_s = await self._do(effect, sent)
             except (UnexpectedOffset, OffsetBelowLogStart):
                 return SOON_S
             except InvalidBatch as error:
-                log.error("what a leader sent is refused", extra={"partition": replica.key, "reason": str(error)})
+                self._tell_trouble("what a leader sent is refused", error)
                 return AFTER_ERROR_S
             except (EngineError, OSError) as error:
-                log.error("following failed", extra={"partition": replica.key, "reason": str(error)})
+                self._tell_trouble("following failed", error)
                 return AFTER_ERROR_S
+            if self._trouble is not None:
+                self._trouble = None
+                log.info("follows again", extra={"partition": replica.key})
+            return wait_s
 
     async def _do(self, effect: follower.FollowerEffect | None, sent: Sent) -> float:
         partition, host = self.replica.partition, self.replica.host
@@ -158,13 +163,20 @@ class Following:
         handed_offset, handed = self._handed
         return handed if handed_offset == offset else b""
 
+    def _tell_trouble(self, message: str, error: EngineError | OSError) -> None:
+        if self._trouble != str(error):
+            self._trouble = str(error)
+            log.error(message, extra={"partition": self.replica.key, "reason": self._trouble})
+
     def _tell_cut(self, to: int, *, is_below_watermark: bool) -> None:
         self.truncations += 1
         extra = {"partition": self.replica.key, "to": to, "log_end": self.replica.partition.log_end}
         if is_below_watermark:
             log.error("committed records are cut off: an unclean election, or a fault", extra=extra)
         else:
-            is_cut = to <= self.replica.partition.log_end
+            if to == self.replica.partition.log_end:
+                return  # nothing goes but epochs without records
+            is_cut = to < self.replica.partition.log_end
             log.warning(
                 "cut back to what the leader has" if is_cut else "begun where the leader's disk does", extra=extra
             )

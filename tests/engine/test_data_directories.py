@@ -265,6 +265,22 @@ async def test_recovery_points_that_cannot_be_saved_stop_only_their_directory(li
     assert (lives.path / "a" / "recovery-points").exists()
 
 
+async def test_that_recovery_points_have_no_room_is_told_once(lives, caplog):
+    async with lives.life() as node:
+        await make(node)
+        lives.disk.rules.append(
+            Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC, times=None)
+        )
+        for _ in range(3):
+            await node.shard.keeper.save_checkpoints()
+        assert [line.message for line in caplog.records].count("checkpoint failed") == 1
+        lives.disk.rules.clear()
+        await node.shard.keeper.save_checkpoints()
+        lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC))
+        await node.shard.keeper.save_checkpoints()
+        assert [line.message for line in caplog.records].count("checkpoint failed") == 2
+
+
 @pytest.mark.parametrize("operation", ["mkdir", "fsync_dir"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
 async def test_a_topic_is_made_in_the_directories_that_take_it(lives, operation, error):

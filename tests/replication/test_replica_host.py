@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.errors import EngineError, StorageFailed, StorageFull
 from engine.partition import Partition
-from replication import beginning
+from replication import beginning, following
 from replication.acks import Acks
 from replication.cores.role import Lead
 from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
@@ -107,6 +109,18 @@ async def test_records_that_a_new_leader_never_had_are_cut_off(three: Hosts) -> 
     for number in (1, 2, 3):
         assert three[number].values() == [b"a", b"b", b"c"]
         assert three[number].stored_bytes() == three[2].stored_bytes()
+
+
+async def test_a_leader_that_wrote_nothing_is_not_said_to_be_cut_back(
+    three: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    await three[1].produce(b"a", acks=Acks.ALL)
+    three.elect(2)
+    await until(lambda: three[2].replica().is_leading)
+    three.elect(1)
+    await until(lambda: three[1].replica().is_leading)
+    await three[1].produce(b"b", acks=Acks.ALL)
+    assert [line.message for line in caplog.records if "cut back" in line.message] == []
 
 
 async def test_what_was_queued_when_leadership_ended_is_refused_for_certain(three: Hosts) -> None:
@@ -248,6 +262,32 @@ async def test_who_has_no_room_to_begin_leads_once_there_is_some(three: Hosts, m
     await until(lambda: three[2].replica().is_leading)
     assert three[2].offline == []
     assert await three[2].produce(b"a") == 0
+
+
+async def test_a_follower_that_has_no_room_tells_it_once_and_when_it_follows_again(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(following, "AFTER_ERROR_S", 0.01)
+    caplog.set_level(logging.INFO, "penstock.replication")
+    append, tries, is_full = three[2].shard.committer.append_copies, 0, True
+
+    def full(*arguments: Any, **how: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if is_full:
+            raise StorageFull("no space is left")
+        return append(*arguments, **how)
+
+    def told(message: str) -> int:
+        return sum(line.message == message for line in caplog.records)
+
+    monkeypatch.setattr(three[2].shard.committer, "append_copies", full)
+    await three[1].produce(b"a", acks=Acks.LEADER)
+    await until(lambda: tries >= 5)
+    assert (told("following failed"), told("follows again")) == (1, 0)
+    is_full = False
+    await until(lambda: three[2].partition().log_end == three[1].partition().log_end)
+    await until(lambda: told("follows again") == 1)
 
 
 async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:

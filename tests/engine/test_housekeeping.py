@@ -1,0 +1,48 @@
+"""What housekeeping says of a disk that refuses, second after second."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from typing import Any
+
+import pytest
+
+from engine import housekeeping
+from engine.clock import SystemClock
+from engine.housekeeping import Housekeeping
+
+LONG_S = 30.0
+
+
+class Keeper:
+    """Refuses so many times each, for these reasons in turn; then saves."""
+
+    def __init__(self, refusals: list[OSError]) -> None:
+        self.refusals = refusals
+        self.saved = asyncio.Event()
+
+    async def save_checkpoints(self) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.saved.set()
+
+
+async def test_that_a_checkpoint_fails_is_told_once_for_each_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
+    caplog.set_level(logging.INFO, "penstock.engine")
+    full, failing = OSError(errno.ENOSPC, "No space left"), OSError(errno.EIO, "Input/output error")
+    keeper: Any = Keeper([full, full, full, failing, failing, full])
+    nothing: Any = None
+    keeping = Housekeeping(tuple, nothing, keeper, SystemClock(), lambda _: None, asyncio.ensure_future)  # type: ignore[arg-type]
+    ticking = asyncio.create_task(keeping.tick_for_ever())
+    async with asyncio.timeout(LONG_S):
+        await keeper.saved.wait()
+        keeper.refusals, keeper.saved = [full], asyncio.Event()
+        await keeper.saved.wait()
+    ticking.cancel()
+    reasons = [str(error) for error in (full, failing, full, full)]
+    assert [line.reason for line in caplog.records if line.message == "checkpoint failed"] == reasons  # type: ignore[attr-defined]
