@@ -276,6 +276,7 @@ async def test_that_recovery_points_have_no_room_is_told_once(lives, caplog):
         assert [line.message for line in caplog.records].count("checkpoint failed") == 1
         lives.disk.rules.clear()
         await node.shard.keeper.save_checkpoints()
+        await append(node)  # or there is nothing new to save
         lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC))
         await node.shard.keeper.save_checkpoints()
         assert [line.message for line in caplog.records].count("checkpoint failed") == 2
