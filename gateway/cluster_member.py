@@ -91,6 +91,7 @@ class ClusterMember:
                 settings.session_timeout_ms, settings.leader_rebalance_check_ms, settings.leader_imbalance_percent
             ),
         )
+        self._agent.view.is_lone = settings.is_embedded
         self._topics: HostedTopics | None = None
         self._identity: ClusterIdentity | None = None
         self._adopting: Adopting | None = None

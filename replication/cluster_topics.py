@@ -24,7 +24,7 @@ from replication.cluster_values import (
     topic_from_bytes,
     topic_to_bytes,
 )
-from replication.cluster_view import ClusterView
+from replication.cluster_view import ClusterView, too_few_nodes
 from replication.coordination.interface import Conflict, Create, Delete, Operation, Put, Session, Unsure, Versioned
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import PartitionState, VersionedState, initial_state
@@ -147,11 +147,7 @@ class ClusterTopics:
         view = self._view
         nodes = {n: node.rack for n, node in view.nodes.items() if n not in view.drained}
         if topic.replication_factor > len(nodes):
-            raise InvalidConfig(
-                f"replication_factor is {topic.replication_factor}, and {len(nodes)} nodes can take a replica now",
-                hint="give fewer, or start more nodes",
-                setting="replication_factor",
-            )
+            raise too_few_nodes(view, topic.replication_factor, len(nodes))
         existing = (found.state for found in view.states.values())
         replicas = assigned_replicas(nodes, topic.partitions - first, topic.replication_factor, existing)
         blocks: dict[str, dict[int, VersionedState]] = {}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from engine.errors import InvalidConfig
 from engine.placement import shard_of
 from replication.cluster_keys import PartitionKey
 from replication.cluster_values import (
@@ -37,6 +38,9 @@ class Place(NamedTuple):
     url: str
 
 
+LONE_HINT = "with --coordination embedded there is this node only; a cluster of several is over zookeeper://"
+
+
 class ClusterView:
     def __init__(self) -> None:
         self.nodes: dict[int, NodeInfo] = {}
@@ -45,11 +49,16 @@ class ClusterView:
         self.drained: frozenset[int] = frozenset()
         self.registrations: Registrations = {}
         self.controller: int | None = None
+        self.is_lone = False  # another node can never join (embedded)
         self.elections = 0  # changes of leaders that were heard of
         self._by_id: dict[str, TopicEntry] = {}
 
     def __repr__(self) -> str:
         return f"ClusterView(nodes={sorted(self.nodes)}, topics={len(self.topics)}, partitions={len(self.states)})"
+
+    def hint_of_more(self, hint: str) -> str:
+        """What to do where more nodes would help."""
+        return LONE_HINT if self.is_lone else hint
 
     def put_nodes(self, nodes: Mapping[int, NodeInfo], drained: Iterable[int] = ()) -> None:
         """Who is registered now. A drained node counts as one that is leaving: it is not chosen to lead."""
@@ -148,3 +157,12 @@ class ClusterView:
             view.put_topic(topic_from_plain(one))
         view.put_states(states_from_plain(plain["states"]))
         return view
+
+
+def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig:
+    nodes = "1 node" if there == 1 else f"{there} nodes"
+    return InvalidConfig(
+        f"replication_factor is {replication_factor}, and {nodes} can take a replica now",
+        hint=view.hint_of_more("give fewer, or start more nodes"),
+        setting="replication_factor",
+    )

@@ -14,7 +14,7 @@ from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster_keys import PartitionKey, drained_key, partition_key, partition_name
 from replication.cluster_topics import ClusterTopics
 from replication.cluster_values import Confirmed, NotKnown, Proposal, Refused, TopicEntry
-from replication.cluster_view import ClusterView
+from replication.cluster_view import ClusterView, too_few_nodes
 from replication.coordination.interface import Conflict, Create, Delete, Session, SessionLost, Unsure
 from replication.cores.assignment import TooFewNodes
 from replication.cores.balance import Bytes, Move, balanced, evacuated, resized
@@ -81,11 +81,7 @@ class Operations:
         topic = self._topic(topic_name)
         racks = self._racks()
         if replication_factor > len(racks):
-            raise InvalidConfig(
-                f"replication_factor is {replication_factor}, and {len(racks)} nodes can take a replica now",
-                hint="give fewer, or start more nodes",
-                setting="replication_factor",
-            )
+            raise too_few_nodes(self._view, replication_factor, len(racks))
         states = {partition_name(topic.topic_id, n): found.state for n, found in self._view.partitions_of(topic)}
         targets = _within(lambda: resized(states, replication_factor, racks, lambda _: 0), "replication_factor")
         changed = await self._topics.set_replication_factor(topic_name, replication_factor)
@@ -160,7 +156,7 @@ class Operations:
     def _check_others(self, node_id: int) -> None:
         if not self._racks().keys() - {node_id}:
             text = f"no node but {node_id} is there that could take anything over"
-            raise NoOtherNode(text, hint="start another, or take back one that is drained")
+            raise NoOtherNode(text, hint=self._view.hint_of_more("start another, or take back one that is drained"))
 
     async def _move(self, targets: Mapping[PartitionKey, tuple[int, ...]]) -> None:
         """A target that is where the partition is going already changes nothing."""

@@ -20,7 +20,8 @@ def begun(state: PartitionState, target: tuple[int, ...], known: Collection[int]
     """The state in which a move to `target` is under way; it takes the place of one that was. Raises UnknownNodes."""
     strangers = [node for node in target if node not in known]
     if strangers or not target or len(set(target)) != len(target):
-        raise UnknownNodes(f"replicas {list(target)}: unknown {strangers}" if strangers else f"replicas {list(target)}")
+        wrong = f"unknown {strangers}" if strangers else "each at most once, and at least one"
+        raise UnknownNodes(f"replicas {list(target)}: {wrong}")
     before = tuple(node for node in state.replicas if node not in state.adding)
     adding = tuple(node for node in target if node not in before)
     removing = tuple(node for node in state.replicas if node not in target)

@@ -91,15 +91,19 @@ def test_what_needs_another_node_is_refused_and_the_form_of_the_node_stays(tmp_p
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": 1})
         status, problem = answer_to(f"{node.url}/v1/topics/u", "PUT", {"partitions": 1, "replication_factor": 2})
         assert (status, problem["code"], problem["setting"]) == (400, "invalid_config", "replication_factor")
+        assert "1 node can" in problem["detail"]
+        assert "this node only" in problem["detail"]
         for path, body in [("drain", {"drained": True}), ("decommission", None)]:
             status, problem = answer_to(f"{node.url}/v1/cluster/nodes/1/{path}", "POST", body)
             assert (status, problem["code"]) == (409, "no_other_node")
+            assert "this node only" in problem["detail"]
         wish = {"topic": "t", "partitions": {"0": [2]}}
         status, problem = answer_to(f"{node.url}/v1/cluster/reassignments", "POST", wish)
         assert (status, problem["code"]) == (400, "invalid_config")
         assert "[1]" in problem["detail"]
         status, problem = answer_to(f"{node.url}/v1/topics/t", "PATCH", {"replication_factor": 2})
         assert (status, problem["code"], problem["setting"]) == (400, "invalid_config", "replication_factor")
+        assert "this node only" in problem["detail"]
         assert produce(node.url, "t", "here") == 0
         assert node.stop() == 0
     data = tmp_path / "data"

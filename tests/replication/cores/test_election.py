@@ -109,9 +109,11 @@ def test_a_move_that_is_called_off_leaves_what_was():
     assert cancelled(only_new) == only_new
 
 
-@pytest.mark.parametrize("target", [(), (1, 1), (1, 9)])
-def test_a_move_to_nobody_or_to_strangers_is_refused(target):
-    with pytest.raises(UnknownNodes):
+@pytest.mark.parametrize(
+    ("target", "reason"), [((), "at least one"), ((1, 1), "at most once"), ((1, 9), r"unknown \[9\]")]
+)
+def test_a_move_to_nobody_or_to_strangers_is_refused(target, reason):
+    with pytest.raises(UnknownNodes, match=reason):
         begun(state(), target, (1, 2, 3))
 
 
