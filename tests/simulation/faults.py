@@ -82,12 +82,13 @@ class Faults:
         self._start_store()
         self._fair_bucket()
         for node in self.nodes.values():
-            node.slow_until = node.paused_until = 0.0
+            node.slow_until = 0.0
             node.disk.failing_syncs, node.disk.is_full = 0, False
             if node.life is not None and any(hosted.log.offline for hosted in node.life.partitions.values()):
                 node.kill()
             if node.life is not None and node.life.is_leaving:
                 node.kill()
+            node.go_on()
             node.start()
 
     # The kinds.

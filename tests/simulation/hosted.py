@@ -6,11 +6,13 @@ driver keeps: who waits for an acknowledgement, which fetches are held back, whi
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFull
+from replication.beginning import NO_ROOM_S
 from replication.cores.fetch import FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
 from replication.cores.partition_state import VersionedState
@@ -123,10 +125,20 @@ class Hosted:
         if isinstance(role, Follow):
             self.following.fetch()
             return
+        self._begin_leading(role, found)
+
+    def _begin_leading(self, role: Lead, found: VersionedState) -> None:
+        """On a full disk once there is room, unless something else is said meanwhile."""
+        if self.role is not role or self.log.offline:
+            return
         try:
             self.log.begin_epoch(role.leader_epoch)
         except OSError as error:
-            self.went_offline(error)
+            if error.errno != errno.ENOSPC:
+                self.went_offline(error)
+                return
+            self.life.world.count("elected on a full disk")
+            self.life.after(NO_ROOM_S, self._begin_leading, role, found)
             return
         log = self.log.log
         self.leader = Leader(

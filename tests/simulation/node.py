@@ -7,7 +7,9 @@ paused one hears everything late.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,6 +121,11 @@ class Node:
         self.tell("pauses for %.1f s", seconds)
         self.paused_until = self.world.now + seconds
 
+    def go_on(self) -> None:
+        self.paused_until = 0.0
+        if self.life is not None:
+            self.life.go_on()
+
     def keep(self, retention_bytes: int | None, local_retention_bytes: int | None) -> None:
         """Other settings of the topic, for what is hosted and what will be."""
         self.options = replace(
@@ -162,6 +169,7 @@ class Life(StoreClient):
         self.world, self.network = node.world, node.network
         self.node_id, self.options, self.clock = node.node_id, node.options, node.clock
         self.partitions: dict[str, Hosted] = {}
+        self._late: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # came during a pause
 
     def begin(self) -> None:
         """Recover what the disk has, then look for the store."""
@@ -204,17 +212,27 @@ class Life(StoreClient):
         self.world.after(delay_s, self.run, call, args)
 
     def run(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Now, or when the process goes on; never in another life."""
-        node = self.node
-        if node.life is not self:
+        """Now, or when the process goes on, behind what came before; never in another life."""
+        if self.node.life is not self:
             return
-        if node.paused_until > self.world.now:
-            self.world.after(node.paused_until - self.world.now, self.run, call, args)
+        if self._late or self.node.paused_until > self.world.now:
+            self._late.append((call, args))
+            if len(self._late) == 1:
+                self.world.after(self.node.paused_until - self.world.now, self.go_on)
             return
-        try:
+        self._run(call, args)
+
+    def go_on(self) -> None:
+        """What came during a pause, in its order: a connection is a stream."""
+        while self._late and self.node.life is self:
+            if self.node.paused_until > self.world.now:
+                self.world.after(self.node.paused_until - self.world.now, self.go_on)
+                return
+            self._run(*self._late.popleft())
+
+    def _run(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+        with suppress(ProcessEnded):
             call(*args)
-        except ProcessEnded:
-            return
 
     def wait_in_thread(self, seconds: float) -> None:
         """A thread of this process waits, and everything else goes on, this process too. Raises ProcessEnded.

@@ -29,6 +29,7 @@ MUST_HAPPEN = (
     "segments dropped for the store",
     "reads from the store",
     "copies refused by a full disk",
+    "elected on a full disk",
     "answers asked for ahead",
     "messages cut",
     "messages lost",

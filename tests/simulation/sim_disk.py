@@ -7,20 +7,25 @@ written again get another chance.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 from inspect import unwrap
 from itertools import islice
 from random import Random
 
+from engine import paths
 from engine.recorded_file import RecordedFile
 from engine.recording_disk import RecordingDisk
 
 _STATES_LOOKED_AT = 4
 _pwritev, _fdatasync = unwrap(RecordingDisk.pwritev), unwrap(RecordingDisk.fdatasync)
+_GROWS = re.compile(rf"\.log$|/{paths.LEADER_EPOCHS}").search
 
 
 class SimDisk(RecordingDisk):
-    """`failing_syncs` counts down: so many of the next syncs of segments fail. While it `is_full` no segment grows."""
+    """`failing_syncs` counts down: so many of the next syncs of segments fail. While it `is_full` no segment grows, and
+    no list of epochs.
+    """
 
     failing_syncs = 0
     is_full = False
@@ -39,7 +44,7 @@ class SimDisk(RecordingDisk):
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         found = self._handle(handle)
         file = found.file
-        if self.is_full and found.path.endswith(".log") and position + sum(map(len, buffers)) > len(file.visible):
+        if self.is_full and _GROWS(found.path) and position + sum(map(len, buffers)) > len(file.visible):
             raise OSError(errno.ENOSPC, "the disk is full", found.path)
         if self._given_up and self._given_up.get(file, position) >= position:
             self._given_up.pop(file, None)
