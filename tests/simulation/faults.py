@@ -29,6 +29,7 @@ KINDS = (
     "cut_one_way",
     "isolate",
     "cut_from_store",
+    "late_news",
     "bad_weather",
     "slow_disk",
     "failing_sync",
@@ -139,6 +140,12 @@ class Faults:
     def cut_from_store(self) -> None:
         node = self._node()
         self._cut([(node.name, STORE), (STORE, node.name)])
+
+    def late_news(self) -> None:
+        """What the store says comes late, but not so late that the connection is given up; others hear it at once."""
+        link = (STORE, self._node().name)
+        self.network.late_s[link] = self.store.timeout_s * 0.25 * self.world.random.random()
+        self.world.after(self._while(), self.network.late_s.pop, link, None)
 
     def bad_weather(self) -> None:
         random = self.world.random

@@ -199,7 +199,8 @@ MUTANTS = {
         "a leader answers, and believes, fetches of other epochs",
         _patched(leader.Leader, "_epoch_verdict", lambda self, fetch: None),
         rules=GROUP,
-        kinds=("bad_weather", "expire_session", "bad_weather", "pause", "cut_two_ways"),
+        kinds=("late_news", "expire_session", "drain", "leave", "bad_weather"),
+        fault_every_s=0.3,
     ),
     "rule 4: join before the epoch's start": Mutant(
         "a follower joins once it has reached the high watermark",

@@ -32,6 +32,7 @@ class Network:
         self._world = world
         self.weather = Weather()
         self._cuts: dict[tuple[str, str], int] = {}
+        self.late_s: dict[tuple[str, str], float] = {}  # of pipes: what each message takes longer
 
     def cut(self, source: str, target: str) -> None:
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
@@ -45,6 +46,7 @@ class Network:
 
     def heal(self) -> None:
         self._cuts.clear()
+        self.late_s.clear()
         self.weather = Weather()
 
     def is_cut(self, source: str, target: str) -> bool:
@@ -75,8 +77,8 @@ class Network:
             self._world.counts["messages late"] += 1
         return delay
 
-    def delay_in_order(self) -> float:
-        return self._delay()
+    def delay_in_order(self, source: str, target: str) -> float:
+        return self._delay() + self.late_s.get((source, target), 0.0)
 
 
 class Pipe:
@@ -94,7 +96,7 @@ class Pipe:
         if self._network.is_cut(self._source, self._target):
             self.is_broken = True
             return
-        self._last_at = max(self._last_at, self._world.now + self._network.delay_in_order())
+        self._last_at = max(self._last_at, self._world.now + self._network.delay_in_order(self._source, self._target))
         self._world.after(self._last_at - self._world.now, self._deliver, deliver, args)
 
     def _deliver(self, deliver: Callable[..., None], args: tuple[Any, ...]) -> None:

@@ -28,12 +28,12 @@ FIRST_SEED = {
     "answers of other positions": 64,
     "idle partitions lose their followers": 4,
     "end told too early": 10,
-    "rules 2 and 3: epoch not checked": 1487,
-    "power loss forgotten": 31,
+    "rules 2 and 3: epoch not checked": 212,
+    "power loss forgotten": 106,
     "a restarted leader leads on": 2,
     "dedup off": 0,
     "local delete before manifest": 2,
-    "watermark ignores the minimum": 40,
+    "watermark ignores the minimum": 155,
 }
 
 
