@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long chaos chaos-short upgrade faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long chaos chaos-short upgrade faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,10 @@ lint: $(VENV)/.all ## Lint and format check
 types: $(VENV)/.all ## Type check, strictly
 	$(BIN)/mypy
 
-architecture: $(VENV)/.all ## Check who imports whom, doors, dead modules, idle libraries
+imports: $(VENV)/.all ## Check who imports whom
 	$(BIN)/lint-imports --no-logo
+
+architecture: imports ## Check who imports whom, doors, dead modules, idle libraries
 	$(BIN)/pytest tests/architecture $(ARGS)
 
 docs: $(VENV)/.all ## Check the documents against the code

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import pyspark
 import pytest
 
 from engine.tiering.store import ObjectStore, open_store
@@ -196,6 +197,7 @@ def test_spark_submit_does_the_same(lake: Lake, tmp_path: Path) -> None:
     command = [*submit, str(ROOT / "spark_ingest/job.py"), *lake.command("--json")[len(INGEST) :]]
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
     environment["PYSPARK_PYTHON"] = sys.executable
+    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # Spark's script looks for it, if no path has spaces
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
     )
