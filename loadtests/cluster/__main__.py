@@ -6,6 +6,7 @@ Everything lies in a temporary directory that goes at the end; `--directory` kee
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import sys
 import tempfile
@@ -15,15 +16,16 @@ from types import FrameType
 
 import click
 
-from loadtests.cluster.nodes import ClusterNode, NodeFailed, port_or_free
+from loadtests.cluster.nodes import ClusterNode, NodeFailed, penstock, port_or_free
 from loadtests.cluster.zookeeper import Zookeeper, ZookeeperFailed, demand_zookeeper
 
 EXIT_REFUSED = 1
 FIRST_PORT = 8081
 TO_TRY = """
-  penstock topic create orders --replication-factor 3 --partitions 6 --url {first}
-  penstock topic describe orders --url {last}
-  curl -d '{{"n":1}}' -H 'Content-Type: application/json' {last}/v1/topics/orders/records
+  {penstock} topic create orders --replication-factor {factor} --partitions 6 --url {first}
+  curl {last}/v1/topics/orders/records -H 'Content-Type: application/json' -d '{{"records":[{{"value":{{"n":1}}}}]}}'
+  {penstock} topic describe orders --url {last}
+  {penstock} cluster status --url {last}
   kill -9 {pid}        # node {victim}: the others lead on, nothing that was acknowledged is lost
   {again} &
 
@@ -74,6 +76,7 @@ def _tell(nodes: list[ClusterNode], *, is_kept: bool) -> None:
     victim = nodes[0]
     end = "; the directory stays" if is_kept else " and removes what was stored"
     words = {"first": nodes[0].url, "last": nodes[-1].url, "pid": victim.pid, "victim": victim.node_id}
+    words |= {"penstock": shlex.quote(penstock()), "factor": min(3, len(nodes))}
     click.echo(TO_TRY.format(again=victim.command, end=end, **words))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -59,7 +60,7 @@ class ClusterNode:
     @property
     def command(self) -> str:
         """As a person would give it."""
-        return " ".join(["penstock", "serve", *self._flags])
+        return shlex.join([penstock(), "serve", *self._flags])
 
     @property
     def pid(self) -> int:
@@ -122,6 +123,12 @@ class ClusterNode:
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
             _send(pid, number)
+
+
+def penstock() -> str:
+    """The command beside this interpreter, as a person would give it from here."""
+    found = Path(sys.executable).with_name("penstock")
+    return str(found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found)
 
 
 def port_or_free(port: int) -> int:
