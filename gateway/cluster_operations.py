@@ -19,7 +19,7 @@ from gateway.cluster_rows import progress_of, reassignment_rows
 from gateway.json_body import read_json
 from gateway.node import NODE, Node
 from gateway.problems import Problem
-from gateway.query import read_query
+from gateway.query import partition_number, path_partition, read_query
 from gateway.routing import described_row, sizes_of_all, topic_id_of
 from gateway.tokens_file import Right
 from gateway.topics import answer
@@ -55,7 +55,7 @@ async def reassign(request: web.Request) -> web.Response:
     node = _operating(request)
     wish = await read_json(request, _Reassign)
     await node.look_for(wish.topic)
-    targets = {_number(text): nodes for text, nodes in wish.partitions.items()}
+    targets = {partition_number(text): nodes for text, nodes in wish.partitions.items()}
     for number in targets:
         topic_id_of(node, wish.topic, number)
     if node.operate is None:
@@ -69,7 +69,7 @@ async def reassign(request: web.Request) -> web.Response:
 async def cancel_reassignment(request: web.Request) -> web.Response:
     """DELETE /v1/cluster/reassignments/{topic}/{partition}"""
     node = _operating(request)
-    topic, number = request.match_info["topic"], _number(request.match_info["partition"])
+    topic, number = request.match_info["topic"], path_partition(request)
     topic_id_of(node, topic, number)
     if node.operate is not None:
         await node.operate("cancel", topic, number)
@@ -138,14 +138,8 @@ def _check_own(node: Node, number: int, nodes: list[int]) -> None:
         raise InvalidConfig(text, hint=f"the nodes that are there are [{own}]: this one is alone", setting="replicas")
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
-        raise Problem("unknown_partition", f"{text!r} is no partition number")
-    return int(text)
-
-
 def _node_id(request: web.Request) -> int:
     text = request.match_info["node_id"]
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:11]) < 2**31):
-        raise Problem("invalid_config", f"{text!r} is no number of a node", setting="node_id")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) < 2**31):
+        raise Problem("invalid_config", f"{text[:64]!r} is no number of a node", setting="node_id")
     return int(text)

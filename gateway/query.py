@@ -13,6 +13,7 @@ from gateway.node import NODE
 from gateway.problems import Problem
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class Number(NamedTuple):
@@ -88,7 +89,11 @@ def _check_utf8(query_string: str) -> None:
 
 def path_partition(request: web.Request) -> int:
     """The partition number in the path. Raises Problem unknown_partition for what is no number."""
-    text = request.match_info["partition"]
-    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
-        raise Problem("unknown_partition", f"{text!r} is no partition number")
+    return partition_number(request.match_info["partition"])
+
+
+def partition_number(text: str) -> int:
+    """One number is written in one way: 00 is none. Raises Problem unknown_partition."""
+    if not _PARTITION.fullmatch(text):
+        raise Problem("unknown_partition", f"{text[:64]!r} is no partition number")
     return int(text)

@@ -39,6 +39,7 @@ async def test_a_move_is_begun_shown_and_called_off(operated):
         ({"topic": "orders", "partitions": {}}, 400, "invalid_body"),
         ({"topic": "orders", "partitions": {"7": [1]}}, 404, "unknown_partition"),
         ({"topic": "orders", "partitions": {"x": [1]}}, 404, "unknown_partition"),
+        ({"topic": "orders", "partitions": {"0": [1], "00": [2]}}, 404, "unknown_partition"),
         ({"topic": "order", "partitions": {"0": [1]}}, 404, "unknown_topic"),
         ({"topic": "orders"}, 400, "invalid_body"),
     ],
@@ -86,7 +87,7 @@ async def test_a_node_is_emptied_as_long_as_the_others_are_enough(operated):
     assert (status, problem["code"]) == (400, "invalid_config")
 
 
-@pytest.mark.parametrize("node_id", ["7", "x", "0", "99999999999999999999"])
+@pytest.mark.parametrize("node_id", ["7", "x", "0", "99999999999999999999", "00000000001" + 5000 * "9"])
 async def test_a_node_that_is_not_there_is_refused(operated, node_id):
     status, problem = await operated.send("POST", f"/v1/cluster/nodes/{node_id}/drain", {"drained": True})
     assert (status, problem["code"], problem["setting"]) == (400, "invalid_config", "node_id")
