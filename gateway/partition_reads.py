@@ -42,7 +42,8 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     leader = node.local_leader(partition)
     leader.check_serves_reads(query.get("leader_epoch", 0), from_follower=_is_nearby(query))
     offset = await _start_offset(node, partition, query)
-    if offset > partition.high_watermark or query["from"] == "latest":
+    is_end = query["offset"] is None and query["from"] != "earliest" and offset == partition.high_watermark
+    if offset > partition.high_watermark or is_end:
         leader.check_latest()  # before it sends anybody away: the leader before it may have told of more
     partition.check_readable(offset)
     max_bytes = min(query["max_bytes"] or node.settings.fetch_bytes_default, node.settings.fetch_bytes_max)

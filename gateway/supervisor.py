@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import random
 import shutil
 import sys
@@ -65,7 +66,7 @@ async def serve_shards(settings: NodeSettings) -> None:
     ports = _free_ports(settings)
     stop = stop_event()
     tokens = first_tokens(settings)
-    run_dir = tempfile.mkdtemp(prefix="penstock-")
+    run_dir = _make_run_dir()
     try:
         with ThreadPoolExecutor(2, "penstock-supervisor") as executor, suppress(StoppedEarly):
             member: Membership
@@ -113,6 +114,12 @@ async def _serve(
             directory.close_clean()
         else:
             directory.release()
+
+
+def _make_run_dir() -> str:
+    """For the sockets, whose paths have 107 bytes at most: not below a TMPDIR that leaves them no room."""
+    parent = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="penstock-", dir=parent if len(os.fsencode(parent)) <= 70 else "/tmp")  # noqa: S108
 
 
 class Supervisor:

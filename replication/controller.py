@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,8 +26,8 @@ from replication.cluster_values import (
 from replication.cluster_view import ClusterView, StateChange
 from replication.coordination.interface import Conflict, Delete, Session, SessionLost, Unsure
 from replication.coordination.latch import Latch
-from replication.cores.controller import Controller, Write
-from replication.cores.partition_state import PartitionState, VersionedState
+from replication.cores.controller import Controller, Write, is_unbalanced
+from replication.cores.partition_state import VersionedState
 from replication.state_blocks import Deposed, StateBlocks
 
 FAILED_S = 2.0  # after a disk refused
@@ -184,16 +183,8 @@ class ControllerOffice:
             log.warning("unclean election: committed records may be lost", extra=told)
 
     def _is_unbalanced(self) -> bool:
-        """Whether of the partitions that are meant to be led by some node too many are led by others."""
-        meant: Counter[int] = Counter()
-        elsewhere: Counter[int] = Counter()
-        for found in self._view.states.values():
-            state: PartitionState = found.state
-            preferred = state.replicas[0]
-            if preferred in self._view.nodes:
-                meant[preferred] += 1
-                elsewhere[preferred] += state.leader is None or state.leader.node_id != preferred
-        return any(elsewhere[node] * 100 > meant[node] * self._rebalancing.imbalance_percent for node in meant)
+        states = (found.state for found in self._view.states.values())
+        return is_unbalanced(states, self._view.nodes, self._rebalancing.imbalance_percent)
 
     # Leftovers.
 

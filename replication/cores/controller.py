@@ -8,7 +8,8 @@ Invariant: at most one write per partition is under way; a write that was refuse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from replication.cores.election import reconciled, with_preferred_leader
@@ -89,3 +90,15 @@ class Controller:
 
 
 _Wanted = Callable[[str, PartitionState, TopicRules, Registrations], PartitionState]
+
+
+def is_unbalanced(states: Iterable[PartitionState], nodes: Container[int], imbalance_percent: int) -> bool:
+    """Whether of the partitions that are meant to be led by one of these nodes more than so many are led by others."""
+    meant: Counter[int] = Counter()
+    elsewhere: Counter[int] = Counter()
+    for state in states:
+        preferred = state.replicas[0]
+        if preferred in nodes:
+            meant[preferred] += 1
+            elsewhere[preferred] += state.leader is None or state.leader.node_id != preferred
+    return any(elsewhere[node] * 100 > meant[node] * imbalance_percent for node in meant)

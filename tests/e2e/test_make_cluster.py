@@ -55,6 +55,8 @@ def test_what_it_says_to_try_works_and_nothing_stays(tmp_path: Path) -> None:
             finally:
                 os.killpg(back.pid, signal.SIGTERM)
     assert [*tmp_path.glob("penstock-cluster-*")] == []
+    everything = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in everything
 
 
 def shell(command: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.topic_finder import TopicFinder
 from replication.errors import NotEnoughReplicas
-from tests.gateway.several_nodes import Cluster, several_nodes
+from tests.gateway.several_nodes import Cluster, LedByWord, several_nodes
+from tests.gateway.test_metrics import samples
 from tests.scenarios.conformity import assert_problem
 
 NDJSON = "application/x-ndjson"
@@ -207,12 +208,14 @@ async def test_a_new_leader_that_does_not_know_what_is_committed_sends_nobody_aw
     leader.is_new = True
     at_end = asyncio.ensure_future(topics[1].fetch(5, wait_ms=0))
     latest = asyncio.ensure_future(topics[1].fetch(**{"from": "latest"}))
+    later = asyncio.ensure_future(topics[1].fetch(timestamp=1 << 42, wait_ms=0))
     await asyncio.sleep(0.05)
     assert not at_end.done()
     assert not latest.done()
+    assert not later.done()
     leader.is_new = False
     assert_problem(await at_end, "offset_above_high_watermark")
-    assert (await latest).json["next_offset"] == 1
+    assert (await latest).json["next_offset"] == (await later).json["next_offset"] == 1
 
 
 async def test_a_consumer_is_not_served_by_a_leader_that_was_replaced(cluster):
@@ -310,6 +313,29 @@ async def test_the_cluster_tells_its_nodes_and_what_is_in_need(cluster):
         assert [one["under_replicated"] for one in told["nodes"]] == [0, 2]
         assert told["offline_partitions"] == [{"topic": "t", "partitions": [1]}]
         assert told["under_min_in_sync"] == told["under_replicated"] == [{"topic": "t", "partitions": [0, 1]}]
+
+
+async def test_the_metrics_tell_what_is_in_need(cluster, monkeypatch):
+    topics = await cluster.create("t", partitions=4, leader=2)
+    cluster.world.lead(0, 1, in_sync=[1])
+    cluster.world.lead(1, None, in_sync=[1])
+    monkeypatch.setattr(LedByWord, "lag", property(lambda led: {"2": led.partition.number, "3": 1}))
+    told = [samples((await topics[n].gateway.send("GET", "/metrics")).body.decode()) for n in (1, 2)]
+    for name, first, second in (
+        ("cluster_nodes", 2, 2),
+        ("leaderless_partitions", 1, 1),
+        ("leading_partitions", 1, 2),
+        ("under_replicated_partitions", 1, 0),
+        ("under_min_in_sync_partitions", 1, 0),
+        ("replica_lag_records", 3, 3),
+        ("unclean_elections_total", 0, 0),
+    ):
+        assert [one[f"penstock_{name}",] for one in told] == [first, second], name
+    before = told[0]["penstock_elections_total",]
+    cluster.world.lead(0, 2)
+    after = samples((await topics[1].gateway.send("GET", "/metrics")).body.decode())
+    assert after["penstock_elections_total",] == before + 1
+    assert after["penstock_leading_partitions",] == 0
 
 
 async def test_a_node_that_is_gone_is_listed_for_its_replicas(cluster):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -17,9 +19,10 @@ from engine.disk import RealDisk
 from gateway.children import Child, end, tell_in_turn
 from gateway.link import Caller, LinkLost, listen
 from gateway.own_topics import Alone
+from gateway.processes import shard_socket
 from gateway.server import StoppedEarly, open_directories, unless_stopped
 from gateway.settings import NodeSettings
-from gateway.supervisor import Supervisor, _free_ports
+from gateway.supervisor import Supervisor, _free_ports, _make_run_dir
 
 SOON_S = 0.05
 
@@ -141,3 +144,16 @@ async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> 
     for server, caller in made:
         caller.close()
         server.close()
+
+
+async def test_sockets_have_room_though_temporary_files_go_far_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    run_dir = _make_run_dir()
+    try:
+        (await listen(shard_socket(run_dir, 999), {})).close()
+    finally:
+        shutil.rmtree(run_dir)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replication.cores.assignment import TooFewNodes, assigned_replicas
-from replication.cores.controller import Controller, Write
+from replication.cores.controller import Controller, Write, is_unbalanced
 from replication.cores.partition_state import Member
 from replication.cores.role import Follow, Lead, Leave, Wait, role_of
 from replication.cores.session import TRANSITIONS, Session, SessionEvent, SessionState
@@ -50,6 +50,14 @@ def test_leaders_go_back_to_where_they_belong():
     controller.on_partition("t-0", versioned(state(leader=2)), RULES)
     (write,) = controller.moves_to_preferred()
     assert write.state.leader == Member(1, 1)
+
+
+@pytest.mark.parametrize(("percent", "is_too_much"), [(0, True), (24, True), (25, False), (100, False)])
+def test_a_share_of_leaders_may_be_elsewhere(percent, is_too_much):
+    """One of the four that node 1 is meant to lead."""
+    states = [state(), state(), state(), state(leader=2)]
+    assert is_unbalanced(states, {1, 2, 3}, percent) is is_too_much
+    assert not is_unbalanced(states, {2, 3}, percent), "who is not there is given nothing"
 
 
 def test_a_node_leads_only_in_the_life_that_was_elected():

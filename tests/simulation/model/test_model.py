@@ -104,6 +104,17 @@ def test_without_this_rule_an_invariant_breaks(rules, bounds):
     assert walk(rules, bounds, walks=400, length=150, seed=3).invariant is not None
 
 
+def test_without_clearing_it_a_list_of_eligible_replicas_outlives_what_it_is_true_of():
+    """KIP-966: who was in a set before has all that is committed only while the high watermark stands still."""
+    eligible = election._eligible
+
+    def never_cleared(in_sync, candidates, replicas, minimum):
+        return eligible(in_sync, candidates, replicas, len(in_sync) + 1)
+
+    with patch.object(election, "_eligible", never_cleared):
+        assert walk(Rules(), WIDE, walks=400, length=150, seed=3).invariant == "AckedDurable"
+
+
 def test_without_the_version_an_old_proposal_puts_back_who_has_left():
     """Whatever happened to the set meanwhile."""
     found = walk(Rules(checks_version=False), WIDE, walks=100, length=150, seed=4)
