@@ -55,8 +55,8 @@ class ClientOptions:
     )
     rack: str = option(
         "",
-        "Where the consumer stands: it is given records by a replica in sync there, if there is one. Less traffic "
-        "between racks, records a little later.",
+        "Where the consumer stands: it is given records by a replica in sync there, if there is one. With the "
+        "URLs of nodes there, less traffic between racks; records come a little later.",
     )
     partitions_age_ms_max: int = option(
         300_000,

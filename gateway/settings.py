@@ -48,7 +48,7 @@ class NodeSettings:
         why="Shard i listens on this port plus i too, for clients that want no forwarding. 0 takes free ports.",
     )
     cluster_id: str = setting("", why="Refuse a data directory of another cluster. Empty: whatever the directory says.")
-    rack: str = setting("", why="Where the node stands: replicas are spread over racks. Shown in /v1/cluster.")
+    rack: str = setting("", why="Where the node stands: replicas are spread over racks, and readers may name theirs.")
     coordination: str = setting(
         "",
         why="zookeeper://host:2181,host:2181/penstock: the nodes that name the same are one cluster. embedded: a "

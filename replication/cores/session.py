@@ -56,5 +56,5 @@ class Session:
         return self.state
 
     def may_acknowledge_alone(self, now: float) -> bool:
-        """Whether acks=1 may be given, and leadership taken up: no other leader can have been elected yet."""
+        """Whether acks=1 may be given: no other leader can have been elected yet."""
         return self.state is not SessionState.LOST and now - self._heard_at < self._timeout_s * _DOUBT_SHARE

@@ -33,6 +33,15 @@ async def test_reads_every_record_of_every_partition_in_order(client: Client, fa
         assert [record.json() for record in mine] == list(range(100))
 
 
+async def test_it_says_in_which_rack_it_stands(client: Client, fake: FakeNode) -> None:
+    (partition,) = fake.add_topic("t")
+    fill(partition, 3)
+    assert len(await read_all(client)) == 3
+    assert not any("Penstock-Rack" in headers for headers in fake.seen_headers)
+    assert len(await read_all(client, rack="b")) == 3
+    assert "b" in [headers.get("Penstock-Rack") for headers in fake.seen_headers]
+
+
 async def test_a_long_poll_wakes_when_a_record_comes(client: Client, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
     async with client.consume("t", fetch_wait_ms=10_000) as consumer:
