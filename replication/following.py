@@ -123,7 +123,8 @@ class Following:
                 return 0.0
             case follower.Restart(at, log_start):
                 self.restarts += 1
-                self._tell_cut(at, is_below_watermark=at < partition.high_watermark)
+                has_records = partition.log_end > partition.log.local_log_start  # a beginning may be cut short
+                self._tell_cut(at, is_below_watermark=has_records and at < partition.high_watermark)
                 self._handed = (sent.handed_offset, bytes(sent.data))
                 await host.restart_log(partition, at, log_start, self._handed_for(at))
                 return 0.0

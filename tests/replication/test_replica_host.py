@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from engine import truncation
 from engine.errors import EngineError, StorageFailed, StorageFull
 from engine.partition import Partition
 from replication import beginning, following
@@ -198,6 +200,31 @@ async def test_a_follower_behind_the_leaders_log_start_begins_there(three: Hosts
     assert three[3].values() == [b"e"]
     assert await three[1].produce(b"f") == 5
     assert three[3].values() == [b"e", b"f"]
+
+
+async def test_a_beginning_anew_that_was_cut_short_is_begun_once_more_and_loses_nothing(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await three[1].produce(b"a")
+    await three.stop(3)
+    three.leave_out(3)
+    three.elect(2)
+    await until(lambda: three[2].replica().is_leading)
+    await three[2].produce(b"b", b"c", b"d")
+    await three[2].produce(b"e")
+    await three[2].shard.delete_before(three[2].partition(), 4)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(truncation, "save_epochs", full)  # behind all else that a beginning does
+        await three.start(3)
+        await until(lambda: three[3].partition().offline)
+    await three.restart(3)
+    await until(lambda: three[2].replica().in_sync == [1, 2, 3])
+    assert three[3].values() == [b"e"]
+    assert [line.message for line in caplog.records if "committed records are cut off" in line.message] == []
 
 
 async def test_deleted_records_are_deleted_on_followers_too(three: Hosts) -> None:

@@ -100,7 +100,8 @@ class Following:
                 hosted.log.truncate(to)
                 hosted.high_watermark = min(hosted.high_watermark, hosted.log.log.log_end)
             case follower.Restart(at, log_start):
-                self._truncated(at, at < hosted.high_watermark)
+                has_records = hosted.log.log.log_end > hosted.log.log.local_log_start
+                self._truncated(at, has_records and at < hosted.high_watermark)
                 hosted.life.world.count("restarts of a log")
                 hosted.life.world.counts["restarts behind the log's start"] += log_start < at
                 hosted.log.restart(at, log_start, data)

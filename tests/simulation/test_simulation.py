@@ -14,6 +14,7 @@ FOUND_SOMETHING = {
     1500103: "a snapshot was not durable when records that it remembers left the disk: a retry was stored twice",
     25001199: "nothing: what the store has behind the end of an unclean leader was taken for a part of its log",
     30003112: "nothing: what a node heard during a pause that was cut short came behind what it heard later",
+    50001326: "a log without records was told of as cut; a full disk had left it with the epochs of before",
     2819: "a manifest that was put a day late took a slot that had been cleaned, behind newer ones",
 }
 
