@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 
 import pytest
 
@@ -80,18 +81,22 @@ async def test_what_is_deleted_up_to_is_durable_or_a_log_could_end_before_it_sta
         assert partition.durable_end >= 1
 
 
-async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(tmp_path, clock):
-    disk = FaultyDisk(RealDisk())
-    async with running_node(tmp_path / "data", clock, disk) as node:
+async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(new_node):
+    async with new_node() as node:
         partition = await filled(node)
         segment = partition.log.segments[0]
-        release = segment.begin_read()
-        disk.rules = [Rule("pread", segment.path, delay_s=0.2)]
-        loop = asyncio.get_running_loop()
-        reading = loop.run_in_executor(None, disk.pread, segment.handle, segment.size_bytes, 0)
-        await node.shard.delete_before(partition, 12)
-        assert disk.disk.stat(segment.path) is None
-        assert not reading.done()
+        release, may_go_on = segment.begin_read(), threading.Event()
+
+        def read() -> bytes:
+            may_go_on.wait()
+            return node.shard.disk.pread(segment.handle, segment.size_bytes, 0)
+
+        reading = asyncio.get_running_loop().run_in_executor(None, read)
+        try:
+            await node.shard.delete_before(partition, 12)
+            assert node.shard.disk.stat(segment.path) is None
+        finally:
+            may_go_on.set()
         assert [record.offset for record in batch.decode(await reading)] == [0, 1, 2, 3]
         release()
         assert segment._handle is None, "closed with the last reader"
