@@ -6,7 +6,7 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,25 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY
 
 PATIENCE_S = 60.0
 SESSION_TIMEOUT_MS = 2000
+Own = Mapping[int, Mapping[str, object]]
+NOTHING: Own = {}
 SETTINGS = {"port": 0, "session-timeout-ms": SESSION_TIMEOUT_MS, "log-level": "info"}
 
 
 class Cluster:
-    """Nodes 1, 2, 3 over one ZooKeeper."""
+    """Nodes 1, 2, 3 over one ZooKeeper. `own`: what single ones are given besides."""
 
-    def __init__(self, directory: Path, zookeeper_port: int, count: int = 3, **settings: object) -> None:
+    def __init__(
+        self, directory: Path, zookeeper_port: int, count: int = 3, own: Own = NOTHING, **settings: object
+    ) -> None:
         self.coordination = f"zookeeper://127.0.0.1:{zookeeper_port}/penstock"
         self.directory = directory
         store = directory / "store"
         store.mkdir()
         given = {**SETTINGS, "store": store.as_uri(), **settings}
         self.nodes = {
-            number: ClusterNode(number, directory, self.coordination, given) for number in range(1, count + 1)
+            number: ClusterNode(number, directory, self.coordination, {**given, **own.get(number, {})})
+            for number in range(1, count + 1)
         }
 
     def start(self) -> None:
@@ -71,9 +76,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def running_cluster(directory: Path, count: int = 3, **settings: object) -> Iterator[Cluster]:
+def running_cluster(directory: Path, count: int = 3, own: Own = NOTHING, **settings: object) -> Iterator[Cluster]:
     with zookeeper_process(directory / "zookeeper") as zookeeper:
-        cluster = Cluster(directory, zookeeper.port, count, **settings)
+        cluster = Cluster(directory, zookeeper.port, count, own, **settings)
         try:
             cluster.start()
             yield cluster

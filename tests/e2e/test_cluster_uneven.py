@@ -12,9 +12,9 @@ import pytest
 
 from loadtests.cluster.nodes import ClusterNode
 from tests.e2e.load import Load, read_log
-from tests.e2e.test_cluster import SETTINGS, Cluster, call, described, produce, until, values
+from tests.e2e.test_cluster import Cluster, call, described, produce, running_cluster, until, values
 from tests.e2e.test_shards import children
-from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
+from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
 
@@ -23,18 +23,9 @@ EVERYONE = [1, 2, 3]
 
 @pytest.fixture(scope="module")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    directory = tmp_path_factory.mktemp("uneven")
-    with zookeeper_process(directory / "zookeeper") as zookeeper:
-        cluster = Cluster(directory, zookeeper.port)
-        for number in EVERYONE:
-            given = {**SETTINGS, "store": (directory / "store").as_uri(), "shards": number}
-            cluster.nodes[number] = ClusterNode(number, directory, cluster.coordination, given)
-        try:
-            cluster.start()
-            yield cluster
-        finally:
-            for node in cluster.nodes.values():
-                node.kill()
+    own = {number: {"shards": number} for number in EVERYONE}
+    with running_cluster(tmp_path_factory.mktemp("uneven"), own=own) as cluster:
+        yield cluster
 
 
 def all_in_sync(url: str, topic: str) -> bool:

@@ -17,9 +17,9 @@ import pytest
 
 from loadtests.cluster.nodes import ROOT, ClusterNode
 from tests.e2e.load import Load, Log, read_log
-from tests.e2e.test_cluster import SETTINGS, Cluster, described, until
+from tests.e2e.test_cluster import Cluster, described, running_cluster, until
 from tests.e2e.test_shards import call
-from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
+from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
 
@@ -32,16 +32,8 @@ WATCHED_S, TOLD_BYTES = 2.5, 1_500_000  # it is called off after both
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """What node 1 leads is copied slowly."""
-    with zookeeper_process(tmp_path / "zookeeper") as zookeeper:
-        cluster = Cluster(tmp_path, zookeeper.port)
-        given = {**SETTINGS, "store": (tmp_path / "store").as_uri(), "replica-catchup-bytes-per-second": THROTTLE}
-        cluster.nodes[1] = ClusterNode(1, tmp_path, cluster.coordination, given)
-        try:
-            cluster.start()
-            yield cluster
-        finally:
-            for node in cluster.nodes.values():
-                node.kill()
+    with running_cluster(tmp_path, own={1: {"replica-catchup-bytes-per-second": THROTTLE}}) as cluster:
+        yield cluster
 
 
 class Seen(NamedTuple):
