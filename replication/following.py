@@ -174,10 +174,7 @@ class Following:
         extra = {"partition": self.replica.key, "to": to, "log_end": self.replica.partition.log_end}
         if is_below_watermark:
             log.error("committed records are cut off: an unclean election, or a fault", extra=extra)
-        else:
-            if to == self.replica.partition.log_end:
-                return  # nothing goes but epochs without records
-            is_cut = to < self.replica.partition.log_end
-            log.warning(
-                "cut back to what the leader has" if is_cut else "begun where the leader's disk does", extra=extra
-            )
+        elif to < self.replica.partition.log_end:
+            log.warning("cut back to what the leader has", extra=extra)
+        elif to > self.replica.partition.log_end:
+            log.warning("begun where the leader's disk does", extra=extra)

@@ -30,18 +30,17 @@ async def while_answered(
 ) -> Result:
     """What the work gives. Raises StoreSilent when it was not begun, or changes nothing; else Unsure."""
     silence = asyncio.ensure_future(_silence(session, silent_s))
+    connected = asyncio.ensure_future(_until_not_suspended(session))
     working: asyncio.Future[Result] | None = None
     try:
-        connected = asyncio.ensure_future(_until_not_suspended(session))
         await asyncio.wait([connected, silence], return_when=asyncio.FIRST_COMPLETED)
-        connected.cancel()
         if not silence.done():
             working = asyncio.ensure_future(work())
             await asyncio.wait([working, silence], return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
     finally:
-        for task in (silence, working):
+        for task in (silence, connected, working):
             if task is not None:
                 task.cancel()
     text = f"the coordination store has not answered for {silent_s:g} s"

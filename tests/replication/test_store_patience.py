@@ -105,3 +105,13 @@ async def test_that_the_session_is_over_the_work_itself_tells(before: State):
     session.answer.set_exception(SessionLost("over"))
     with pytest.raises(SessionLost):
         await asking
+
+
+async def test_who_gives_up_leaves_nobody_waiting():
+    before, told = asyncio.all_tasks(), Told(State.SUSPENDED)
+    asking = asyncio.create_task(told.asked(3600))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    await asyncio.wait([asking])
+    await asyncio.sleep(0.01)
+    assert asyncio.all_tasks() == before
