@@ -32,9 +32,11 @@ USER penstock
 WORKDIR /data
 VOLUME /data
 EXPOSE 8080
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python3", "-c", \
-    "import os, urllib.request as http; \
-    http.urlopen('http://127.0.0.1:' + os.environ.get('PENSTOCK_PORT', '8080') + '/readyz', timeout=4)"]
-# Every address, since a container's loopback is its own; --insecure, since an image has no tokens: publish the port to
-# 127.0.0.1 or to a network that you trust. Other settings: PENSTOCK_<NAME> (docs/settings.md).
-CMD ["penstock", "serve", "--host", "0.0.0.0", "--insecure", "--data-dir", "/data"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["penstock", "doctor", "--ready"]
+# Every address, since a container's loopback is its own; insecure, since an image has no tokens: publish the port to
+# 127.0.0.1 or to a network that you trust. Variables and not flags, so that your own PENSTOCK_HOST, PENSTOCK_INSECURE
+# and PENSTOCK_DATA_DIR count; several data directories are PENSTOCK_DATA_DIR= with PENSTOCK_DATA_DIRS=/a,/b. Clients
+# that call the node by a name, as containers of one network do, need PENSTOCK_ALLOWED_HOSTS=<name>. All settings:
+# docs/settings.md.
+ENV PENSTOCK_HOST=0.0.0.0 PENSTOCK_INSECURE=true PENSTOCK_DATA_DIR=/data
+CMD ["penstock", "serve"]

@@ -9,7 +9,7 @@ ARGS ?=
 TEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long chaos chaos-short upgrade faults-long connections-long fuzz-long state-machine-long contract-long image-check lock clean docs-write
+.PHONY: help setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,14 +98,20 @@ faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a
 state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, by a hundred times as many steps
 	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k twin_is --timeout 7200 $(ARGS)
 
-connections-long: $(VENV)/.all ## 10,000 idle connections on a node; tells what they cost
-	PENSTOCK_TEST_CONNECTIONS=10000 $(BIN)/pytest tests/e2e/test_many_connections.py -s --timeout 1800 $(ARGS)
-
 fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examples
 	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz --timeout 7200 $(ARGS)
 
 contract-long: $(VENV)/.all ## Schemathesis against real nodes, ten minutes each
 	PENSTOCK_FUZZING_S=600 $(BIN)/pytest tests/e2e/fuzzing $(ARGS)
+
+scale-long: $(VENV)/.all ## 10,000 segments, waiters, partitions, connections, topics and keys instead of 500
+	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/scale -s --timeout 3600 $(ARGS)
+
+missing-files-long: $(VENV)/.all ## Remove, empty, swap and grow 10,000 files of data directories and stores instead of 500
+	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/missing_files --timeout 7200 $(ARGS)
+
+skew-long: $(VENV)/.all ## 10,000 runs with nodes whose clocks differ instead of 500
+	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/skew --timeout 7200 $(ARGS)
 
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
 	tests/e2e/image.sh

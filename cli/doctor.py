@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -10,9 +11,10 @@ import click
 from cli.endings import ExitCode
 from cli.machine import read_machine
 from cli.machine_judge import FAIL, OK, WARN, Finding, judge
-from cli.node import Node, check_url
+from cli.node import Node, check_urls
 from cli.node_judge import judge_node
 from cli.output import print_json
+from cli.readiness import is_ready
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
@@ -25,15 +27,20 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     metavar="DIR",
     help="The data directory, or where it will be.  [env: PENSTOCK_DATA_DIR; default: penstock-data]",
 )
-@click.option("--url", metavar="URL", callback=check_url, help="Ask this running node too.")
+@click.option("--url", metavar="URL", multiple=True, callback=check_urls, help="Ask this running node too.")
 @click.option("--token", envvar="PENSTOCK_TOKEN", metavar="TOKEN", help="Bearer token.  [env: PENSTOCK_TOKEN]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
+@click.option("--ready", "is_health_check", is_flag=True, help="Only ask whether the node of this machine is ready.")
 @click.pass_context
-def doctor(ctx: click.Context, data_dir: str, url: str | None, token: str | None, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context, data_dir: str, url: str | None, token: str | None, as_json: bool, is_health_check: bool
+) -> None:
     """Check this machine, and a running node.
 
     Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
     """
+    if is_health_check:
+        ctx.exit(ExitCode.OK if is_ready(os.environ) else ExitCode.FAILED)
     findings = judge(read_machine(data_dir))
     if url is not None:
         findings += judge_node(Node(url, token))

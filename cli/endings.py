@@ -21,8 +21,20 @@ class ExitCode(IntEnum):
     USAGE = 2
     UNREACHABLE = 3  # no node answers
     REFUSED = 4  # the node answered with a problem
+    LOST = 5  # records are gone that were never ingested
     INTERRUPTED = 130  # 128 + SIGINT
     BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader of our output went away
+
+
+# The flags of commands, by the parameters of requests that they become.
+_FLAGS = {
+    **{name: f"--{name.replace('_', '-')}" for name in ("key", "key_pointer", "acks", "partition", "config")},
+    "offset": "--from",
+    "timestamp": "--from",
+    "from": "--from",
+    "max_records": "--count",
+    "ndjson": "--format",
+}
 
 
 class Failure(click.ClickException):
@@ -63,12 +75,18 @@ def line_of(error: ClientError) -> tuple[str, ExitCode]:
     if isinstance(error, ConnectionFailed):
         return f"cannot reach {error.detail}", ExitCode.UNREACHABLE
     if isinstance(error, ProblemError):
-        return f"{error.detail} [{error.code}]", ExitCode.REFUSED
+        return f"{_in_flags(error)} [{error.code}]", ExitCode.REFUSED
     if isinstance(error, DeliveryTimedOut):
         return error.detail, ExitCode.UNREACHABLE if isinstance(error.last, ConnectionFailed) else ExitCode.REFUSED
     if isinstance(error, ClientClosed):
         return "stopped before all was done", ExitCode.INTERRUPTED
     return error.detail, ExitCode.FAILED
+
+
+def _in_flags(error: ProblemError) -> str:
+    """The detail, with the name of a query parameter replaced by that of the flag which it came from."""
+    flag = _FLAGS.get(str(error.members.get("parameter")))
+    return error.detail if flag is None else error.detail.replace(str(error.members["parameter"]), flag, 1)
 
 
 def _usage_line(error: click.UsageError) -> str:

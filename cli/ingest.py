@@ -16,9 +16,10 @@ import click
 from cli.endings import ExitCode, Failure
 from cli.output import Column, print_facts, print_json, print_table, shown_bytes, tell
 from engine.errors import EngineError
-from spark_ingest.options import Pattern, job_option, json_option, output_option, store_option
+from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option
 
 _PROBLEMS_SHOWN = 20
+_OF_SPARK = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with a node alone
 
 
 class IngestGroup(click.Group):
@@ -37,6 +38,11 @@ class IngestGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in _OF_SPARK:
+                raise
+            text = f"{error.name} is not installed: pip install 'penstock[spark]', or make setup in a clone"
+            raise Failure(text, ExitCode.USAGE) from error
         except EngineError as error:
             from spark_ingest.command import is_refusal
 
@@ -56,7 +62,10 @@ def ingest() -> None:
 @click.option("--cluster", help="The cluster's id, if the store has several.")
 @json_option
 def status(store: str, output: str, job_name: str, topics: re.Pattern[str], cluster: str | None, as_json: bool) -> None:
-    """Show how far a job is, and how much of the store it has not read yet."""
+    """Show how far a job is, and how much of the store it has not read yet.
+
+    Ends with 5 if records are gone that were never ingested, until a run with --on-lost skip has recorded them.
+    """
     from spark_ingest.status import status as status_of
     from spark_ingest.stores import open_output, open_source
 
@@ -65,19 +74,24 @@ def status(store: str, output: str, job_name: str, topics: re.Pattern[str], clus
 
     document = status_of(open_source(store), open_output(output, is_written=False), job_name, is_wanted, cluster)
     print_json(document) if as_json else _print_status(document)
+    if document["lost"]:
+        click.get_current_context().exit(ExitCode.LOST)
 
 
 @ingest.command()
 @output_option
 @job_option
 @click.option("--deep", is_flag=True, help="Read every file again, too.")
+@click.option("--store", type=StoreUrl(), help="Also look for records that the store lost before they were ingested.")
 @json_option
-def verify(output: str, job_name: str, deep: bool, as_json: bool) -> None:
+def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: bool) -> None:
     """Check that every committed offset is in the tables exactly once.
 
-    Ends with 1 when anything is missing, doubled, damaged or foreign.
+    Ends with 1 when anything is missing, doubled, damaged or foreign; with 5 when records were lost before they could
+    be ingested: those that commits recorded and, with --store, those that the next run will meet.
     """
-    from spark_ingest.stores import open_output
+    from spark_ingest.lost import counted, pending_losses, rows_of
+    from spark_ingest.stores import open_output, open_source
     from spark_ingest.verify import verify as verify_files
     from spark_ingest.verify_deep import verify_deep
 
@@ -85,6 +99,7 @@ def verify(output: str, job_name: str, deep: bool, as_json: bool) -> None:
     findings, commits = verify_files(opened, job_name)
     if deep:
         findings.problems += verify_deep(opened, commits)
+    lost = findings.lost + (pending_losses(open_source(store), commits) if store else [])
     document = {
         "job": job_name,
         "commits": findings.commits,
@@ -94,10 +109,14 @@ def verify(output: str, job_name: str, deep: bool, as_json: bool) -> None:
         "leftovers": findings.leftovers,
         "is_deep": deep,
         "problems": findings.problems,
+        "lost_records": counted(lost),
+        "lost": rows_of(lost),
     }
     print_json(document) if as_json else _print_findings(document)
     if findings.problems:
         raise Failure(f"{len(findings.problems)} problems in the output of job {job_name}")
+    if lost:
+        click.get_current_context().exit(ExitCode.LOST)
 
 
 @ingest.command()
@@ -132,6 +151,9 @@ def _print_status(document: dict[str, Any]) -> None:
             ("to do", f"{document['lag_records']:,} records, {shown_bytes(document['lag_bytes'])}"),
         ]
     )
+    _print_lost(document)
+    if document["skipped_records"]:
+        click.echo(f"{document['skipped_records']:,} lost records were skipped by earlier runs")
     if pending is not None:
         tell(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
     click.echo()
@@ -167,5 +189,14 @@ def _print_findings(document: dict[str, Any]) -> None:
         click.echo(f"problem: {problem}")
     if len(document["problems"]) > _PROBLEMS_SHOWN:
         click.echo(f"and {len(document['problems']) - _PROBLEMS_SHOWN:,} more; --json tells all")
+    _print_lost(document)
     if not document["problems"]:
-        click.echo("sound")
+        click.echo("what was ingested is sound" if document["lost"] else "sound")
+
+
+def _print_lost(document: dict[str, Any]) -> None:
+    for one in document["lost"]:
+        count = "an unknown number of" if one["records"] is None else f"{one['records']:,}"
+        why = "retention was faster" if one["reason"] == "retention" else f"topic {one['topic_id']} was deleted"
+        place = f"{one['topic']} partition {one['partition']}"
+        click.echo(f"lost: {place}: {count} records from offset {one['start']} on ({why})")

@@ -66,7 +66,7 @@ def read_machine(data_dir: str) -> Machine:
     return Machine(
         data_dir=data_dir,
         examined_dir=str(examined),
-        files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         mount=_mount_of(examined),
         has_volatile_cache=_has_volatile_cache(examined),
         flush_s=flush_s,

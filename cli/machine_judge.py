@@ -13,7 +13,7 @@ from cli.output import shown_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
-FILES_WANTED = 65_536  # 16,384 connections, and two files for each segment that is read
+FILES_WANTED = 65_536  # 16,384 connections, and what the log keeps open
 FILES_LEAST = 1024
 FLUSH_HONEST_S = 0.0001  # flash without a cache that survives power takes longer than this
 FLUSH_SLOW_S = 0.020
@@ -111,7 +111,7 @@ def _files(machine: Machine) -> Finding:
     if machine.files_max >= FILES_WANTED:
         return Finding(name, OK, found)
     level = FAIL if machine.files_max < FILES_LEAST else WARN
-    return Finding(name, level, found, f"ulimit -n {FILES_WANTED}, or LimitNOFILE={FILES_WANTED} in the service")
+    return Finding(name, level, found, f"ulimit -Hn {FILES_WANTED}, or LimitNOFILE={FILES_WANTED} in the service")
 
 
 def _clock(machine: Machine) -> Iterator[Finding]:

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from client.address import DEFAULT_URL, parse_address
+from client.address import DEFAULT_URL
+from client.nodes import parse_addresses
 from client.once import OnceClient
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Node(NamedTuple):
+    """The node, or the nodes of one cluster with commas between, that a command asks."""
+
     url: str
     token: str | None
 
@@ -30,19 +33,21 @@ def node_options(command: CommandT) -> CommandT:
         click.option(
             "--url",
             envvar="PENSTOCK_URL",
-            default=DEFAULT_URL,
-            callback=check_url,
+            default=(DEFAULT_URL,),
+            multiple=True,
+            callback=check_urls,
             metavar="URL",
-            help=f"Address of the node.  [env: PENSTOCK_URL; default: {DEFAULT_URL}]",
+            help="Address of a node. Give several, again or with commas between, and the first that can be reached is "
+            f"asked.  [env: PENSTOCK_URL; default: {DEFAULT_URL}]",
         ),
     ):
         command = option(command)
     return command
 
 
-def check_url(ctx: click.Context, option: click.Parameter, url: str | None) -> str | None:
-    """For an option that is an address, in its normal form."""
+def check_urls(ctx: click.Context, option: click.Parameter, urls: tuple[str, ...]) -> str | None:
+    """For an option of addresses: in their normal form, with commas between; None if there is none."""
     try:
-        return None if url is None else str(parse_address(url))
+        return ",".join(parse_addresses(urls)) if urls else None
     except ValueError as error:
         raise click.BadParameter(str(error)) from error

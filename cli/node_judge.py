@@ -46,6 +46,9 @@ def _metrics(text: str) -> Iterator[Finding]:
         return [float(match["value"]) for match in SAMPLE.finditer(text) if match["name"] == name]
 
     offline, damaged = sum(of("penstock_offline_partitions")), sum(of("penstock_quarantined_segments"))
+    if unidentified := sum(of("penstock_unidentified_topics")):
+        todo = "see the log of the node; restore topic.json, start again"
+        yield Finding("topics", FAIL, f"{unidentified:.0f} set aside", todo)
     if offline:
         yield Finding(
             "partitions", FAIL, f"{offline:.0f} offline", "see the log of the node; replace the disk, start again"

@@ -13,7 +13,7 @@ import click
 from cli.node import Node
 from client.aio import Client
 from client.api import JSON_TYPE, NDJSON_TYPE
-from client.fetcher import Fetcher, FetchView
+from client.fetcher import Fetched, Fetcher, FetchView
 from client.options import ClientOptions
 from client.record import decode_records
 from client.start import Start
@@ -58,7 +58,8 @@ async def _print_all(fetcher: Fetcher, wanted: Wanted) -> None:
         if wanted.form in _VALUE_END:
             printed = _print_values(fetched.body, _VALUE_END[wanted.form], left)
         else:
-            printed = _print_lines(fetched.body, left)
+            is_of_records = wanted.form != "values"
+            printed = _print_lines(_with_partition(fetched) if is_of_records else fetched.body, left)
         left = None if left is None else left - printed
 
 
@@ -66,11 +67,16 @@ def _view(wanted: Wanted) -> FetchView:
     query: dict[str, str | int] = {}
     if wanted.records_max is not None:
         query["max_records"] = min(wanted.records_max, 1_000_000)
-    # As JSON or else as base64, never as text: so the records can be produced again without losing a byte.
-    query |= {"ndjson": "values"} if wanted.form == "values" else {"value": "json"}
     if wanted.form in _VALUE_END:
-        return FetchView(JSON_TYPE, query, wanted.is_following)
+        return FetchView(JSON_TYPE, query | {"value": "json"}, wanted.is_following)
+    if wanted.form == "values":
+        query["ndjson"] = "values"
     return FetchView(NDJSON_TYPE, query, wanted.is_following)
+
+
+def _with_partition(fetched: Fetched) -> bytes:
+    """The lines with the partition as their first field. A line holds no line feed."""
+    return (b"\n" + fetched.body).replace(b"\n{", b'\n{"partition":%d,' % fetched.partition)[1:]
 
 
 def _print_lines(body: bytes, most: int | None) -> int:

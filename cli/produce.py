@@ -32,10 +32,10 @@ MIB = 1024 * 1024
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Send all to this partition.")
 @click.option(
     "--acks",
-    type=click.Choice(["0", "1", "all"]),
+    type=click.Choice(["0", "1", "all", "-1"]),
     default="all",
     show_default=True,
-    help="What an answer waits for: nothing, the leader, or safety from a crash.",
+    help="What an answer waits for. 0: nothing. 1: the write at the leader. all, or -1: every replica in sync.",
 )
 @click.option(
     "--batch-bytes",

@@ -15,10 +15,14 @@ import uvloop
 
 from engine.errors import EngineError
 from engine.settings import Rule
-from gateway.given_settings import load_settings
-from gateway.server import serve as serve_node
-from gateway.settings import NODE_RULES
-from gateway.supervisor import serve_shards
+from gateway.memory import settle_allocators
+
+settle_allocators()  # before the next lines import Granian
+
+from gateway.given_settings import ignored_variables, load_settings  # noqa: E402
+from gateway.server import serve as serve_node  # noqa: E402
+from gateway.settings import NODE_RULES  # noqa: E402
+from gateway.supervisor import serve_shards  # noqa: E402
 
 EXIT_REFUSED = 1
 
@@ -50,11 +54,13 @@ def serve(config_file: str | None, **flags: Any) -> None:
     """Run a node until SIGTERM or Ctrl-C.
 
     A setting is taken from its flag, else from the environment (PENSTOCK_ and its name in capitals), else from the file
-    given with --config, else its default holds.
+    given with --config, else its default holds. An empty variable counts as not given.
     """
     try:
         flags["data_dirs"] = flags["data_dirs"] or None
         settings = load_settings(flags, os.environ, config_file)
+        if ignored := ignored_variables(os.environ):
+            click.echo(f"penstock: warning: no setting is named by {', '.join(ignored)}: ignored", err=True)
         uvloop.run(serve_shards(settings) if settings.shards or settings.coordination else serve_node(settings))
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""

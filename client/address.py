@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+_IPV6 = "an IPv6 address stands in brackets: http://[::1]:8080"
 
 
 class Address(NamedTuple):
@@ -21,10 +22,16 @@ class Address(NamedTuple):
 
 def parse_address(url: str) -> Address:
     """Raises ValueError, with a text for the person who wrote the address."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"not an http or https address: {url!r}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"not an address: {url!r} ({error}); {_IPV6}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError(f"not an http or https address: {url!r}; {_IPV6}")
     if parts.query or parts.fragment or parts.username is not None:
         raise ValueError(f"an address is scheme, host, port and path only: {url!r}")
+    if "%" in host:
+        raise ValueError(f"the host of an address has no zone: {url!r}")
     is_tls = parts.scheme == "https"
-    return Address(is_tls, parts.hostname, parts.port or (443 if is_tls else 80), parts.path.rstrip("/"))
+    return Address(is_tls, host, port or (443 if is_tls else 80), parts.path.rstrip("/"))

@@ -79,8 +79,9 @@ class NodeList:
 
 
 def parse_addresses(given: str | Iterable[str]) -> list[str]:
-    """One address or several, in their normal form, each once. Raises ValueError."""
-    addresses = [str(parse_address(url)) for url in ([given] if isinstance(given, str) else given)]
+    """One address or several, also with commas between, in their normal form, each once. Raises ValueError."""
+    texts = [given] if isinstance(given, str) else given
+    addresses = [str(parse_address(url.strip())) for text in texts for url in text.split(",")]
     if not addresses:
         raise ValueError("a client needs the address of at least one node")
     return list(dict.fromkeys(addresses))

@@ -11,43 +11,52 @@ from client.address import Address, parse_address
 from client.admin import Admin
 from client.errors import ConnectionFailed
 from client.exchange import Answer, Json, Request
+from client.nodes import parse_addresses
 
 
 class OnceClient(Admin[Json]):
     """The topic management of a node. Raises ProblemError and ConnectionFailed like the other clients."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout_ms: int = 30_000) -> None:
-        self._address = parse_address(url)
+        self._addresses = [parse_address(one) for one in parse_addresses(url)]
         self._headers = {"Accept": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._timeout_s = timeout_ms / 1000
 
     def send(self, request: Request) -> Answer:
-        """The answer, whatever its status. Raises ConnectionFailed."""
-        address = self._address
+        """The answer of the first node that can be connected to, whatever its status. Raises ConnectionFailed."""
+        for address in self._addresses[:-1]:
+            try:
+                return self._send_to(address, request)
+            except ConnectionFailed as error:
+                if not error.no_side_effects:
+                    raise
+        return self._send_to(self._addresses[-1], request)
+
+    def _send_to(self, address: Address, request: Request) -> Answer:
         kind = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
         connection = kind(address.host, address.port, timeout=self._timeout_s)
         try:
-            return self._exchange(connection, request)
+            return self._exchange(connection, address, request)
         finally:
             connection.close()
 
     def _call(self, request: Request) -> Json:
         return self.send(request).json()
 
-    def _exchange(self, connection: http.client.HTTPConnection, request: Request) -> Answer:
+    def _exchange(self, connection: http.client.HTTPConnection, address: Address, request: Request) -> Answer:
         try:
             connection.connect()
         except OSError as error:
-            raise _failed(self._address, error, no_side_effects=True) from error
+            raise _failed(address, error, no_side_effects=True) from error
         try:
-            target = self._address.base_path + request.target
+            target = address.base_path + request.target
             connection.request(request.method, target, request.body, {**self._headers, **request.headers})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())  # type: ignore[arg-type]
         except (OSError, http.client.HTTPException) as error:
-            raise _failed(self._address, error, no_side_effects=False) from error
+            raise _failed(address, error, no_side_effects=False) from error
 
 
 def _failed(address: Address, error: Exception, *, no_side_effects: bool) -> ConnectionFailed:

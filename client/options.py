@@ -68,7 +68,7 @@ class ClientOptions:
     acks: str = option(
         "all",
         "The safe choice: the answer means that the records survive a crash.",
-        choices=("0", "1", "all"),
+        choices=("0", "1", "all", "-1"),
     )
     batch_bytes: int = option(
         256 * KIB,

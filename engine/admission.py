@@ -127,6 +127,7 @@ class Admission:
         self.fencing = Fencing()
         self.keys = PartitionKeys()
         self.counts = AdmissionCounts()
+        self.has_state = False  # more than an empty state may follow from the log, or did in this life
         self._name = name
         self._noted: list[_Noted] = []
         self._states: list[State] = []
@@ -135,9 +136,13 @@ class Admission:
         return f"Admission({self._name}, {self.producers}, {self.fencing}, {self.keys}, {self.counts})"
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
-        """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins."""
+        """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins.
+
+        `now_ms` here and below is steady time (engine/clock.py).
+        """
         if not self._has_demands(appends):
             return appends
+        self.has_state = True
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
@@ -186,10 +191,11 @@ class Admission:
         taken, self._states = self._states, []
         return taken
 
-    def restore(self, state: State, settings: TopicSettings) -> None:
-        """Begin with a state that was saved."""
+    def restore(self, state: State, settings: TopicSettings, now_ms: int) -> None:
+        """Begin with a state that was saved, perhaps by another clock: its producers count as used now."""
+        self.has_state = True
         for producer_id, producer in state.producers:
-            self.producers.commit(producer_id, producer, settings.producers_max)
+            self.producers.commit(producer_id, producer.used_at(now_ms), settings.producers_max)
         self.fencing.restore(state.fence)
 
     def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
@@ -211,6 +217,7 @@ class Admission:
 
         `batches` are those among them that say something to an admission.
         """
+        self.has_state |= bool(batches)
         rolls = deque(rolled_at)
         for header, batch in batches:
             while rolls and rolls[0] <= header.base_offset:
@@ -219,7 +226,7 @@ class Admission:
             if header.is_control:
                 self.fencing.replay(batch, header.base_offset)
             if header.producer_id == KEYED_PRODUCER and (entry := read_entry(batch)) is not None:
-                self.keys.replay(entry, header.base_offset, header.last_offset_delta + 1)
+                self.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms)
         self._states += [self.state(offset) for offset in rolls]
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
@@ -294,3 +301,30 @@ class Admission:
 
 
 NO_TERMS = Terms()
+
+
+def tell_appended(headers: list[Header], taken: list[Append]) -> None:
+    """Each append its positions or what stood against it, in the order in which they came."""
+    written = [append for append in taken if append.verdict is None]
+    for append, header in zip(written, headers, strict=True):
+        if not append.written.done():
+            appended = Appended(header.base_offset, header.last_offset_delta + 1)
+            if append.key_kept_ms is not None:
+                appended = appended._replace(key_kept_ms=append.key_kept_ms)
+            append.written.set_result(appended)
+    if len(written) < len(taken):
+        tell_verdicts(taken)
+
+
+def is_repeat_of_stored(append: Append, log_end: int) -> bool:
+    return isinstance(append.verdict, Appended) and append.verdict.end <= log_end
+
+
+def tell_verdicts(taken: list[Append]) -> None:
+    for append in taken:
+        if append.verdict is None or append.written.done():
+            continue
+        if isinstance(append.verdict, Appended):
+            append.written.set_result(append.verdict)
+        else:
+            append.written.set_exception(append.verdict)

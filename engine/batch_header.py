@@ -25,6 +25,7 @@ CODEC_MASK = 0b111
 Buffer = bytes | bytearray | memoryview
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_CHAIN = struct.Struct(">qi4xbI2xi")  # base offset, length, magic, checksum, last offset delta
 _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
 _U32 = struct.Struct(">I")
@@ -40,6 +41,7 @@ PRODUCER_ID_AT = 43
 _LOG_APPEND_TIME = 0b1000
 _CONTROL = 0b10_0000
 _KNOWN_ATTRIBUTES = CODEC_MASK | _LOG_APPEND_TIME
+_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 
 assert _HEADER.size == HEADER_BYTES
 
@@ -135,6 +137,42 @@ def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[
         headers.append(new(Header, fields))
         position = behind
     return headers, position
+
+
+class Sound(NamedTuple):
+    """Batches that follow each other: where the first wanted one begins, where they end, and the offset that follows.
+
+    `is_bounded`: the bound on batches ended them; else a bad batch did, or the end of the bytes.
+    """
+
+    begin: int
+    end: int
+    next_offset: int
+    is_bounded: bool = False
+
+
+def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int) -> Sound:
+    """Check a run of batches whose first one must have base offset `start_offset`; stop at the first bad batch.
+
+    A batch is bad if its header cannot follow the one before, if it is cut off, or if its checksum is wrong. Batches
+    that end at or below `offset` are not wanted: only their headers are checked. One tight loop: every read runs it.
+    """
+    end, unpack, view = len(data), _CHAIN.unpack_from, memoryview(data)
+    begin, position, expected, left = 0, 0, start_offset, batches_max
+    while position + HEADER_BYTES <= end:
+        if not left:
+            return Sound(begin, position, expected, is_bounded=True)
+        base_offset, length, magic, crc, last_delta = unpack(data, position)
+        behind = position + PREFIX_BYTES + length
+        if base_offset != expected or magic != MAGIC or last_delta < 0 or length < _LENGTH_MIN or behind > end:
+            break
+        next_offset = base_offset + last_delta + 1
+        if next_offset <= offset:
+            begin = behind
+        elif crc32c(view[position + _CRC_COVERS_FROM : behind]) != crc:
+            break
+        position, expected, left = behind, next_offset, left - 1
+    return Sound(begin, position, expected)
 
 
 def has_valid_crc(buffer: Buffer, position: int, header: Header) -> bool:

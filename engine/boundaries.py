@@ -23,7 +23,7 @@ from engine.segment import Segment, can_follow
 
 BATCHES_MAX = 10_000  # about 4 MB of headers; far more than lie between two fetches of a follower that keeps up
 
-Read = Callable[[int, int, int], Buffer]  # handle, length, position
+Read = Callable[[Segment, int, int], Buffer]  # length, position: Segment.pread or Segment.pread_nowait
 
 
 class _Group(NamedTuple):
@@ -118,7 +118,7 @@ def _walked(segment: Segment, position: int, expected: int, offset: int, read: R
     while position < segment.size_bytes:
         if position + HEADER_BYTES > window_at + len(window):
             length = min(INDEX_INTERVAL_BYTES, segment.size_bytes - position)
-            window, window_at = bytes(read(segment.handle, length, position)), position
+            window, window_at = bytes(read(segment, length, position)), position
         if len(window) < position - window_at + HEADER_BYTES:
             break
         header = read_header(window, position - window_at)

@@ -14,14 +14,17 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from engine import paths
 from engine.clock import Clock
 from engine.data_directories import DataDirectories
 from engine.data_directory import DataDirectory
 from engine.disk import Disk
-from engine.errors import TopicExists, UnknownTopic, Unreachable, storage_error
+from engine.errors import Corrupt, EngineError, TopicExists, UnknownTopic, Unreachable, storage_error
+from engine.found_topics import HINT, FoundTopics, find_topics
 from engine.further_topics import (
     FurtherRefused,
     clear_added,
+    log_left,
     make_partitions,
     moved,
     partitions_beside,
@@ -30,14 +33,12 @@ from engine.further_topics import (
     remove_partitions,
     remove_topic,
 )
+from engine.removal import remove_topic_dir
 from engine.settings import topic_settings
 from engine.topics import (
     TopicRecord,
     changed_topic,
     check_topic_wish,
-    empty_tree,
-    load_topics,
-    remove_tree,
     save_settings,
     save_topic,
     unlist_topic,
@@ -57,6 +58,7 @@ class Catalog:
     ) -> None:
         self.records: dict[str, TopicRecord] = {}
         self.set_aside: dict[str, TopicRecord] = {}  # by id: durable too, and served by nobody
+        self.unidentified: dict[str, str] = {}  # topics whose `topic.json` is missing, by id: their names
         self.changing = asyncio.Lock()  # held by whoever changes a topic, until every shard has followed
         self._disk = disk
         self._directories = directories
@@ -70,31 +72,47 @@ class Catalog:
 
     async def load(self) -> None:
         """Read all topics; removes what interrupted creations and deletions left. Raises Corrupt."""
-        found = sorted(await self._in_thread(self._load), key=lambda record: record.created_ms)
+        try:
+            topics = await self._in_thread(self._load)
+        except OSError as error:
+            raise Corrupt(
+                f"the topics cannot be read: {error}", hint="check the data directory and its owner"
+            ) from error
+        self.unidentified = {topic_id: name for name, topic_id in topics.unidentified}
+        found = sorted(topics.records, key=lambda record: record.created_ms)
         self.records = {record.name: record for record in found}
         self.set_aside = {one.topic_id: one for one in found if self.records[one.name] is not one}
         for record in self.set_aside.values():
             words = {"topic": record.name, "topic_id": record.topic_id}
             log.warning("a topic on this disk has the name of a newer one: it is set aside", extra=words)
 
-    def _load(self) -> list[TopicRecord]:
+    def _load(self) -> FoundTopics:
+        self._check_there()
         if self._directories.is_several:
-            records = load_topics(self._disk, self._data_dir, self._is_gone_elsewhere)
-            remove_leftovers(self._disk, self._directories, records)
-            records = [self._with_moves_noted(record) for record in records]
+            found = find_topics(self._disk, self._data_dir, self._is_gone_elsewhere)
+            known = {(record.name, record.topic_id) for record in found.records}
+            remove_leftovers(self._disk, self._directories, known.union(found.unidentified))
+            found.records = [self._with_moves_noted(record) for record in found.records]
         else:
-            records = load_topics(self._disk, self._data_dir)
-        for record in records:
+            found = find_topics(self._disk, self._data_dir)
+        for record in found.records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
-        self._keep_points(records)
-        return records
+        self._keep_points(found)
+        return found
 
-    def _keep_points(self, records: list[TopicRecord]) -> None:
-        having = {f"{record.topic_id}/{number}" for record in records for number in record.here}
+    def _check_there(self) -> None:
+        """Raises Corrupt if the directory of all topics is gone: once there was a topic, nothing removes it."""
+        if self._disk.stat(paths.topics_dir(self._data_dir)) is None and self._directories.load_checkpoints():
+            text = f"{paths.topics_dir(self._data_dir)} is missing, and this node has kept topics there"
+            raise Corrupt(text, hint="mount its disk or restore it; nothing was changed")
+
+    def _keep_points(self, found: FoundTopics) -> None:
+        having = {f"{record.topic_id}/{number}" for record in found.records for number in record.here}
+        aside = tuple(f"{topic_id}/" for _, topic_id in found.unidentified)
         for directory in self._directories.usable:
             try:
-                directory.keep_points(having)
+                directory.keep_points(lambda name: name in having or name.startswith(aside))
             except OSError as error:  # they are of no partition that is opened
                 log.warning("forgetting points failed", extra={"directory": directory.path, "reason": str(error)})
 
@@ -129,6 +147,8 @@ class Catalog:
         if existing is not None:
             _check_same(existing, partitions, replication_factor, overrides)
             return existing, False
+        if name in self.unidentified.values():
+            raise self.unknown(name)
         now_ms = self._clock.now_ms()
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
         if self._directories.is_several:
@@ -192,7 +212,14 @@ class Catalog:
             await self._stored("changing", save_settings, record)
         self.records[record.name] = record
         self.set_aside.pop(record.topic_id, None)
+        self.unidentified.pop(record.topic_id, None)
         return record
+
+    def unknown(self, name: str) -> EngineError:
+        """The error for a topic that is not in `records`. One that lost its `topic.json` must not be begun again."""
+        if name in self.unidentified.values():
+            return Corrupt(f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing", hint=HINT)
+        return UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}")
 
     def having(self, name: str, topic_id: str) -> TopicRecord | None:
         """What lies here of a topic, served or set aside."""
@@ -242,7 +269,7 @@ class Catalog:
             self.records.pop(record.name, None)
         try:
             is_gone = await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
-            await self._in_thread(remove_tree if is_gone else empty_tree, self._disk, left)
+            log_left(await self._in_thread(partial(remove_topic_dir, self._disk, left, keep_name=not is_gone)))
         except OSError as error:  # the topic is gone all the same; the next start removes what is left
             log.warning("removal failed", extra={"directory": left, "reason": str(error)})
 
@@ -250,7 +277,7 @@ class Catalog:
         try:
             return self.records[name]
         except KeyError:
-            raise UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}") from None
+            raise self.unknown(name) from None
 
     async def _stored(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
         """Change files. Raises StorageFull, StorageFailed."""

@@ -25,7 +25,7 @@ class ClosedTopic:
     """While it is being closed its partitions are asked: a cut that comes to its end may lower their points."""
 
     topic_id: str
-    file: str  # as long as it is there, so is the topic
+    directory: str  # as long as it is there, so is the topic; a deletion renames it first
     closing: list[tuple[DataDirectory, Partition]] = field(default_factory=list)
     points: list[tuple[DataDirectory, str, Checkpoint]] = field(default_factory=list)
 
@@ -63,12 +63,12 @@ class ClosedPoints:
                 wanted[key] = topic_id
         if not wanted:
             return
-        files = self._topic_files(set(wanted.values()))
+        found_dirs = self._topic_dirs(set(wanted.values()))
         for directory in self._directories.usable:
             for key, checkpoint in directory.load_checkpoints().items():
                 topic_id = wanted.get(key, "")
-                if topic_id in files:
-                    topic = self._topics.setdefault(topic_id, ClosedTopic(topic_id, files[topic_id]))
+                if topic_id in found_dirs:
+                    topic = self._topics.setdefault(topic_id, ClosedTopic(topic_id, found_dirs[topic_id]))
                     topic.points.append((directory, key, checkpoint))
 
     @contextmanager
@@ -76,7 +76,7 @@ class ClosedPoints:
         """A topic is closed within. If that fails nobody knows what still works on it, and it is asked on."""
         closing = [(self._directories.holding(one.log.directory), one) for one in partitions]
         directory = paths.topic_dir(self._directories.first.path, record.name, record.topic_id)
-        topic = ClosedTopic(record.topic_id, f"{directory}/{paths.TOPIC_FILE}", closing)
+        topic = ClosedTopic(record.topic_id, directory, closing)
         self._topics[record.topic_id] = topic
         yield
         topic.closed()
@@ -101,25 +101,26 @@ class ClosedPoints:
 
     def deleted(self) -> list[str]:
         """The topics that are not there any more. Asks the disk."""
-        return [topic.topic_id for topic in list(self._topics.values()) if self._is_gone(topic.file)]
+        return [topic.topic_id for topic in list(self._topics.values()) if self._is_gone(topic.directory)]
 
     def forget(self, topic_ids: Iterable[str]) -> None:
         for topic_id in topic_ids:
             self._topics.pop(topic_id, None)
 
-    def _is_gone(self, file: str) -> bool:
+    def _is_gone(self, directory: str) -> bool:
         try:
-            return self._disk.stat(file) is None
+            return self._disk.stat(directory) is None
         except OSError:  # a disk that does not answer is no evidence
             return False
 
-    def _topic_files(self, topic_ids: set[str]) -> dict[str, str]:
-        """`topic.json` of those that are there."""
+    def _topic_dirs(self, topic_ids: set[str]) -> dict[str, str]:
+        """The directories of those that are there, with a `topic.json` or without."""
         first = self._directories.first.path
         found = {}
         for name in self._disk.listdir(paths.topics_dir(first)):
-            for topic_id in topic_ids.intersection(self._disk.listdir(f"{paths.topics_dir(first)}/{name}")):
-                file = f"{paths.topic_dir(first, name, topic_id)}/{paths.TOPIC_FILE}"
-                if not self._is_gone(file):
-                    found[topic_id] = file
+            parent = f"{paths.topics_dir(first)}/{name}"
+            stat = self._disk.stat(parent)
+            if stat is not None and stat.is_dir:
+                for topic_id in topic_ids.intersection(self._disk.listdir(parent)):
+                    found[topic_id] = paths.topic_dir(first, name, topic_id)
         return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,7 @@ from engine.settings import TopicSettings
 from engine.writer import Group, PartitionWork
 
 TIMER_S_MIN = 0.001  # what the loop's timers can tell apart
+PUT_OFF_S = 0.1  # a sync that could not open a file is tried again after this long
 
 log = logging.getLogger("penstock.engine")
 
@@ -68,6 +69,7 @@ class Committer:
         self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
         self._awaiting: list[asyncio.Future[None]] = []
         self._armed: dict[Partition, asyncio.TimerHandle] = {}  # a timer for their flush is running
+        self._put_off: set[Partition] = set()  # a timer for their next attempt to sync is running
         self._is_scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -107,12 +109,12 @@ class Committer:
         """
         if partition.offline is not None:
             raise partition.offline
-        future: asyncio.Future[int] = self._loop.create_future()
-        partition.copies.add(Copies(memoryview(data), future, wants_sync, starts_segment))
+        done: asyncio.Future[int] = self._loop.create_future()
+        partition.copies.add(Copies(memoryview(data), done, wants_sync, starts_segment))
         self.queued_bytes += len(data)
-        future.add_done_callback(partial(self._copied, len(data)))
+        done.add_done_callback(partial(self._copied, len(data)))
         self.look_at(partition)
-        return future
+        return asyncio.shield(done)  # a copy whose wait is cancelled is in memory until it is written
 
     def _copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
         self.queued_bytes -= size_bytes
@@ -166,6 +168,16 @@ class Committer:
             self._idle.clear()
             await self._idle.wait()
 
+    async def sync_all(self, partitions: Callable[[], Iterable[Partition]]) -> None:
+        """Wait until everything is durable, or its partition offline, and nothing is queued."""
+        while unsynced := [one for one in partitions() if one.unsynced_since is not None and one.offline is None]:
+            for partition in unsynced:
+                self.look_at(partition, sync=True)
+            await self.drained()
+            if any(one.is_sync_put_off for one in unsynced):
+                await asyncio.sleep(PUT_OFF_S)
+        await self.drained()
+
     def forget(self, partition: Partition) -> None:
         """The partition is deleted: no group will touch it again."""
         self._due.pop(partition, None)
@@ -180,7 +192,7 @@ class Committer:
     def _start_group(self) -> None:
         self._is_scheduled = False
         due, self._due = self._due, {}
-        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        now, now_ms = self._clock.monotonic(), self._clock.steady_ms()
         if self._oldest is not None:
             self.times.queue.observe(now - self._oldest)
             self._oldest = None
@@ -271,7 +283,11 @@ class Committer:
     def _arm_flush(self, partition: Partition) -> None:
         """Bytes that nobody waits for are synced by a timer. It may ring a little early: then another one is set."""
         if partition.unsynced_since is not None and partition.offline is None and partition not in self._due:
-            if _waits_for_sync(partition):
+            if partition.is_sync_put_off:
+                if partition not in self._put_off:
+                    self._put_off.add(partition)
+                    self._loop.call_later(PUT_OFF_S, self._sync_again, partition)
+            elif _waits_for_sync(partition):
                 self._due[partition] = True
             elif partition not in self._armed:
                 age = self._clock.monotonic() - partition.unsynced_since
@@ -282,6 +298,11 @@ class Committer:
         self._armed.pop(partition, None)
         if partition.unsynced_since is not None and partition.offline is None:
             self.look_at(partition)
+
+    def _sync_again(self, partition: Partition) -> None:
+        self._put_off.discard(partition)
+        if partition.unsynced_since is not None and partition.offline is None:
+            self.look_at(partition, sync=True)
 
 
 def _give_up(partition: Partition, taken: list[Append], error: Exception) -> None:

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 from engine.batch import Buffer
@@ -24,20 +25,21 @@ from engine.committer import Committer
 from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import LogCut, storage_error
+from engine.free_files import when_files_are_free
 from engine.handover import adopt
 from engine.key_window import KeyBudget
 from engine.leader_epochs import note_epoch
 from engine.partition import Partition
 from engine.rebuilding import rebuilt_admission
 from engine.sealing import Sealer
-from engine.trimming import Trimmer
+from engine.segment import Segment
 from engine.truncation import batch_start, restart_at, truncate_to
 
 T = TypeVar("T")
 
 
 class Cutter:
-    """Works on the logs of a shard's partitions, on one at a time; calls are to be shielded from being cancelled."""
+    """Works on the logs of a shard's partitions; calls are to be shielded from being cancelled."""
 
     def __init__(
         self,
@@ -46,7 +48,6 @@ class Cutter:
         clock: Clock,
         committer: Committer,
         keeper: DirectoryKeeper,
-        trimmer: Trimmer,
         sealer: Sealer,
         key_budget: KeyBudget,
     ) -> None:
@@ -55,7 +56,6 @@ class Cutter:
         self._clock = clock
         self._committer = committer
         self._keeper = keeper
-        self._trimmer = trimmer
         self._sealer = sealer
         self._key_budget = key_budget
 
@@ -79,7 +79,7 @@ class Cutter:
                 await self._cut(partition, offset, truncate_to, offset)
                 return
             if kept < partition.high_watermark:
-                args = (log, kept, self._disk.pread)
+                args = (log, kept, Segment.pread)
                 partition.watermark.set_back(*await self._on_disk(partition, "finding the cut", place_below, *args))
             partition.durable_end = min(partition.durable_end, kept)
             await self._save_points(partition)
@@ -103,7 +103,7 @@ class Cutter:
         async with self._committer.held(partition):
             self._refuse(partition)
             await self._sealer.saved(partition)
-            async with self._trimmer.trimming:
+            async with partition.segments_lock:
                 yield
 
     def _refuse(self, partition: Partition) -> None:
@@ -127,9 +127,10 @@ class Cutter:
 
     async def _know_anew(self, partition: Partition, old_end: int) -> None:
         partition.cut(old_end)
-        now_ms, old = self._clock.now_ms(), partition.admission
+        now_ms, old = self._clock.steady_ms(), partition.admission
         args = (self._disk, partition.name, partition.log, partition.settings, now_ms)
-        admission = await self._on_disk(partition, "reading the log", rebuilt_admission, *args, is_fatal=True)
+        rebuilt = partial(rebuilt_admission, is_replicated=True)
+        admission = await self._on_disk(partition, "reading the log", rebuilt, *args, is_fatal=True)
         admission.counts = old.counts
         admission.keys.window.dropped += old.keys.window.dropped
         old.keys.window.clear()
@@ -152,8 +153,11 @@ class Cutter:
         *args: object,
         is_fatal: bool = False,
     ) -> T:
+        work = partial(asyncio.get_running_loop().run_in_executor, self._executor, function, *args)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+            if is_fatal:  # once it has begun it must be done; doing it again from the start is harmless
+                return await when_files_are_free(f"{partition.name}: {doing}", work)
+            return await work()
         except OSError as error:
             self._keeper.note(partition, error, doing)
             failure = storage_error(f"{partition.name}: {doing}", error)

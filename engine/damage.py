@@ -40,12 +40,37 @@ def check_undamaged(damages: Iterable[Damage], offset: int, path: str) -> None:
     """Raises Damaged for an offset that must not be served."""
     for damage in damages:
         if damage.start_offset <= offset < damage.end_offset:
-            raise Damaged(
-                f"offsets {damage.start_offset} to {damage.end_offset - 1} in {path} are damaged",
-                hint=f"go on at {damage.end_offset}, or have them restored",
-                damaged_from=damage.start_offset,
-                damaged_end=damage.end_offset,
-            )
+            raise damaged(damage.start_offset, damage.end_offset, f"in {path} are damaged")
+
+
+def damaged(start_offset: int, end_offset: int, what: str) -> Damaged:
+    """The error for a run of offsets; `what` says what is wrong with them."""
+    return Damaged(
+        f"offsets {start_offset} to {end_offset - 1} {what}",
+        hint=f"go on at {end_offset}, or have them restored",
+        damaged_from=start_offset,
+        damaged_end=end_offset,
+    )
+
+
+def start_behind(damages: Iterable[Damage], offset: int, start: int, start_offset: int) -> tuple[int, int]:
+    """Where to read for an undamaged offset, as (position, base offset): not from before the last damage below it."""
+    for damage in damages:
+        if start_offset < damage.end_offset <= offset:
+            start, start_offset = damage.end_position, damage.end_offset
+    return start, start_offset
+
+
+def end_before(damages: Iterable[Damage], offset: int, end: int, next_offset: int) -> tuple[int, int]:
+    """Where a read for an undamaged offset must end, as (position, next offset): before the first damage above it.
+
+    Both the bytes and the offsets bound it: damage has no bytes where the file was cut off between two batches, and no
+    offsets where bytes follow the last batch.
+    """
+    for damage in damages:
+        if damage.start_offset > offset and (damage.start_offset < next_offset or damage.start_position < end):
+            return damage.start_position, damage.start_offset
+    return end, next_offset
 
 
 def encode_quarantine(damages: Iterable[Damage]) -> bytes:

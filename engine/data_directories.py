@@ -27,7 +27,7 @@ from engine.data_directory import (
     write_meta,
 )
 from engine.disk import Disk
-from engine.errors import DEAD_DISK, StartRefused, Unreachable
+from engine.errors import DEAD_DISK, TOO_MANY_FILES, StartRefused, Unreachable
 from engine.topics import TopicRecord
 from engine.watermark_hints import load_hints
 
@@ -90,6 +90,8 @@ class DataDirectories:
         try:
             found = [one for one in self.usable if _has(one, record, number)]
         except OSError as error:
+            if error.errno in TOO_MANY_FILES:
+                raise
             return Located(expected, Unreachable(f"{name}: cannot tell where it lies: {error}"))
         if len(found) > 1:
             text = f"{name} lies in {' and '.join(one.path for one in found)}"

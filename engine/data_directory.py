@@ -20,7 +20,8 @@ import orjson
 
 from engine import paths
 from engine.disk import Disk, read_file, write_atomically
-from engine.errors import StartRefused, Unreachable
+from engine.errors import NO_SPACE, StartRefused, Unreachable
+from engine.running_file import is_same_boot, write_running
 from engine.small_file import read_rows, rows_as_text
 from engine.watermark_hints import merge_hints
 
@@ -121,7 +122,13 @@ class DataDirectory:
         return [name for name in self.disk.listdir(self.path) if paths.is_part_of_recovery_points(name)]
 
     def _read_points(self, name: str) -> dict[str, Checkpoint]:
-        data = read_file(self.disk, self.file(name))
+        try:
+            data = read_file(self.disk, self.file(name))
+        except OSError as error:
+            text = f"{self.file(name)} cannot be read: {(error.strerror or str(error)).lower()}"
+            raise StartRefused(
+                text, hint="restore it, or remove it: then log_start of each partition is forgotten"
+            ) from error
         rows = read_rows(_POINTS_HEADER, data)
         if rows is None:
             rows = read_rows(_POINTS_HEADER_1, data, has_checksum=False)
@@ -139,9 +146,9 @@ class DataDirectory:
         """Of partitions that begin anew: what was fsynced of an earlier life is no evidence for this one."""
         self._leave_points(lambda name: name not in names)
 
-    def keep_points(self, names: Collection[str]) -> None:
+    def keep_points(self, is_kept: Callable[[str], bool]) -> None:
         """No others: those of partitions that are gone would else be carried on from part to part for ever."""
-        self._leave_points(lambda name: name in names)
+        self._leave_points(is_kept)
 
     def _leave_points(self, is_left: Callable[[str], bool]) -> None:
         with self._writing:
@@ -161,7 +168,7 @@ class DataDirectory:
     def note_recovered(self) -> None:
         """Every partition has been recovered: were the process killed now, a hole would no longer be a power loss's."""
         if self.last_stop is LastStop.POWER_LOSS and self.boot_id is not None:
-            _write_running(self.disk, self.path, self.boot_id, is_recovered=True)
+            write_running(self.disk, self.path, self.boot_id, is_recovered=True)
 
     def close_clean(self) -> None:
         """Everything is durable: the next start may believe the files. A part leaves that word to its supervisor."""
@@ -187,7 +194,8 @@ def open_data_directory(
     """
     lock_handle = _locked(disk, path)
     with _released_on_error(disk, lock_handle):
-        identity = _identify(disk, path, node_id, cluster_id, new_id)
+        with _room_for(path, paths.META):
+            identity = _identify(disk, path, node_id, cluster_id, new_id)
         return _begun(disk, path, identity, FIRST, lock_handle, boot_id)
 
 
@@ -197,7 +205,8 @@ def open_further_directory(
     """Lock and identify a directory beside the first one, making it if it is new. Raises StartRefused, OSError."""
     lock_handle = _locked(disk, path)
     with _released_on_error(disk, lock_handle):
-        directory_id = _identify_further(disk, path, identity, new_id)
+        with _room_for(path, paths.META):
+            directory_id = _identify_further(disk, path, identity, new_id)
         return _begun(disk, path, identity, directory_id, lock_handle, boot_id)
 
 
@@ -210,9 +219,8 @@ def _locked(disk: Disk, path: str) -> int:
             f"the data directory {path} is in use by another process", hint="stop it, or give --data-dir another path"
         ) from None
     except OSError as error:
-        raise StartRefused(
-            f"the data directory {path} cannot be used: {error.strerror}", hint="check the path and its owner"
-        ) from None
+        hint = "free space on its disk" if error.errno in NO_SPACE else "check the path and its owner"
+        raise StartRefused(f"the data directory {path} cannot be used: {error.strerror}", hint=hint) from None
 
 
 @contextmanager
@@ -224,11 +232,25 @@ def _released_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _room_for(path: str, doing: str) -> Iterator[None]:
+    """Turn what the disk refuses at a start into a refusal that says what to do. Raises StartRefused."""
+    try:
+        yield
+    except OSError as error:
+        text = f"the data directory {path} cannot be used: {doing}: {(error.strerror or str(error)).lower()}"
+        hint = (
+            "free some space on its disk (1 MiB is enough to start)" if error.errno in NO_SPACE else "check its owner"
+        )
+        raise StartRefused(text, hint=hint) from error
+
+
 def _begun(
     disk: Disk, path: str, identity: Identity, directory_id: str, lock_handle: int, boot_id: str
 ) -> DataDirectory:
-    last_stop = _last_stop(disk, path, boot_id)
-    _write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
+    with _room_for(path, f"writing {paths.RUNNING}"):
+        last_stop = _last_stop(disk, path, boot_id)
+        write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
     directory = DataDirectory(
         disk,
         path,
@@ -238,27 +260,18 @@ def _begun(
         boot_id=boot_id,
         directory_id=directory_id,
     )
-    directory.merge_checkpoints()
-    merge_hints(disk, path)
+    with _room_for(path, "merging the recovery points of its shards"):
+        directory.merge_checkpoints()
+        merge_hints(disk, path)
     return directory
 
 
 def _last_stop(disk: Disk, path: str, boot_id: str) -> LastStop:
     """A power loss stays one until its recovery was finished: a kill in between must not make its holes corruption."""
-    data = read_file(disk, os.path.join(path, paths.RUNNING))
-    if data is None:
+    found = is_same_boot(disk, path, boot_id)
+    if found is None:
         return LastStop.CLEAN
-    try:
-        running = orjson.loads(data)
-        is_same_boot = running["boot_id"] == boot_id and running.get("recovered", True) is True
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        is_same_boot = False
-    return LastStop.KILLED if is_same_boot else LastStop.POWER_LOSS
-
-
-def _write_running(disk: Disk, path: str, boot_id: str, *, is_recovered: bool) -> None:
-    fields = {"boot_id": boot_id, "recovered": is_recovered}
-    write_atomically(disk, os.path.join(path, paths.RUNNING), orjson.dumps(fields))
+    return LastStop.KILLED if found else LastStop.POWER_LOSS
 
 
 def _make_durably(disk: Disk, path: str) -> None:

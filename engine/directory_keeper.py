@@ -24,6 +24,9 @@ from engine.segment import save_index
 from engine.snapshots import remembers, save_state
 from engine.watermark_hints import save_hints
 
+WALKED_BYTES_MIN = 64 * 1024  # the headers of fewer are read in less time than four syncs for index and state take
+SAVE_S = 5.0  # half of what a supervisor gives beyond shutdown_deadline_ms
+
 log = logging.getLogger("penstock.engine")
 
 
@@ -100,32 +103,38 @@ class DirectoryKeeper:
             raise OSError(errno.EIO, str(directory.fault))
         await self._save_in(directory)
 
-    def close(self) -> bool:
+    def close(self, now: Callable[[], float]) -> bool:
         """Stop each directory for itself, so that one that failed is no reason to scan the others. Blocks.
 
+        What only makes the next start faster is saved for SAVE_S seconds at most, by the clock that is given.
         Returns whether all are clean but those that had a fault from the start.
         """
         is_clean = True
         for directory in self._directories:
             try:
-                is_clean &= self._close(directory)
+                is_clean &= self._close(directory, partial(_is_past, now, now() + SAVE_S))
             except OSError as error:
                 directory.release()
-                if not self._directories.is_several:
-                    raise
                 is_clean = False
                 words = {"directory": directory.path, "reason": str(error)}
                 log.warning("a data directory was not stopped cleanly", extra=words)
         return is_clean
 
-    def _close(self, directory: DataDirectory) -> bool:
-        for partition in self._partitions_in(directory):
-            if partition.offline is None:
-                if partition.log.active.size_bytes:  # else each start would have to remove it again, durably
-                    save_index(self._disk, partition.log.active)
-                path, end = partition.log.directory, partition.log_end
-                if not remembers(self._disk, path, end, end):
-                    save_state(self._disk, path, partition.admission.state(end), partition.high_watermark)
+    def _close(self, directory: DataDirectory, is_late: Callable[[], bool]) -> bool:
+        partitions = self._partitions_in(directory)
+        for partition in sorted(partitions, key=_walked_bytes, reverse=True):  # those that a start would walk longest
+            is_long = _walked_bytes(partition) >= WALKED_BYTES_MIN
+            if partition.offline is not None or not (is_long or partition.admission.has_state):
+                continue
+            if is_late():
+                log.warning("no time was left to save what makes the next start fast", extra={"after_s": SAVE_S})
+                break
+            if is_long:
+                save_index(self._disk, partition.log.active)
+            path, end = partition.log.directory, partition.log_end
+            if not remembers(self._disk, path, end, end):
+                save_state(self._disk, path, partition.admission.state(end), partition.high_watermark)
+        for partition in partitions:
             for segment in partition.log.segments:
                 segment.close()
         if directory.fault is None:
@@ -194,3 +203,12 @@ class DirectoryKeeper:
 
     async def _in_thread(self, function: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, function)
+
+
+def _walked_bytes(partition: Partition) -> int:
+    """What a start would walk without an index and a state of the log's end."""
+    return partition.log.active.size_bytes
+
+
+def _is_past(now: Callable[[], float], deadline: float) -> bool:
+    return now() > deadline

@@ -12,7 +12,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 
@@ -24,6 +26,14 @@ class FileStat(NamedTuple):
     size_bytes: int
     is_dir: bool
     modified_ms: int
+
+
+class FileKind(Enum):
+    """What a directory entry is. OTHER is never the engine's own: a symbolic link, a pipe, a socket, a device."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    OTHER = "other"
 
 
 class Disk(Protocol):
@@ -56,6 +66,9 @@ class Disk(Protocol):
     def stat(self, path: str) -> FileStat | None:
         """None for a path that does not exist."""
 
+    def kind(self, path: str) -> FileKind | None:
+        """What the entry itself is: links are not followed. None for a path that does not exist."""
+
     def set_modified(self, path: str, modified_ms: int) -> None:
         """Date a file as another one, of which it is a copy."""
 
@@ -65,17 +78,24 @@ class Disk(Protocol):
 
 
 def write_atomically(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a small file so that a crash leaves the old or the new one whole, and the new one is durable."""
+    """Replace a small file so that a crash leaves the old or the new one whole, and the new one is durable.
+
+    Raises OSError, which names the file.
+    """
     temporary = path + ".tmp"
-    handle = disk.open(temporary, create=True, writable=True)
     try:
-        disk.truncate(handle, 0)
-        write_fully(disk, handle, data, 0)
-        disk.fdatasync(handle)
-    finally:
-        disk.close(handle)
-    disk.rename(temporary, path)
-    disk.fsync_dir(os.path.dirname(path))
+        handle = disk.open(temporary, create=True, writable=True)
+        try:
+            disk.truncate(handle, 0)
+            write_fully(disk, handle, data, 0)
+            disk.fdatasync(handle)
+        finally:
+            disk.close(handle)
+        disk.rename(temporary, path)
+        disk.fsync_dir(os.path.dirname(path))
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
 
 
 def write_fully(disk: Disk, handle: int, data: bytes, position: int) -> None:
@@ -180,6 +200,15 @@ class RealDisk:
         except FileNotFoundError:
             return None
         return FileStat(found.st_size, os.path.isdir(path), found.st_mtime_ns // 1_000_000)
+
+    def kind(self, path: str) -> FileKind | None:
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISREG(mode):
+            return FileKind.FILE
+        return FileKind.DIRECTORY if stat.S_ISDIR(mode) else FileKind.OTHER
 
     def set_modified(self, path: str, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))

@@ -11,6 +11,7 @@ import errno
 from typing import ClassVar
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)  # of this process, of the whole machine: nothing has been done yet
 DEAD_DISK = (  # what a disk says that will not come back by itself: broken, gone, or remounted read-only
     *(errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ENOTCONN, errno.ESTALE, errno.EUCLEAN),
     *(errno.EREMOTEIO, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ENOMEDIUM),
@@ -192,6 +193,13 @@ class ReadFailed(EngineError):
     retryable = True
 
 
+class TooManyOpenFiles(EngineError):
+    """The process or the machine has no free file handle. Nothing was done; retry once files are closed."""
+
+    code = "too_many_open_files"
+    retryable = True
+
+
 class StorageFull(EngineError):
     """No space is left. Nothing was stored; retry once space is free."""
 
@@ -201,9 +209,17 @@ class StorageFull(EngineError):
 
 def storage_error(what: str, error: OSError) -> EngineError:
     """What a disk's refusal means to whoever asked for `what`."""
+    if error.errno in TOO_MANY_FILES:
+        return too_many_open_files(what)
     if error.errno in NO_SPACE:
         return StorageFull(f"{what}: no space is left on the disk", hint="free space or shorten retention")
     return StorageFailed(f"{what}: {error}", hint="look at the node's disk and its log")
+
+
+def too_many_open_files(what: str) -> TooManyOpenFiles:
+    return TooManyOpenFiles(
+        f"{what}: too many files are open", hint="raise the limit of open files (ulimit -n), or lower connections_max"
+    )
 
 
 class LogCut(EngineError):

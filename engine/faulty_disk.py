@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from engine.disk import Disk, FileStat
+from engine.disk import Disk, FileKind, FileStat
 
 OPERATIONS = (
     *("open", "close", "pwritev", "pread", "pread_nowait", "fdatasync", "fsync_dir", "truncate", "size"),
-    *("rename", "unlink", "rmdir", "mkdir", "listdir", "stat", "set_modified", "free_bytes", "lock"),
+    *("rename", "unlink", "rmdir", "mkdir", "listdir", "stat", "kind", "set_modified", "free_bytes", "lock"),
 )
 
 
@@ -165,6 +165,10 @@ class FaultyDisk:
     def stat(self, path: str) -> FileStat | None:
         self._meet("stat", path)
         return self.disk.stat(path)
+
+    def kind(self, path: str) -> FileKind | None:
+        self._meet("kind", path)
+        return self.disk.kind(path)
 
     def set_modified(self, path: str, modified_ms: int) -> None:
         self._meet("set_modified", path)

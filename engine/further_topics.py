@@ -1,21 +1,28 @@
 """The directories of topics in a node's further data directories: made before a topic is, removed after it.
 
-The first directory alone says which topics there are (engine/topics.py). Invariant: nothing that holds a file is
-removed from a further directory unless the first one remembers that the topic was deleted.
+The first directory alone says which topics there are (engine/topics.py). Invariant: nothing that holds a record or a
+foreign file is removed from a further directory unless the first one remembers that the topic was deleted.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from engine import paths
 from engine.data_directories import DataDirectories
 from engine.data_directory import FIRST, DataDirectory
-from engine.disk import Disk
+from engine.disk import Disk, FileKind
 from engine.placement import placed
-from engine.topics import TopicRecord, remove_tree
+from engine.removal import (
+    is_empty_partition,
+    is_rest_of_creation,
+    remove_if_empty,
+    remove_partition_dir,
+    remove_topic_dir,
+)
+from engine.topics import TopicRecord
 
 log = logging.getLogger("penstock.engine")
 
@@ -56,22 +63,22 @@ def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecor
 def clear_added(disk: Disk, directories: DataDirectories, record: TopicRecord, added: Sequence[int]) -> None:
     """Remove what a growth that was interrupted has left of these partitions: each is found once only.
 
-    Nothing that holds a file is removed. Raises OSError.
+    Nothing that holds a record or a foreign file is removed. Raises OSError.
     """
     for directory in directories.usable:
         for number in added:
             path = f"{paths.topic_dir(directory.path, record.name, record.topic_id)}/{number}"
-            if disk.stat(path) is not None and not _holds_a_file(disk, path):
-                remove_tree(disk, path)
+            if disk.kind(path) is FileKind.DIRECTORY and is_empty_partition(disk, path):
+                remove_partition_dir(disk, path)
 
 
 def remove_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
     """Remove the files of partitions wherever they lie. Raises OSError."""
     for directory in directories.usable:
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
-        found = [path for number in numbers if disk.stat(path := f"{topic_dir}/{number}") is not None]
+        found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
         for path in found:
-            remove_tree(disk, path)
+            log_left(remove_partition_dir(disk, path))
         if found:
             disk.fsync_dir(topic_dir)
 
@@ -81,7 +88,7 @@ def partitions_beside(disk: Disk, directories: DataDirectories, record: TopicRec
     found: set[int] = set()
     for directory in directories.usable:
         names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
-        found.update(int(name) for name in names if name.isdecimal())
+        found.update(int(name) for name in names if paths.is_partition_number(name))
     return sorted(found - set(record.here))
 
 
@@ -100,9 +107,18 @@ def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: 
     return is_gone
 
 
-def remove_leftovers(disk: Disk, directories: DataDirectories, records: list[TopicRecord]) -> None:
-    """Remove what interrupted creations left in further directories. What holds a file stays, and is told."""
-    known = {(record.name, record.topic_id) for record in records}
+def log_left(left: Sequence[str]) -> None:
+    """Log files that a removal has left where they are."""
+    if left:
+        words = {"first": left[0], "files": len(left), "hint": "penstock did not make them; move them elsewhere"}
+        log.warning("files that are not understood are not removed", extra=words)
+
+
+def remove_leftovers(disk: Disk, directories: DataDirectories, known: Collection[tuple[str, str]]) -> None:
+    """Remove what interrupted creations left in further directories. Anything else stays, and is logged.
+
+    `known` are the topics in the first directory, by name and id.
+    """
     for directory in directories.further:
         if directory.fault is not None:
             continue
@@ -139,36 +155,27 @@ def _make(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) ->
 
 def _remove(disk: Disk, data_dir: str, name: str, topic_id: str) -> None:
     directory = paths.topic_dir(data_dir, name, topic_id)
-    if disk.stat(directory) is not None:
-        remove_tree(disk, directory)
+    if disk.kind(directory) is FileKind.DIRECTORY:
+        log_left(remove_topic_dir(disk, directory))
         disk.fsync_dir(os.path.dirname(directory))
-    _remove_if_empty(disk, os.path.dirname(directory))
+    remove_if_empty(disk, os.path.dirname(directory))
 
 
-def _sweep(disk: Disk, data_dir: str, known: set[tuple[str, str]]) -> None:
+def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> None:
     for name in disk.listdir(paths.topics_dir(data_dir)):
         parent = f"{paths.topics_dir(data_dir)}/{name}"
+        if disk.kind(parent) is not FileKind.DIRECTORY:
+            log.warning("not the directory of a topic: left as it is", extra={"path": parent})
+            continue
         for topic_id in disk.listdir(parent):
             directory = f"{parent}/{topic_id}"
             if (name, topic_id) in known:
                 continue
-            if _holds_a_file(disk, directory):
-                log.warning("a topic that the first data directory does not know", extra={"directory": directory})
+            if disk.kind(directory) is FileKind.DIRECTORY and is_rest_of_creation(disk, directory):
+                remove_topic_dir(disk, directory)
             else:
-                remove_tree(disk, directory)
-        _remove_if_empty(disk, parent)
-
-
-def _remove_if_empty(disk: Disk, directory: str) -> None:
-    if disk.stat(directory) is not None and not disk.listdir(directory):
-        disk.rmdir(directory)
-
-
-def _holds_a_file(disk: Disk, path: str) -> bool:
-    stat = disk.stat(path)
-    if stat is None or not stat.is_dir:
-        return stat is not None
-    return any(_holds_a_file(disk, f"{path}/{name}") for name in disk.listdir(path))
+                log.warning("a topic that the first data directory does not know", extra={"directory": directory})
+        remove_if_empty(disk, parent)
 
 
 def _free_bytes(directory: DataDirectory) -> int:

@@ -13,7 +13,8 @@ from engine.boundaries import Boundaries, place_below
 from engine.disk import WouldBlock
 from engine.errors import Corrupt
 from engine.log import BytePosition, Log
-from engine.waiters import PositionWaiters
+from engine.segment import Segment
+from engine.waiters import PositionWaiters, acks_of
 
 
 class HighWatermark:
@@ -22,10 +23,11 @@ class HighWatermark:
     def __init__(self, log: Log) -> None:
         self.place = log.end_position
         self.polls = PositionWaiters(log.log_end)
-        self.acks = PositionWaiters(log.log_end)
+        self.acks = PositionWaiters(log.log_end, acks_of)
         self.boundaries = Boundaries()
         self.life = 0  # grows when the log is cut or less of it is known: places that were looked for before are void
-        self.when_place_unknown: Callable[[int], None] = _nothing
+        self.when_place_unknown: Callable[[], None] = _nothing
+        self.sought: int | None = None  # the position whose place the disk is being asked for
         self._log = log
 
     def __repr__(self) -> str:
@@ -57,8 +59,11 @@ class HighWatermark:
             self.advance_to(position, place)
         elif (found := self._found_in_memory(position)) is not None:
             self.advance_to(*found)
+        elif self.sought is None:
+            self.sought = position
+            self.when_place_unknown()
         else:
-            self.when_place_unknown(position)
+            self.sought = max(self.sought, position)
 
     def advance_to(self, position: int, place: BytePosition) -> None:
         if position > self.position:
@@ -77,6 +82,7 @@ class HighWatermark:
     def cut(self) -> None:
         """The log ends here now, no earlier than what is known to be committed."""
         self.life += 1
+        self.sought = None
         self.boundaries.cut(self._log.log_end)
 
     def fail(self, error: Exception) -> None:
@@ -87,10 +93,10 @@ class HighWatermark:
         if position < self._log.log_end and not self._log.segment_of(position).is_loaded:
             return None
         try:
-            return place_below(self._log, position, self._log.disk.pread_nowait)
+            return place_below(self._log, position, Segment.pread_nowait)
         except (WouldBlock, OSError, Corrupt):  # who asks again in a thread is told why
             return None
 
 
-def _nothing(_: int) -> None:
+def _nothing() -> None:
     """Nobody can ask the disk."""

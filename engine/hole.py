@@ -7,8 +7,9 @@ whose header is whole are not searched; only behind a header that is none every 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from engine.batch import HEADER_BYTES, MAGIC, has_valid_crc, read_header
+from engine.batch import HEADER_BYTES, MAGIC, Header, has_valid_crc, read_header
 from engine.segment import Segment, can_follow
 
 _WINDOW_BYTES = 8 * 1024 * 1024
@@ -23,7 +24,7 @@ def batch_behind(segment: Segment, position: int, expected_offset: int, later: l
     """
     left = segment.size_bytes - position
     if left >= HEADER_BYTES:
-        header = read_header(segment.disk.pread(segment.handle, HEADER_BYTES, position))
+        header = read_header(segment.pread(HEADER_BYTES, position))
         if header.magic == MAGIC and header.base_offset == expected_offset and header.size_bytes >= HEADER_BYTES:
             search_from = position + header.size_bytes
         else:
@@ -37,19 +38,27 @@ def batch_behind(segment: Segment, position: int, expected_offset: int, later: l
     return None
 
 
-def _search(segment: Segment, position: int, expected_offset: int) -> int | None:
-    """By the upper half of the offset, which hardly changes in a segment, and the magic byte."""
+def batch_starts(data: bytes, expected_offset: int) -> Iterator[tuple[int, Header]]:
+    """Where a header of a batch at or behind an offset may begin, by what stands there. Most of these are none.
+
+    By the upper half of the offset, which hardly changes in a segment, and the magic byte.
+    """
     high = expected_offset >> 32
     starts = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (high, high + 1))
     pattern = re.compile(rb"(?=(?:" + starts + rb").{12}" + re.escape(bytes([MAGIC])) + rb")", re.DOTALL)
+    for match in pattern.finditer(data):
+        if match.start() + HEADER_BYTES > len(data):
+            return
+        yield match.start(), read_header(data, match.start())
+
+
+def _search(segment: Segment, position: int, expected_offset: int) -> int | None:
     checked_bytes = 0
     while position + HEADER_BYTES <= segment.size_bytes and checked_bytes < _CHECKED_BYTES_MAX:
-        window = segment.disk.pread(segment.handle, _WINDOW_BYTES + HEADER_BYTES, position)
-        for match in pattern.finditer(window, 0):
-            start = match.start()
-            if start >= _WINDOW_BYTES or start + HEADER_BYTES > len(window):
+        window = segment.pread(_WINDOW_BYTES + HEADER_BYTES, position)
+        for start, header in batch_starts(window, expected_offset):
+            if start >= _WINDOW_BYTES:
                 break
-            header = read_header(window, start)
             if header.base_offset > expected_offset and header.record_count == header.last_offset_delta + 1:
                 checked_bytes += max(0, header.size_bytes)
                 if _is_batch(segment, position + start, header.base_offset):
@@ -64,7 +73,7 @@ def _is_batch(segment: Segment, position: int, expected_offset: int) -> bool:
     left = segment.size_bytes - position
     if left < HEADER_BYTES:
         return False
-    header = read_header(segment.disk.pread(segment.handle, HEADER_BYTES, position))
+    header = read_header(segment.pread(HEADER_BYTES, position))
     if not can_follow(header, expected_offset, left):
         return False
-    return has_valid_crc(segment.disk.pread(segment.handle, header.size_bytes, position), 0, header)
+    return has_valid_crc(segment.pread(header.size_bytes, position), 0, header)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
+from engine.background import BackgroundTasks
 from engine.clock import Clock
 from engine.committer import Committer
 from engine.directory_keeper import DirectoryKeeper
 from engine.partition import Partition
 
 TICK_S = 1.0
+EXPIRING_AT_ONCE = 4  # partitions whose files are being removed: half of the threads for the disk are left to reads
 PARTITIONS_AT_ONCE = 200  # looked at in one go: two milliseconds of the loop
 CHECKPOINT_TICKS = 1  # what lies beyond the last checkpoint is scanned and written again after an unclean stop
 CHECKPOINT_SHARE = 50  # saving may take this part of the time: with very many partitions it is done less often
@@ -36,20 +39,30 @@ class Housekeeping:
         keeper: DirectoryKeeper,
         clock: Clock,
         expiry: Callable[[Partition], Work | None],
-        in_background: Callable[[Work], asyncio.Task[None]],
+        background: BackgroundTasks,
     ) -> None:
         self._partitions = partitions
         self._committer = committer
         self._keeper = keeper
         self._clock = clock
         self._expiry = expiry
-        self._in_background = in_background
+        self._background = background
+        self._due: dict[Partition, Work] = {}  # waits for its turn, in this order
+        self._expiring: set[Partition] = set()
         self._told = ""  # why the last checkpoint failed: a disk that is full is so for hours
 
     def __repr__(self) -> str:
         return f"Housekeeping({self._keeper})"
 
     async def tick_for_ever(self) -> None:
+        try:
+            await self._tick_for_ever()
+        finally:
+            for work in self._due.values():
+                work.close()
+            self._due.clear()
+
+    async def _tick_for_ever(self) -> None:
         tick = 0
         checkpoint_due = 0.0
         while True:
@@ -58,22 +71,37 @@ class Housekeeping:
             for place, partition in enumerate(list(self._partitions())):
                 if place % PARTITIONS_AT_ONCE == 0:
                     await asyncio.sleep(0)
-                if partition.offline is None and (work := self._look_at(partition)) is not None:
-                    await asyncio.shield(self._in_background(self._tried("expire", work)))
+                if partition.offline is None:
+                    self._look_at(partition)
+            self._expire_next()
             began = self._clock.monotonic()
             if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
-                await asyncio.shield(self._in_background(self._tried("checkpoint", self._checkpoint())))
+                await self._background.finish(self._tried("checkpoint", self._checkpoint()), "checkpointing")
                 checkpoint_due = began + CHECKPOINT_SHARE * (self._clock.monotonic() - began)
 
-    def _look_at(self, partition: Partition) -> Work | None:
+    def _look_at(self, partition: Partition) -> None:
         """What takes no disk is done at once: of thousands of partitions nearly all have nothing else."""
         try:
             self._roll_if_due(partition)
-            partition.admission.expire(self._clock.now_ms(), partition.settings)
-            return self._expiry(partition)
+            partition.admission.expire(self._clock.steady_ms(), partition.settings)
+            is_expiring = partition in self._due or partition in self._expiring
+            if not is_expiring and (work := self._expiry(partition)) is not None:
+                self._due[partition] = work
         except Exception:  # see below
             log.exception("expire failed")
-            return None
+
+    def _expire_next(self) -> None:
+        """In the background and in turn: a disk that is slow to remove the files of one partition delays no other."""
+        while self._due and len(self._expiring) < EXPIRING_AT_ONCE:
+            partition = next(iter(self._due))
+            work = self._tried("expire", self._due.pop(partition))
+            self._expiring.add(partition)
+            task = self._background.start(work, "expiring records", of=partition.name)
+            task.add_done_callback(partial(self._expired, partition))
+
+    def _expired(self, partition: Partition, _: object) -> None:
+        self._expiring.discard(partition)
+        self._expire_next()
 
     async def _checkpoint(self) -> None:
         """Told once for each reason."""
@@ -94,5 +122,5 @@ class Housekeeping:
             log.exception("%s failed", what)
 
     def _roll_if_due(self, partition: Partition) -> None:
-        if partition.log.is_due_to_roll(partition.settings, self._clock.now_ms()):
+        if partition.log.is_due_to_roll(partition.settings, self._clock.steady_ms()):
             self._committer.roll(partition).add_done_callback(lambda future: future.exception())

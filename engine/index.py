@@ -31,6 +31,7 @@ class SegmentIndex:
     __slots__ = (
         "_indexed_to",
         "base_offset",
+        "is_partial",
         "max_timestamp",
         "positions",
         "relative_offsets",
@@ -40,6 +41,7 @@ class SegmentIndex:
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
+        self.is_partial = False  # made of what damage has left: later records may be missing
         self.relative_offsets = array("I")
         self.positions = array("I")
         self.times = array("q")
@@ -77,6 +79,13 @@ class SegmentIndex:
         """The start of an indexed batch from which a scan forward finds `offset`."""
         found = bisect_right(self.relative_offsets, offset - self.base_offset)
         return self.positions[found - 1] if found else 0
+
+    def entry_at_or_before(self, offset: int) -> tuple[int, int]:
+        """The same with the base offset of the batch that begins there: (position, offset)."""
+        found = bisect_right(self.relative_offsets, offset - self.base_offset)
+        if not found:
+            return 0, self.base_offset
+        return self.positions[found - 1], self.base_offset + self.relative_offsets[found - 1]
 
     def boundary_at_or_before(self, position: int) -> int:
         """The largest indexed batch start that is not beyond a byte position."""

@@ -4,9 +4,13 @@ Pure: bytes and numbers in, answers out. It reads no batch (engine/keyed_batch.p
 (engine/admission.py). A window is a row of slices, oldest first, each a dict; a slice goes as a whole, so that letting
 go of keys costs nothing per key. A key goes when it is older than the window; earlier when the partition, or all
 partitions of the process together (KeyBudget), hold more than they may: then the oldest eighth goes first.
+All times are the steady time of this process (engine/clock.py), from the moment at which it learned of the key. So each
+replica keeps a key for the window at least after its append, however wrong the clocks are. `time_ms` of an entry is
+another node's wall time: clients see it; it judges nothing.
 Invariants: a key is found from `add` until it is older than the window, unless a bound by count has let it go; it is
 found for an eighth of the window longer at most. Of two entries of one key the later one is found. `kept_ms` never
-exceeds what the window and the pace at which keys went by count within the last window leave.
+exceeds what the window and the pace at which keys went by count within the last window leave, and is 0 for a key of
+unknown age: another replica may have learned of it earlier and forgets it earlier.
 Measured: 200 bytes a key, so a million of them is 200 MB; about 1 us to add one or to look for one.
 """
 
@@ -25,28 +29,37 @@ TOTAL_KEYS_MAX = 2_000_000  # of a process whose settings say nothing else
 ROW = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sqiHq")  # as files keep a key: its hash, and what is known of it
 
 _BASE_OFFSET = struct.Struct(">q")  # behind the request's hash
-_STORED = struct.Struct(f">{HASH_BYTES}sqiHq")  # packed: a tuple of objects would take three times as much
+_STORED = struct.Struct(f">{HASH_BYTES}sqiHqi")  # packed: a tuple of objects would take three times as much
+_STORED_ROW_BYTES = ROW.size - HASH_BYTES  # of these, what files keep
+_AGE_UNKNOWN = -(1 << 31)
 
 
 class Remembered(NamedTuple):
-    """What is known of a key."""
+    """What is known of a key. `since_ms`: its records were appended then or later; None if nothing is known of that."""
 
     request_hash: bytes
     base_offset: int
     record_count: int
     partitions: int
     time_ms: int
+    since_ms: int | None
 
 
 class _Slice:
-    """Keys that came one after another. `last_ms` is the time of the youngest."""
+    """Keys that came one after another. `last_ms` is when the youngest came."""
 
-    __slots__ = ("first_ms", "is_dropped", "keys", "last_ms")
+    __slots__ = ("first_ms", "first_offset", "is_dropped", "keys", "last_ms")
 
-    def __init__(self, time_ms: int) -> None:
+    def __init__(self, now_ms: int, first_offset: int) -> None:
         self.keys: dict[bytes, bytes] = {}
-        self.first_ms = self.last_ms = time_ms
+        self.first_ms = self.last_ms = now_ms
+        self.first_offset = first_offset
         self.is_dropped = False
+
+    def remembered(self, stored: bytes) -> Remembered:
+        request_hash, base_offset, count, partitions, time_ms, after_first_ms = _STORED.unpack(stored)
+        since_ms = None if after_first_ms == _AGE_UNKNOWN else self.first_ms + after_first_ms
+        return Remembered(request_hash, base_offset, count, partitions, time_ms, since_ms)
 
 
 class KeyBudget:
@@ -94,46 +107,64 @@ class KeyWindow:
         for one in reversed(self._slices):
             stored = one.keys.get(key_hash)
             if stored is not None:
-                return Remembered._make(_STORED.unpack(stored))
+                return one.remembered(stored)
         return None
 
-    def add(self, entry: KeyEntry, base_offset: int, record_count: int, *, window_ms: int, keys_max: int) -> None:
-        """Remember a key whose records are in the log."""
+    def add(
+        self,
+        entry: KeyEntry,
+        base_offset: int,
+        record_count: int,
+        *,
+        now_ms: int,
+        since_ms: int | None,
+        window_ms: int,
+        keys_max: int,
+    ) -> None:
+        """Remember a key whose records are in the log. `since_ms`: as Remembered has it."""
         key_hash, request_hash, partitions, time_ms = entry
-        into = self._slice_for(time_ms, window_ms, keys_max)
+        into = self._slice_for(now_ms, base_offset, window_ms, keys_max)
         before = len(into.keys)
-        into.keys[key_hash] = _STORED.pack(request_hash, base_offset, record_count, partitions, time_ms)
-        if time_ms > into.last_ms:
-            into.last_ms = time_ms
+        after_first_ms = _AGE_UNKNOWN if since_ms is None else max(_AGE_UNKNOWN, since_ms - into.first_ms)
+        into.keys[key_hash] = _STORED.pack(request_hash, base_offset, record_count, partitions, time_ms, after_first_ms)
+        if now_ms > into.last_ms:
+            into.last_ms = now_ms
         if len(into.keys) > before:
             self._keys += 1
             self._budget.keys += 1
             if self._keys > keys_max:
-                self.drop_oldest(time_ms)
+                self.drop_oldest(now_ms)
             if self._budget.keys > self._budget.keys_max:
-                self._budget.keep(time_ms)
+                self._budget.keep(now_ms)
 
     def expire(self, now_ms: int, window_ms: int) -> None:
         """Let go of slices in which every key is older than the window."""
         while self._slices and self._slices[0].last_ms + window_ms <= now_ms:
             self._drop()
 
-    def kept_ms(self, time_ms: int, now_ms: int, window_ms: int) -> int:
-        """How long a key of this time will be found, from now on.
+    @property
+    def first_offset(self) -> int | None:
+        """Below this no key is remembered that is not remembered again behind it."""
+        return self._slices[0].first_offset if self._slices else None
+
+    def kept_ms(self, since_ms: int | None, now_ms: int, window_ms: int) -> int:
+        """How long a key whose records were appended then will be found, from now on, whichever replica is asked.
 
         That is the window, less the key's age. If keys went by count within the last window, the age at which they did
         stands for the window: the best guess, for more keys may come yet.
         """
+        if since_ms is None:
+            return 0
         reach_ms = window_ms
         if self._shortened_ms is not None and now_ms - self._shortened_ms < window_ms:
             reach_ms = min(reach_ms, self._reach_ms)
-        return max(0, reach_ms - max(0, now_ms - time_ms))
+        return max(0, reach_ms - max(0, now_ms - since_ms))
 
     def items(self) -> Iterator[tuple[bytes, Remembered]]:
         """Every key, oldest slice first."""
         for one in self._slices:
             for key_hash, stored in one.keys.items():
-                yield key_hash, Remembered._make(_STORED.unpack(stored))
+                yield key_hash, one.remembered(stored)
 
     def copies(self) -> list[dict[bytes, bytes]]:
         """All of it, to be looked through in a thread (`rows_before`)."""
@@ -166,14 +197,14 @@ class KeyWindow:
         self._budget.keys -= len(oldest.keys)
         oldest.keys = {}
 
-    def _slice_for(self, time_ms: int, window_ms: int, keys_max: int) -> _Slice:
+    def _slice_for(self, now_ms: int, base_offset: int, window_ms: int, keys_max: int) -> _Slice:
         if self._slices:
             latest = self._slices[-1]
             is_full = len(latest.keys) >= max(1, keys_max // SLICES)
-            if not is_full and abs(time_ms - latest.first_ms) < max(1, window_ms // SLICES):
+            if not is_full and now_ms - latest.first_ms < max(1, window_ms // SLICES):
                 return latest
-            self.expire(time_ms, window_ms)
-        opened = _Slice(time_ms)
+            self.expire(now_ms, window_ms)
+        opened = _Slice(now_ms, base_offset)
         self._slices.append(opened)
         self._budget.opened(self, opened)
         return opened
@@ -183,4 +214,4 @@ def rows_before(keys: dict[bytes, bytes], offset: int) -> Iterator[bytes]:
     """As files keep them, those of records below an offset."""
     for key_hash, stored in keys.items():
         if _BASE_OFFSET.unpack_from(stored, HASH_BYTES)[0] < offset:
-            yield key_hash + stored
+            yield key_hash + stored[:_STORED_ROW_BYTES]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Buffer, Header
-from engine.damage import check_undamaged
+from engine.damage import check_undamaged, end_before, start_behind
 from engine.disk import Disk
 from engine.epochs import EpochStart
 from engine.errors import UnexpectedOffset
@@ -35,12 +35,16 @@ class BytePosition(NamedTuple):
 
 
 class ReadSpan(NamedTuple):
-    """Whole batches of one segment that hold the offset asked for, perhaps after some that lie before it."""
+    """Whole batches of one segment that hold the offset asked for, perhaps after some that lie before it.
+
+    `start_offset` is the base offset of the first one, `next_offset` follows the last one.
+    """
 
     segment: Segment
     start: int
     end: int
     next_offset: int
+    start_offset: int
 
 
 @dataclass(slots=True)
@@ -267,11 +271,7 @@ class Log:
             return 0
         number = bisect_right(self.segments, offset, key=_base_offset) - 1
         first, later = self.segments[number], self.segments[number + 1 :]
-        if first.is_loaded:
-            below = first.index.position_at_or_before(offset)
-        else:
-            below = first.size_bytes * (offset - first.base_offset) // (first.next_offset - first.base_offset)
-        return first.size_bytes - below + sum(segment.size_bytes for segment in later)
+        return first.size_bytes - first.bytes_below(offset) + sum(segment.size_bytes for segment in later)
 
     def has_segment_at(self, offset: int) -> bool:
         """Whether a segment begins there, so that a follower may begin one too."""
@@ -300,21 +300,30 @@ class Log:
         index = segment.index
         recent = self._recent.get(offset)
         if recent is not None and recent.base_offset == segment.base_offset:
-            start = recent.position
+            start, start_offset = recent.position, offset
         else:
-            start = index.position_at_or_before(offset)
+            start, start_offset = index.entry_at_or_before(offset)
+        if segment.damage:
+            start, start_offset = start_behind(segment.damage, offset, start, start_offset)
         end = index.boundary_at_or_before(start + max_bytes)
         if end <= start:
             end = index.boundary_after(start) or readable
         if end >= readable or start + max_bytes >= readable:
-            span = ReadSpan(segment, start, readable, readable_end)
+            end, next_offset = readable, readable_end
         else:
-            span = ReadSpan(segment, start, end, index.offset_at(end))
-        return _between_damage(span, offset) if segment.damage else span
+            next_offset = index.offset_at(end)
+        if segment.damage:
+            end, next_offset = end_before(segment.damage, offset, end, next_offset)
+        return ReadSpan(segment, start, end, next_offset, start_offset)
 
-    def segment_for_time(self, timestamp: int) -> Segment | None:
-        """The first local segment with a record at or after a time."""
-        return next((s for s in self.segments if s.size_bytes and s.max_timestamp >= timestamp), None)
+    def insert_missing(self, before: Segment, base_offset: int) -> Segment:
+        """A segment whose file is missing is known by the gap behind the one before, which ends at `base_offset`."""
+        assert before.base_offset < base_offset < before.next_offset
+        missing = Segment(self.disk, self.directory, base_offset, next_offset=before.next_offset)
+        missing.last_append_ms = before.last_append_ms
+        before.next_offset = base_offset
+        self.segments.insert(self.segments.index(before) + 1, missing)
+        return missing
 
     def has_segments_below(self, offset: int) -> bool:
         """Whether `drop_oldest` would find any."""
@@ -340,17 +349,6 @@ def _joined(headers: Sequence[Header], log_end: int) -> Header:
             raise UnexpectedOffset(text)
         expected = header.next_offset
     return headers[-1]
-
-
-def _between_damage(span: ReadSpan, offset: int) -> ReadSpan:
-    """What of a span lies between the damage before an offset and the damage behind it."""
-    segment, start, end, next_offset = span
-    for damage in segment.damage:
-        if damage.end_offset <= offset:
-            start = max(start, damage.end_position)
-        elif damage.start_position < end:
-            return ReadSpan(segment, start, damage.start_position, damage.start_offset)
-    return ReadSpan(segment, start, end, next_offset)
 
 
 def _base_offset(segment: Segment) -> int:

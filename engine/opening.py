@@ -17,12 +17,14 @@ from typing import NamedTuple
 
 from engine import paths
 from engine.admission import Admission
+from engine.background import in_background
 from engine.boundaries import place_above, place_below
 from engine.clock import Clock
 from engine.data_directories import DataDirectories
 from engine.data_directory import Checkpoint, LastStop
 from engine.disk import Disk
 from engine.errors import Corrupt, EngineError
+from engine.free_files import when_files_are_free
 from engine.log import BytePosition, Log
 from engine.partition import Partition
 from engine.rebuilding import rebuilt_admission
@@ -86,7 +88,7 @@ class Opener:
                 return await self.open(one, last_stop)
 
         began = time.perf_counter()
-        telling = asyncio.create_task(self._tell_progress())
+        telling = in_background(self._tell_progress(), "reporting the progress of a start")
         try:
             return await asyncio.gather(*map(opened, wanted))
         finally:
@@ -97,7 +99,9 @@ class Opener:
         record, number = wanted.record, wanted.number
         loop = asyncio.get_running_loop()
         if self._directories.is_several:
-            located = await loop.run_in_executor(self._executor, self._directories.located, record, number)
+            located = await when_files_are_free(
+                wanted.name, lambda: loop.run_in_executor(self._executor, self._directories.located, record, number)
+            )
         else:
             located = self._directories.located(record, number)
         directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
@@ -106,8 +110,8 @@ class Opener:
             self.progress.opened += 1
             return self._closed(wanted, directory, located.error)
         try:
-            opened, admission, committed, report = await loop.run_in_executor(
-                self._executor, self._open, directory, wanted, last_stop
+            opened, admission, committed, report = await when_files_are_free(
+                wanted.name, lambda: loop.run_in_executor(self._executor, self._open, directory, wanted, last_stop)
             )
         except (EngineError, OSError) as error:
             self.progress.opened += 1
@@ -124,18 +128,21 @@ class Opener:
     def _open(
         self, directory: str, wanted: Wanted, last_stop: LastStop
     ) -> tuple[Log, Admission, _Committed, RecoveryReport]:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.steady_ms()
         opened, report = open_log(
             self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned
         )
-        admission = rebuilt_admission(self._disk, wanted.name, opened, wanted.record.settings, now_ms)
+        is_replicated = wanted.record.hosted is not None
+        admission = rebuilt_admission(
+            self._disk, wanted.name, opened, wanted.record.settings, now_ms, is_replicated=is_replicated
+        )
         return opened, admission, self._committed(opened, wanted), report
 
     def _committed(self, opened: Log, wanted: Wanted) -> _Committed:
         """What a node that is alone has is committed. Else: as far as was told, and what log_start was raised over."""
         if wanted.record.hosted is None:
             return None
-        read, first = self._disk.pread, opened.segments[0].base_offset
+        read, first = Segment.pread, opened.segments[0].base_offset
         try:
             below = place_above(opened, opened.local_log_start, read)
             return max(below, place_below(opened, max(wanted.committed_hint, below[0]), read))

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.admission import Admission, Append, Appended
-from engine.batch import Header
+from engine.admission import Admission, Append, is_repeat_of_stored, tell_appended, tell_verdicts
 from engine.copies import CopyQueue, Taken
 from engine.errors import (
     EndCutOff,
@@ -65,6 +64,8 @@ class Partition:
         self.queue: list[Append] = []
         self.copies = CopyQueue()
         self.unsynced_since: float | None = None
+        self.is_sync_put_off = False  # the last sync could not begin; to be tried again after a pause
+        self.segments_lock = asyncio.Lock()  # held while segments leave the log, are cut or are exchanged
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
         self.when_offline: Callable[[], None] = _nothing
@@ -78,7 +79,8 @@ class Partition:
         self._rolling: list[asyncio.Future[int]] = []  # for the group under way
         self.watermark = HighWatermark(log)
         self._unsynced: list[Segment] = []
-        self._directory_unsynced = False
+        self._sealed: list[Segment] = []  # to be closed once they are durable
+        self._directory_unsynced = log.active.size_bytes == 0  # the file may be new: engine/recovery.py
 
     def __repr__(self) -> str:
         return f"Partition({self.name}, {self.statistics()})"
@@ -139,6 +141,18 @@ class Partition:
         """Done once everything below `end` is committed, and never earlier; else with an error."""
         return self._wait(self.watermark.acks, end)
 
+    def give_up_high_watermark(self, end: int, future: asyncio.Future[int]) -> None:
+        """To be called for a wait that is no longer wanted; without it the wait stays until `end` is committed."""
+        self.watermark.polls.give_up(end, future)
+
+    async def high_watermark_by(self, deadline: float, end: int) -> int:
+        """As `wait_for_high_watermark`, until a moment of the loop's clock. Raises TimeoutError."""
+        return await self.watermark.polls.outcome(end, self.wait_for_high_watermark(end), deadline)
+
+    async def acknowledged_by(self, deadline: float, end: int) -> int:
+        """As `wait_for_ack`, until a moment of the loop's clock. Raises TimeoutError."""
+        return await self.watermark.acks.outcome(end, self.wait_for_ack(end), deadline)
+
     def _wait(self, waiters: PositionWaiters, end: int) -> asyncio.Future[int]:
         future = waiters.wait_for(end)
         if not future.done():
@@ -188,7 +202,7 @@ class Partition:
         copied: Taken | None = None
         if self._roll_waiters:
             steps = self.log.plan_roll(now_ms)
-            self._rolling, self._roll_waiters = self._roll_waiters, []
+            self._rolling, self._roll_waiters = self._rolling + self._roll_waiters, []
         elif self.copies:
             copied = self.copies.take(self.log, self.admission.fencing, self.settings, now_ms)
             steps = copied.steps
@@ -197,6 +211,7 @@ class Partition:
             steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
+        work.sync_directory_first = self._directory_unsynced and _rolls(steps)
         if copied is not None:
             work.notes = copied.notes
         if sync:
@@ -217,6 +232,7 @@ class Partition:
         for step in work.steps:
             if step.segment not in self._unsynced:
                 self._unsynced.append(step.segment)
+        self._sealed += sealed
         self._directory_unsynced |= _rolls(work.steps)
         if work.steps and self.unsynced_since is None:
             self.unsynced_since = now
@@ -231,7 +247,7 @@ class Partition:
             headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
             self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
             self.batches_in += len(headers)
-            _tell_appended(headers, taken)
+            tell_appended(headers, taken)
         for write in _writes(work.steps):
             write.buffers = []  # they are in the page cache; `boundaries` keeps the rest until it is committed
         self.when_positions_move()
@@ -245,6 +261,14 @@ class Partition:
             self.go_offline(work.sync_error)
             return
         if work.write_error is None and work.sync:
+            self.is_sync_put_off = work.is_sync_put_off
+        if work.is_sync_put_off:
+            return
+        if work.write_error is None and work.sync:
+            for segment in self._sealed:
+                if segment is not self.log.active:  # a cut may have made it active again
+                    segment.sealed()
+            self._sealed = []
             self.durable_end = self.log_end
             self._unsynced = []
             self._directory_unsynced = False
@@ -325,7 +349,7 @@ class Partition:
         if self.copies.under_way is not None:
             self._note(work, self.copies.under_way)
             self.copies.failed(error)
-        _tell_verdicts([append for append in taken if _is_repeat_of_stored(append, self.log_end)])
+        tell_verdicts([append for append in taken if is_repeat_of_stored(append, self.log_end)])
         self.fail_appends(taken, error)
         self._rolling = _failed(self._rolling, error)
         if not error.retryable:
@@ -354,30 +378,3 @@ def _writes(steps: list[Write | Roll]) -> list[Write]:
 
 def _rolls(steps: list[Write | Roll]) -> bool:
     return any(isinstance(step, Roll) for step in steps)
-
-
-def _tell_appended(headers: list[Header], taken: list[Append]) -> None:
-    """Each append its positions or what stood against it, in the order in which they came."""
-    written = [append for append in taken if append.verdict is None]
-    for append, header in zip(written, headers, strict=True):
-        if not append.written.done():
-            appended = Appended(header.base_offset, header.last_offset_delta + 1)
-            if append.key_kept_ms is not None:
-                appended = appended._replace(key_kept_ms=append.key_kept_ms)
-            append.written.set_result(appended)
-    if len(written) < len(taken):
-        _tell_verdicts(taken)
-
-
-def _is_repeat_of_stored(append: Append, log_end: int) -> bool:
-    return isinstance(append.verdict, Appended) and append.verdict.end <= log_end
-
-
-def _tell_verdicts(taken: list[Append]) -> None:
-    for append in taken:
-        if append.verdict is None or append.written.done():
-            continue
-        if isinstance(append.verdict, Appended):
-            append.written.set_result(append.verdict)
-        else:
-            append.written.set_exception(append.verdict)

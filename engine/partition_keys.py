@@ -31,6 +31,7 @@ class _Noted(NamedTuple):
     entry: KeyEntry
     base_offset: int
     record_count: int
+    now_ms: int
 
 
 class PartitionKeys:
@@ -44,9 +45,9 @@ class PartitionKeys:
         self._judged: list[KeyEntry] = []  # for the plan under way
         self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or under way, and how often
         self._rows = bytearray()  # of the keys since the last state that was saved
-        self._rows_last_ms = 0
+        self._rows_last_ms = 0  # when the latest of them came
         self._last_state: tuple[int, bytearray] = (-1, bytearray())  # its offset and rows
-        self._files: deque[tuple[int, int]] = deque()  # saved states with keys of the window, and the latest of each
+        self._files: deque[tuple[int, int]] = deque()  # saved states with keys of the window, when each's latest came
 
     def __repr__(self) -> str:
         return f"PartitionKeys({self.window}, noted={len(self._noted)}, expected={len(self._expected)})"
@@ -67,11 +68,11 @@ class PartitionKeys:
         """Whether the key is in use here: stored, or about to be."""
         remembered = self.window.find(key_hash)
         if remembered is not None:
-            kept_ms = self._kept_ms(remembered.time_ms, now_ms)
+            kept_ms = self._kept_ms(remembered.since_ms, now_ms)
             return FoundKey(remembered.request_hash, remembered.partitions, kept_ms)
         if key_hash in self._expected:
             entry = self._expected[key_hash][0]
-            return FoundKey(entry.request_hash, entry.partitions, self._kept_ms(entry.time_ms, now_ms))
+            return FoundKey(entry.request_hash, entry.partitions, self._kept_ms(now_ms, now_ms))
         return None
 
     def judge(self, entry: KeyEntry, now_ms: int) -> tuple[Remembered, int] | KeyReused | None:
@@ -82,37 +83,42 @@ class PartitionKeys:
             return None
         if remembered.request_hash != entry.request_hash:
             return KeyReused("the Idempotency-Key belongs to another request; give each request a key of its own")
-        return remembered, self._kept_ms(remembered.time_ms, now_ms)
+        return remembered, self._kept_ms(remembered.since_ms, now_ms)
 
     def note(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> int:
         """The append is part of the plan; returns for how long its key will be kept."""
-        self._noted[entry.key_hash] = _Noted(entry, base_offset, record_count)
-        return self._kept_ms(entry.time_ms, now_ms)
+        self._noted[entry.key_hash] = _Noted(entry, base_offset, record_count, now_ms)
+        return self._kept_ms(now_ms, now_ms)
 
     def commit(self, settings: TopicSettings, below: int | None) -> None:
         """The plan is in the log; only what it has below an offset, if one is given: then more of it follows."""
         if not self._judged:
             return
         self.use(settings)
-        for key_hash, (entry, base_offset, record_count) in list(self._noted.items()):
+        for key_hash, (entry, base_offset, record_count, now_ms) in list(self._noted.items()):
             if below is not None and base_offset >= below:
                 return
-            self.replay(entry, base_offset, record_count)
+            self.replay(entry, base_offset, record_count, now_ms, now_ms)
             del self._noted[key_hash]
         if below is None:
             self.forget()
 
-    def replay(self, entry: KeyEntry, base_offset: int, record_count: int) -> None:
-        """Take note of a keyed batch that is in the log."""
+    def replay(
+        self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None = None
+    ) -> None:
+        """Take note of a keyed batch that is in the log, and was appended at `since_ms` or later."""
         key_hash, request_hash, partitions, time_ms = entry
         self._rows += ROW.pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
-        self._rows_last_ms = max(self._rows_last_ms, time_ms)
+        self._rows_last_ms = max(self._rows_last_ms, now_ms)
         if len(self._rows) > 2 * self._keys_max * ROW.size:  # more than are remembered
             del self._rows[: self._keys_max * ROW.size]
-        self.window.add(entry, base_offset, record_count, window_ms=self._window_ms, keys_max=self._keys_max)
+        self._add(entry, base_offset, record_count, now_ms, since_ms)
 
     def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
         """What a state at this offset keeps of the keys: the rows since the one before, and where the others are."""
+        first_offset = self.window.first_offset
+        while self._files and first_offset is not None and self._files[0][0] <= first_offset:
+            self._files.popleft()  # all its keys went by count
         if offset == self._last_state[0]:  # again, as at a stop behind a roll: nothing has come since
             rows = self._last_state[1]
             return rows, tuple(file for file, _ in self._files if file != offset)
@@ -129,23 +135,32 @@ class PartitionKeys:
         self._rows_last_ms = max(self._rows_last_ms, *(last_ms for _, last_ms in self._files), 0, 0)
         self._files.clear()
 
-    def restore(self, offset: int, rows: bytes | bytearray) -> None:
-        """Remember what a state kept; the oldest state first."""
-        self._saved(offset, bytearray(rows), self._remember(rows))
+    def restore(self, offset: int, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
+        """Remember what a state kept; the oldest state first. When its keys came is not known: they count as new."""
+        self._remember(rows, now_ms, since_ms)
+        self._saved(offset, bytearray(rows), now_ms)
 
-    def restore_in_part(self, rows: bytes | bytearray) -> None:
+    def restore_in_part(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
         """The same of one of several states that are not whole any more: the next one will have all that is known."""
-        self._rows_last_ms = max(self._rows_last_ms, self._remember(rows))
+        self._remember(rows, now_ms, since_ms)
+        self._rows_last_ms = now_ms
         self._rows += rows
 
-    def _remember(self, rows: bytes | bytearray) -> int:
-        """Returns the time of the latest."""
-        last_ms = 0
+    def _remember(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
         for key_hash, request_hash, base_offset, record_count, partitions, time_ms in ROW.iter_unpack(rows):
             entry = KeyEntry(key_hash, request_hash, partitions, time_ms)
-            self.window.add(entry, base_offset, record_count, window_ms=self._window_ms, keys_max=self._keys_max)
-            last_ms = max(last_ms, time_ms)
-        return last_ms
+            self._add(entry, base_offset, record_count, now_ms, since_ms)
+
+    def _add(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None) -> None:
+        self.window.add(
+            entry,
+            base_offset,
+            record_count,
+            now_ms=now_ms,
+            since_ms=since_ms,
+            window_ms=self._window_ms,
+            keys_max=self._keys_max,
+        )
 
     def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
         self._last_state = (offset, rows)
@@ -165,6 +180,8 @@ class PartitionKeys:
 
     def expire(self, now_ms: int) -> None:
         self.window.expire(now_ms, self._window_ms)
+        if self._rows and self._rows_last_ms + self._window_ms <= now_ms:
+            self._rows.clear()
         while self._files and self._files[0][1] + self._window_ms <= now_ms:
             self._files.popleft()
 
@@ -172,8 +189,8 @@ class PartitionKeys:
         noted = self._noted.get(key_hash)
         if noted is None:
             return self.window.find(key_hash)
-        entry = noted.entry
-        return Remembered(entry.request_hash, noted.base_offset, noted.record_count, entry.partitions, entry.time_ms)
+        entry, base_offset, record_count, now_ms = noted
+        return Remembered(entry.request_hash, base_offset, record_count, entry.partitions, entry.time_ms, now_ms)
 
-    def _kept_ms(self, time_ms: int, now_ms: int) -> int:
-        return self.window.kept_ms(time_ms, now_ms, self._window_ms)
+    def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:
+        return self.window.kept_ms(since_ms, now_ms, self._window_ms)

@@ -20,6 +20,7 @@ The topic id is part of the path, so a topic recreated under an old name never m
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -43,14 +44,19 @@ LEADER_EPOCHS = "leader-epochs"
 FENCED = "fenced"
 TOPIC_FILE = "topic.json"
 DELETED_SUFFIX = ".deleted"
+TEMPORARY = ".tmp"  # of a file that is written beside the one that it replaces
 TIER_CACHE = "tier-cache"
 EMBEDDED_STORE = "store"
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
+_PARTITION = re.compile(r"0|[1-9]\d*")
+_STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
+_OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT)))})")
 
 
 def recovery_points_file(part: int | None) -> str:
@@ -103,6 +109,33 @@ def snapshot_offset_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def is_topic_id(name: str) -> bool:
+    """Whether a directory of this name can be a topic's, so far as that can be seen."""
+    return bool(_TOPIC_ID.fullmatch(name))
+
+
+def is_partition_number(name: str) -> bool:
+    """Whether a directory of this name can be a partition's; the number is written in one way."""
+    return bool(_PARTITION.fullmatch(name))
+
+
+def is_partition_file(name: str) -> bool:
+    """Whether the engine makes files of this name in a partition's directory."""
+    own = name.removesuffix(TEMPORARY)
+    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED)
+
+
+def is_leftover(name: str, logs: Collection[str]) -> bool:
+    """Whether a file of a partition is of interrupted work, or derived from a segment of which there is no `.log`.
+
+    `logs` are the base offsets of the segments that there are, as digits. A name that the engine does not give is none.
+    """
+    stem, dot, suffix = name.partition(".")
+    return is_partition_file(name) and (
+        name.endswith(TEMPORARY) or (dot + suffix in DERIVED_SUFFIXES and stem not in logs)
+    )
+
+
 def topics_dir(data_dir: str) -> str:
     return f"{data_dir}/{TOPICS}"
 
@@ -123,9 +156,19 @@ def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition
     return f"{store_topic_prefix(cluster_id, topic, topic_id)}{partition}/"
 
 
+def store_deleted_topic_key(cluster_id: str, topic: str, topic_id: str) -> str:
+    """The marker of a deleted topic. No topic's name begins with `__`."""
+    return f"{cluster_id}/__deleted/{topic}/{topic_id}.json"
+
+
 def store_segment_key(prefix: str, base_offset: int, leader_epoch: int, uuid_hex: str, suffix: str = LOG) -> str:
     """A name that is never used twice, so that readers and caches need no invalidation."""
     return f"{prefix}{digits(base_offset)}-{leader_epoch}-{uuid_hex}{suffix}"
+
+
+def is_store_segment(name: str) -> bool:
+    """Whether an object of this name, without its prefix, can be a segment or what lies beside one."""
+    return bool(_STORE_SEGMENT.fullmatch(name))
 
 
 def store_manifest_prefix(prefix: str) -> str:

@@ -54,6 +54,9 @@ class Producer:
     def __repr__(self) -> str:
         return f"Producer(epoch={self.epoch}, next={self.next_sequence}, batches={len(self.batches) // _FIELDS})"
 
+    def used_at(self, used_ms: int) -> Producer:
+        return Producer(self.epoch, self.record_count, used_ms, self.batches)
+
     @property
     def next_sequence(self) -> int:
         return following(self.batches[-3])
@@ -141,6 +144,9 @@ class Producers:
             if self._known[producer_id].used_ms >= before_ms:
                 return
             del self._known[producer_id]
+
+    def ids(self) -> Iterable[int]:
+        return self._known.keys()
 
     def items(self) -> list[tuple[int, Producer]]:
         """What is in force, least recently used first; costs a reference each."""

@@ -24,7 +24,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from engine.clock import Clock
 from engine.crash_states import crash_states
-from engine.disk import FileStat
+from engine.disk import FileKind, FileStat
 from engine.recorded_file import RecordedFile
 from engine.recorded_tree import RecordedDirectory, RecordedTree, os_error, split
 
@@ -195,6 +195,13 @@ class RecordingDisk:
         return None if node is None else FileStat(0, is_dir=True, modified_ms=node.modified_ms)
 
     @_guarded
+    def kind(self, path: str) -> FileKind | None:
+        node = self._tree.find(path)
+        if node is None:
+            return None
+        return FileKind.FILE if isinstance(node, RecordedFile) else FileKind.DIRECTORY
+
+    @_guarded
     def set_modified(self, path: str, modified_ms: int) -> None:
         node = self._tree.find(path)
         if node is None:
@@ -252,4 +259,4 @@ class RecordingDisk:
             raise PowerLoss(f"operation {self.operations}, the {what % args}")
 
     def _now_ms(self) -> int:
-        return self._clock.now_ms() if self._clock else self.operations
+        return self._clock.now_ms() if self._clock else self.operations * 3_600_000  # an hour each

@@ -1,13 +1,14 @@
 """Opens a partition's log after any kind of stop: decides what of the files is the log.
 
 The rules (engine.md 1.7, Kafka's LogLoader), in order:
-(1) leftovers of interrupted work (.tmp, .deleted, an index without its segment) go; (2) after a clean stop sizes are
-believed; (3) otherwise every segment that reaches beyond the recovery point is scanned batch by batch, checksum
-included, and what follows the first byte that is no valid batch is cut off, later segments with it; (4) but bytes below
-the recovery point were fsynced: if they are bad or missing that is corruption, not a torn tail, and nothing is cut: the
-partition stays closed until it is repaired; (5) the same if a valid batch follows the bad bytes and only the process
-was killed: the page cache was whole, so a torn write can only be the last one. After a power loss a hole in what was
-not fsynced is legal; it is cut there, and told. Derived files are never evidence: what was scanned gets new indexes.
+(1) leftovers of interrupted work (.tmp, an index without its segment) go, if their names are the engine's; (2) after a
+clean stop sizes are believed; (3) otherwise every segment that reaches beyond the recovery point is scanned batch by
+batch, checksum included, and what follows the first byte that is no valid batch is cut off, later segments with it;
+(4) but bytes below the recovery point were fsynced: if they are bad or missing that is corruption, not a torn tail, and
+nothing is cut: the partition stays closed until it is repaired; (5) the same if a valid batch follows the bad bytes and
+only the process was killed: the page cache was whole, so a torn write can only be the last one. After a power loss a
+hole in what was not fsynced is legal; it is cut there, and told. Derived files are never evidence of
+records: what was scanned gets new indexes. Without a `.log` file between two others they say that one is missing.
 Invariant: when this returns, what remains is durable before anybody appends to it or reads it. What lies beyond the
 recovery point is written again before it is fsynced: had an fsync of it failed in the last run, the kernel would
 have marked its pages clean, and an fsync alone would promise what is not on the disk.
@@ -15,6 +16,7 @@ have marked its pages clean, and an fsync alone would promise what is not on the
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +25,9 @@ from itertools import pairwise
 from engine import batch as record_batch
 from engine import paths
 from engine.batch import HEADER_BYTES
-from engine.damage import decode_quarantine
+from engine.damage import Damage, decode_quarantine
 from engine.data_directory import Checkpoint, LastStop
-from engine.disk import Disk, read_file, write_fully
+from engine.disk import Disk, FileKind, read_file, write_fully
 from engine.epochs import EpochStart, with_epoch
 from engine.errors import Corrupt
 from engine.hole import batch_behind
@@ -33,6 +35,8 @@ from engine.index import SegmentIndex
 from engine.leader_epochs import can_only_be_0, recovered_epochs
 from engine.log import Log
 from engine.segment import Segment, can_follow, headers_after_index
+
+log = logging.getLogger("penstock.engine")
 
 SCAN_BYTES = 256 * 1024  # stays in a core's cache: at 8 MiB a scan took 1.2 times the CPU, writing again 1.5 times
 
@@ -79,8 +83,10 @@ def open_log(
     """
     recovery_point, log_start = checkpoint
     disk.mkdir(directory)
-    _remove_leftovers(disk, directory)
-    segments = _found_segments(disk, directory)
+    missing = _missing_segments(disk.listdir(directory), recovery_point)
+    _remove_leftovers(disk, directory, missing)
+    segments = _found_segments(disk, directory, missing)
+    _age(segments, now_ms)
     report = RecoveryReport()
     epochs: list[EpochStart] = []
     if segments and last_stop is not LastStop.CLEAN:
@@ -115,34 +121,71 @@ def open_log(
     return log, report
 
 
-def _remove_leftovers(disk: Disk, directory: str) -> None:
+def _missing_segments(names: list[str], recovery_point: int) -> list[int]:
+    """The base offsets of sealed segments whose `.log` file is missing although it was durable.
+
+    Derived files tell: between two segments that are there, nothing removes a segment and leaves its derived files.
+    Trimming removes the first segments, truncation the last ones, and both may be cut short.
+    """
+    bases = sorted(base for name in names if (base := paths.base_offset_of(name)) is not None)
+    if not bases:
+        return []
+    own = filter(paths.is_partition_file, names)
+    told = {int(stem) for stem, suffix in map(os.path.splitext, own) if suffix in paths.DERIVED_SUFFIXES}
+    between = sorted(base for base in told - set(bases) if bases[0] < base < bases[-1])
+    ends = [min(base for base in (*between[at + 1 :], *bases) if base > begin) for at, begin in enumerate(between)]
+    return [base for base, end in zip(between, ends, strict=True) if end <= recovery_point]
+
+
+def _remove_leftovers(disk: Disk, directory: str, missing: list[int]) -> None:
     """Also what is derived from a segment without it, which would pass for that of the next one to begin there."""
     names = disk.listdir(directory)
     logs = {name.removesuffix(paths.LOG) for name in names if name.endswith(paths.LOG)}
+    logs |= {paths.segment_file(base, "") for base in missing}
     for name in names:
-        stem, suffix = os.path.splitext(name)
-        is_orphan = suffix in paths.DERIVED_SUFFIXES and stem not in logs
-        if is_orphan or suffix in (".tmp", paths.DELETED_SUFFIX):
-            disk.unlink(os.path.join(directory, name))
+        path = os.path.join(directory, name)
+        if paths.is_leftover(name, logs) and disk.kind(path) is FileKind.FILE:
+            disk.unlink(path)
 
 
-def _found_segments(disk: Disk, directory: str) -> list[Segment]:
+def _found_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segment]:
+    """Also those that are missing, as damaged from their first offset to their last."""
     names = disk.listdir(directory)
-    bases = sorted(base for name in names if (base := paths.base_offset_of(name)) is not None)
+    found = [base for name in names if (base := paths.base_offset_of(name)) is not None]
     segments = []
-    for base_offset in bases:
-        stat = disk.stat(os.path.join(directory, paths.segment_file(base_offset, paths.LOG)))
-        assert stat is not None
-        segment = Segment(disk, directory, base_offset, size_bytes=stat.size_bytes)
-        segment.last_append_ms = stat.modified_ms
+    for base_offset in sorted({*found, *missing}):
+        path = os.path.join(directory, paths.segment_file(base_offset, paths.LOG))
+        stat = disk.stat(path)
+        if base_offset in found and (stat is None or stat.is_dir):  # the name is there
+            raise Corrupt(f"{path} is not a file that can be read", hint="restore the file; nothing was changed")
+        segment = Segment(disk, directory, base_offset, size_bytes=0 if stat is None else stat.size_bytes)
+        segment.last_append_ms = 0 if stat is None else stat.modified_ms
         segments.append(segment)
     for segment, following in pairwise(segments):
         segment.next_offset = following.base_offset
     for segment in segments[:-1]:
-        if os.path.basename(segment.file(paths.QUARANTINE)) in names:
+        if segment.base_offset in missing:
+            segment.damage = (Damage(segment.base_offset, segment.next_offset, 0, 0),)
+            segment.lost()
+            extra = {"segment": segment.path, "first_offset": segment.base_offset, "end_offset": segment.next_offset}
+            log.error("a segment file is missing", extra=extra)
+        elif os.path.basename(segment.file(paths.QUARANTINE)) in names:
             data = read_file(disk, segment.file(paths.QUARANTINE))
             segment.damage = decode_quarantine(data, segment.base_offset, segment.next_offset, segment.size_bytes)
+            if segment.damage and not segment.size_bytes:
+                segment.lost()
+    for segment, following in reversed(list(pairwise(segments))):
+        segment.last_append_ms = segment.last_append_ms or following.last_append_ms  # what is missing keeps its age
     return segments
+
+
+def _age(segments: list[Segment], now_ms: int) -> None:
+    """Ages go on where they were at the log's last write: the time of a file compares with that of another file of the
+    same log, and not with a clock that may have been set since. So the time while the node was stopped does not count.
+    """
+    last_write_ms = max((segment.last_append_ms for segment in segments), default=0)
+    for segment in segments:
+        segment.last_append_ms += now_ms - last_write_ms
 
 
 def _believe(segments: list[Segment]) -> list[EpochStart]:
@@ -168,7 +211,8 @@ def _recover(
     scanned = cut = holes = 0
     for at, segment in enumerate(segments):
         is_last = at == len(segments) - 1
-        if not is_last and segment.next_offset <= recovery_point:
+        is_known = bool(segment.damage) and last_stop is LastStop.KILLED  # what was written is all there
+        if not is_last and (segment.next_offset <= recovery_point or is_known):
             kept.append(segment)
             continue
         expected_base = kept[-1].next_offset if kept else segment.base_offset
@@ -239,7 +283,7 @@ def scan_segment(segment: Segment, when_scanned: Callable[[int], None] = lambda 
 
 
 def _window(segment: Segment, position: int, length: int) -> bytes:
-    return segment.disk.pread(segment.handle, length, position)
+    return segment.pread(length, position)
 
 
 def _cut(disk: Disk, segment: Segment, scan: _Scan, rewrite_from: int) -> None:
@@ -272,10 +316,10 @@ def _remove(disk: Disk, directory: str, segments: list[Segment]) -> None:
 
 
 def _first_segment(disk: Disk, directory: str, base_offset: int) -> Segment:
+    """Its directory entry is durable with the first records (engine/partition.py): an empty file may be lost."""
     segment = Segment(disk, directory, base_offset)
     handle = disk.open(segment.path, create=True, writable=True)
     disk.close(handle)
-    disk.fsync_dir(directory)
     return segment
 
 

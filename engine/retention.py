@@ -4,6 +4,7 @@ Two bounds: below `log_start` records are gone for everybody; below `local` they
 store still has them. What only the store has expires there (engine/tiering/expiry.py), by the same settings. Age counts
 from a segment's last append, not from the records' own timestamps: a backfill of old events is kept as long as fresh
 ones, and a record from the future blocks nothing.
+Age is steady time (engine/clock.py) while the node runs: no clock that is wrong, stepped or set makes a segment older.
 Invariants: never the active segment, never at or above the high watermark or what is not fsynced yet (or a power loss
 could leave a log that ends before it starts), locally never what the store does not have. A follower expires nothing
 for everybody: its log_start is what its leader tells it.

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, Protocol, TypeVar
 
-from engine.damage import Damage
+from engine.background import keep_running, note_failure
 from engine.disk import Disk
 from engine.errors import EngineError
 from engine.scrub import Finding, SealedFile, examine
@@ -80,7 +80,7 @@ class Scrubber:
     def start(self) -> None:
         """Begin the first round. A rate of 0 means never."""
         if self._bytes_per_second > 0:
-            self._task = asyncio.create_task(self._run())
+            self._task = keep_running(self._run, "scrubbing")
 
     async def stop(self) -> None:
         self._stopping.set()
@@ -90,14 +90,41 @@ class Scrubber:
         await asyncio.to_thread(self._executor.shutdown)
 
     async def scrub_all(self) -> None:
-        """One round. Whatever one partition raises is told, and the others have their turn."""
-        for partition in list(self._partitions()):
-            try:
-                for file in await partition.sealed_files():
+        """One round: first what is known to be damaged, then everything else.
+
+        A failure of one partition, of any kind, is logged, and the others have their turn.
+        """
+        done: set[tuple[str, int, int, int]] = set()
+        for only_damaged in (True, False):
+            for partition in list(self._partitions()):
+                try:
+                    await self._scrub_partition(partition, done, only_damaged=only_damaged)
+                except Stopped:
+                    raise
+                except Exception as error:  # of any kind: what one partition meets must not keep others waiting
+                    name = f"{partition.topic}/{partition.number}"
+                    if isinstance(error, EngineError | OSError):
+                        level = logging.INFO if isinstance(error, EngineError) else logging.WARNING
+                        log.log(level, "partition not scrubbed", extra={"partition": name, "reason": str(error)})
+                    else:
+                        note_failure("scrubbing", error, of=name)
+
+    async def _scrub_partition(
+        self, partition: ScrubbedPartition, done: set[tuple[str, int, int, int]], *, only_damaged: bool
+    ) -> None:
+        """Asks for the files again at the end: an examination may show that a segment is missing."""
+        while True:
+            files = {
+                (partition.topic_id, partition.number, file.base_offset, file.end_offset): file
+                for file in await partition.sealed_files()
+                if file.is_damaged or not only_damaged
+            }
+            if not (files.keys() - done):
+                return
+            for key, file in files.items():
+                if key not in done:
+                    done.add(key)
                     await self._scrub(partition, file)
-            except (EngineError, OSError) as error:
-                name = f"{partition.topic}/{partition.number}"
-                log.info("partition not scrubbed", extra={"partition": name, "reason": str(error)})
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -108,11 +135,7 @@ class Scrubber:
                 await asyncio.sleep(max(0.0, self._interval_ms / 1000 - (loop.time() - began)))
 
     async def _scrub(self, partition: ScrubbedPartition, file: SealedFile) -> None:
-        try:
-            finding = await self._in_thread(examine, self._disk, file, self._pace)
-        except FileNotFoundError:
-            finding = Finding(0, (Damage(file.base_offset, file.end_offset, 0, file.size_bytes),))
-            # Expired since, as a rule: then the owner does not know the segment any more.
+        finding = await self._in_thread(examine, self._disk, file, self._pace)
         if await partition.found(file, finding) and finding.damage:
             await self._mend(partition, file)
 

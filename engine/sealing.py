@@ -1,4 +1,8 @@
-"""What follows when a segment is sealed: its derived files, and word to whoever ships it, once it is committed.
+"""What follows when a segment is sealed: its batches are checked, its derived files are made, and word goes to whoever
+ships it, once it is committed.
+
+The checksum of a segment is made only of batches that are all sound: the active segment may have been damaged since its
+batches were written, and a checksum of damaged bytes would make them pass for good. Damage is noted and logged.
 
 In the background: nobody waits for it but a cut of the same log (`saved`), which must not find an index or a checksum
 made of what it has just cut off. Derived files are never evidence: without them the next start is slower, nothing else.
@@ -8,17 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
+from typing import TypeVar
 
-from engine.checksum import checksum_of, save_checksum
+from engine.background import BackgroundTasks
+from engine.checksum import at_once
 from engine.disk import Disk
 from engine.errors import EngineError
 from engine.partition import Partition
+from engine.scrub import Finding, SealedFile, examine, sealed_file
 from engine.segment import Segment, save_index
 from engine.snapshots import State, save_state
+
+T = TypeVar("T")
+WhenDamaged = Callable[[Partition, SealedFile, Finding], Awaitable[object]]
 
 log = logging.getLogger("penstock.engine")
 
@@ -30,13 +39,14 @@ class Sealer:
         self,
         disk: Disk,
         executor: Executor,
-        in_background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        background: BackgroundTasks,
         when_sealed: Callable[[Partition], None],
     ) -> None:
         self._disk = disk
         self._executor = executor
-        self._in_background = in_background
+        self._background = background
         self._when_sealed = when_sealed
+        self.when_damaged: WhenDamaged = _nobody  # the quarantine
         self._saving: dict[Partition, set[asyncio.Task[None]]] = {}
         self._is_stopping = False
 
@@ -44,7 +54,8 @@ class Sealer:
         return f"Sealer(saving={sum(map(len, self._saving.values()))})"
 
     def sealed(self, partition: Partition, segments: list[Segment]) -> None:
-        task = self._in_background(self._save(partition, segments, partition.admission.taken_states()))
+        work = self._save(partition, segments, partition.admission.taken_states())
+        task = self._background.start(work, "saving a sealed segment", of=partition.name)
         self._saving.setdefault(partition, set()).add(task)
         task.add_done_callback(lambda task: self._saved(partition, segments, task))
 
@@ -64,12 +75,17 @@ class Sealer:
         if not tasks:
             del self._saving[partition]
         if not task.cancelled():
-            self._in_background(self._tell(partition, segments[-1].next_offset))
+            work = self._tell(partition, segments[-1].next_offset)
+            self._background.start(work, "reporting a sealed segment", of=partition.name)
 
     async def _tell(self, partition: Partition, end: int) -> None:
         with suppress(EngineError):
             while partition.high_watermark < end and not self._is_stopping:
-                await partition.wait_for_high_watermark(end)  # only what is committed is shipped
+                future = partition.wait_for_high_watermark(end)
+                try:
+                    await future  # only what is committed is shipped
+                finally:
+                    partition.give_up_high_watermark(end, future)
         self._when_sealed(partition)
 
     async def _save(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
@@ -81,15 +97,18 @@ class Sealer:
                 partition.admission.keys.save_all_next()
                 log.warning("state not saved", extra={"partition": partition.name, "reason": str(error)})
         for segment in segments:
+            file = sealed_file(segment)
             try:
-                await self._in_thread(_save_derived, self._disk, segment)
+                await self._in_thread(save_index, self._disk, segment)
+                finding = await self._in_thread(examine, self._disk, file, at_once)
+                if finding.damage:
+                    await self.when_damaged(partition, file, finding)
             except (OSError, EngineError) as error:
                 log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
 
-    async def _in_thread(self, function: Callable[..., None], *args: object) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
 
-def _save_derived(disk: Disk, segment: Segment) -> None:
-    save_index(disk, segment)
-    save_checksum(disk, segment.path, checksum_of(disk, segment.path))
+async def _nobody(*_: object) -> None:
+    """No quarantine, as in a test of sealing alone."""

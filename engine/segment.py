@@ -6,23 +6,27 @@ Invariant: `size_bytes` and `next_offset` count only whole batches that a finish
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from engine import paths
 from engine.batch import HEADER_BYTES, MAGIC, Header, read_header
+from engine.checksum import load_checksum
 from engine.damage import Damage
-from engine.disk import Disk, read_file, write_fully
+from engine.disk import Disk, WouldBlock, read_file, write_fully
 from engine.errors import Corrupt
 from engine.index import SegmentIndex, load_index
 
 READ_AHEAD_BYTES = 16 * 1024  # small batches are walked many with one read, of large ones little is read in vain
 
+_LOCK = threading.Lock()  # of all segments: held for a few assignments, never for a call of the disk
+
 
 class Segment:
     """A run of batches from `base_offset` to before `next_offset`.
 
-    The file handle is opened at first need. A deleted segment's handle closes when its last reader is done, so that a
-    read in another thread never meets a closed or reused handle.
+    The handle is opened at first need, by any thread but the event loop's. The handle of a deleted, replaced or sealed
+    segment closes when its last reader is done, so that a read in another thread never meets a closed handle.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class Segment:
         self.damage: tuple[Damage, ...] = ()  # known to be bad, never served
         self._index: SegmentIndex | None = SegmentIndex(base_offset) if size_bytes == 0 else None
         self._handle: int | None = None
-        self._replaced: list[int] = []  # handles of files that are at the path no more, still being read
+        self._replaced: list[int] = []  # handles that no new reader gets, still being read
         self._readers = 0
         self._is_deleted = False
 
@@ -54,9 +58,27 @@ class Segment:
 
     @property
     def handle(self) -> int:
-        if self._handle is None:
-            self._handle = self.disk.open(self.path)
-        return self._handle
+        """Opens the file if need be: not for the event loop, unless the segment is active."""
+        if (handle := self._handle) is not None:
+            return handle
+        handle = self.disk.open(self.path)
+        surplus: int | None = handle
+        with _LOCK:
+            if self._handle is None:
+                self._handle, surplus = handle, None
+            handle = self._handle
+        if surplus is not None:  # another thread was faster
+            self.disk.close(surplus)
+        return handle
+
+    def pread(self, length: int, position: int) -> bytes:
+        return self.disk.pread(self.handle, length, position)
+
+    def pread_nowait(self, length: int, position: int) -> bytes | bytearray:
+        """Only from memory. Raises WouldBlock also if the file or its index is not open yet."""
+        if self._handle is None or self._index is None:
+            raise WouldBlock
+        return self.disk.pread_nowait(self._handle, length, position)
 
     def opened_for_append(self, handle: int) -> None:
         """The writer has opened or created the file; the handle serves reads as well."""
@@ -81,11 +103,17 @@ class Segment:
     def max_timestamp(self) -> int:
         return self.index.max_timestamp
 
+    def bytes_below(self, offset: int) -> int:
+        """About how many of its bytes lie below an offset of it; records count as equally large while it is unread."""
+        if self.is_loaded:
+            return self.index.position_at_or_before(offset)
+        return self.size_bytes * (offset - self.base_offset) // (self.next_offset - self.base_offset)
+
     def first_timestamp(self) -> int | None:
         """The time of the first batch; None while the segment is empty."""
         if self.size_bytes < HEADER_BYTES:
             return None
-        return read_header(self.disk.pread(self.handle, HEADER_BYTES, 0)).base_timestamp
+        return read_header(self.pread(HEADER_BYTES, 0)).base_timestamp
 
     def appended(self, headers: Sequence[Header], now_ms: int) -> None:
         """Batches have been written at the end, one after the other."""
@@ -95,29 +123,44 @@ class Segment:
         self.next_offset = headers[-1].next_offset
 
     def begin_read(self) -> Callable[[], None]:
-        """Hold the handle open; call what is returned when the read is done."""
-        self._readers += 1
-        _ = self.handle
+        """Hold the handle, once there is one, open; call what is returned when the read is done. Opens nothing.
+
+        Any thread may call both.
+        """
+        with _LOCK:
+            self._readers += 1
         return self._end_read
 
     def _end_read(self) -> None:
-        self._readers -= 1
+        with _LOCK:
+            self._readers -= 1
         self._close_if_idle()
 
     def replaced(self, size_bytes: int) -> None:
         """A good file stands at the path now: forget what was known of the one before."""
-        if self._handle is not None:
-            self._replaced.append(self._handle)
-        self._handle, self._index = None, None
+        self._retire_handle()
+        self._index = None
         self.size_bytes, self.damage = size_bytes, ()
         self._close_if_idle()
 
+    def lost(self) -> None:
+        """The file is missing or empty: nothing of it can be read, whatever handle is open."""
+        damage = self.damage
+        self.replaced(0)
+        self.damage, self._index = damage, SegmentIndex(self.base_offset)
+        self._index.is_partial = True
+
     def shortened(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
         """The file has been cut, and this handle appends to it from now on."""
-        if self._handle is not None:
-            self._replaced.append(self._handle)
+        self._retire_handle()
         self._handle, self._index = handle, index
-        self.next_offset, self.size_bytes, self.damage = next_offset, size_bytes, ()
+        self.next_offset, self.size_bytes = next_offset, size_bytes
+        self.damage = tuple(damage for damage in self.damage if damage.start_offset < next_offset)
+        self._close_if_idle()
+
+    def sealed(self) -> None:
+        """Nothing more is written, and all that was is durable: reads open the file again if they need it."""
+        self._retire_handle()
         self._close_if_idle()
 
     def deleted(self) -> None:
@@ -130,12 +173,21 @@ class Segment:
             self.disk.close(self._handle)
             self._handle = None
 
+    def _retire_handle(self) -> None:
+        with _LOCK:
+            self._replaced += [] if self._handle is None else [self._handle]
+            self._handle = None
+
     def _close_if_idle(self) -> None:
-        if self._readers == 0:
-            while self._replaced:
-                self.disk.close(self._replaced.pop())
-            if self._is_deleted:
-                self.close()
+        with _LOCK:
+            if self._readers:
+                return
+            idle, self._replaced = self._replaced, []
+            if self._is_deleted and self._handle is not None:
+                idle.append(self._handle)
+                self._handle = None
+        for handle in idle:
+            self.disk.close(handle)
 
 
 def save_index(disk: Disk, segment: Segment) -> None:
@@ -162,14 +214,10 @@ def save_index(disk: Disk, segment: Segment) -> None:
 def load_segment_index(segment: Segment) -> SegmentIndex:
     """The saved indexes, or, where they are absent or doubtful, new ones from the batch headers.
 
-    Raises Corrupt when the segment does not end where the next one begins: a hole, which must not be read across. Of a
-    segment with known damage only what lies before it is walked, since reads go round it.
+    Raises Corrupt if the segment does not end where the next one begins: a hole, which must not be read across. The
+    end of a segment with known damage is not looked at: reads go round the damage.
     """
-    offsets = read_file(segment.disk, segment.file(paths.OFFSET_INDEX))
-    times = read_file(segment.disk, segment.file(paths.TIME_INDEX))
-    index = None
-    if offsets is not None and times is not None:
-        index = load_index(segment.base_offset, offsets, times, segment.size_bytes)
+    index = saved_index(segment.disk, segment.path, segment.base_offset, segment.size_bytes)
     if index is None:
         index = index_from_headers(segment)
     if segment.damage:
@@ -182,15 +230,45 @@ def load_segment_index(segment: Segment) -> SegmentIndex:
     return index
 
 
-def index_from_headers(segment: Segment) -> SegmentIndex:
-    """Walk the headers of a whole segment. Raises Corrupt where they do not join."""
-    index = SegmentIndex(segment.base_offset)
-    end = segment.damage[0].start_position if segment.damage else segment.size_bytes
-    for position, header in headers(segment, 0, segment.base_offset):
-        if position >= end:
-            break
-        index.add(header, position)
+def saved_index(disk: Disk, log_path: str, base_offset: int, size_bytes: int) -> SegmentIndex | None:
+    """The saved indexes of a segment file; None where they are absent or doubtful.
+
+    They were made for the size that the file had when it was sealed. Where a checksum file knows that size, it holds:
+    the file may have been cut off since.
+    """
+    offsets = read_file(disk, paths.beside_log(log_path, paths.OFFSET_INDEX))
+    times = read_file(disk, paths.beside_log(log_path, paths.TIME_INDEX))
+    if offsets is None or times is None:
+        return None
+    index = load_index(base_offset, offsets, times, size_bytes)
+    if index is None and (sealed := load_checksum(disk, log_path)) is not None and sealed.size_bytes != size_bytes:
+        index = load_index(base_offset, offsets, times, sealed.size_bytes)
     return index
+
+
+def index_from_headers(segment: Segment) -> SegmentIndex:
+    """Walk the headers of a whole segment, around known damage. Raises Corrupt where they do not join.
+
+    Damaged records count as no later than the batch behind them: a search for an earlier time must begin before them.
+    """
+    index, end = SegmentIndex(segment.base_offset), 0
+    index.is_partial = bool(segment.damage)
+    for position, header in sound_headers(segment):
+        if position != end:
+            index.max_timestamp = max(index.max_timestamp, header.max_timestamp)
+        index.add(header, position)
+        end = position + header.size_bytes
+    return index
+
+
+def sound_headers(segment: Segment) -> Iterator[tuple[int, Header]]:
+    """Every batch's position and header but those of known damage. Raises Corrupt where they do not join."""
+    position, offset = 0, segment.base_offset
+    for damage in segment.damage:
+        yield from headers(segment, position, offset, damage.start_position)
+        position, offset = damage.end_position, damage.end_offset
+    if not segment.damage or offset < segment.next_offset:  # else the file may be shorter than its size was
+        yield from headers(segment, position, offset)
 
 
 def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple[int, Header]]:
@@ -199,16 +277,22 @@ def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple
     return headers(segment, position, index.offset_at(position) if index.positions else segment.base_offset)
 
 
-def headers(segment: Segment, position: int, expected_offset: int) -> Iterator[tuple[int, Header]]:
-    """Every batch's position and header, from a batch start to the end of the file. Raises Corrupt where none is."""
+def headers(
+    segment: Segment, position: int, expected_offset: int, end: int | None = None
+) -> Iterator[tuple[int, Header]]:
+    """Every batch's position and header, from a batch start to `end`, or else to the end of the file.
+
+    Raises Corrupt where none is.
+    """
+    end = segment.size_bytes if end is None else end
     window, window_at = b"", 0
-    while position < segment.size_bytes:
+    while position < end:
         if position + HEADER_BYTES > window_at + len(window):
-            window, window_at = segment.disk.pread(segment.handle, READ_AHEAD_BYTES, position), position
+            window, window_at = segment.pread(READ_AHEAD_BYTES, position), position
         if len(window) - (position - window_at) < HEADER_BYTES:
             raise Corrupt(f"{segment.path}: no whole batch header at byte {position}")
         header = read_header(window, position - window_at)
-        if not can_follow(header, expected_offset, segment.size_bytes - position):
+        if not can_follow(header, expected_offset, end - position):
             raise Corrupt(f"{segment.path}: no batch of offset {expected_offset} at byte {position}")
         yield position, header
         position += header.size_bytes

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from engine.background import BackgroundTasks, keep_running
 from engine.batch import Buffer
 from engine.catalog import Catalog
 from engine.clock import Clock
@@ -83,16 +84,18 @@ class Shard:
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
         self.topics: dict[str, Topic] = {}
         self.writer = WriterThread(disk, "penstock-writer")
-        self.sealer = Sealer(disk, executor, self._in_background, self._sealed)
+        self._background = BackgroundTasks()
+        self._finding = BackgroundTasks()  # high watermarks; a stop cancels these
+        self.sealer = Sealer(disk, executor, self._background, self._sealed)
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
-        self.reader = Reader(disk, executor)
         self.opener = Opener(disk, self.directories, executor, clock)
         self._closed = ClosedPoints(disk, self.directories)
         self.keeper = DirectoryKeeper(
             disk, self.directories, executor, self.partitions, self._checkpoints, self._key_of, self._closed
         )
         self.trimmer = Trimmer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
-        self.quarantine = Quarantine(disk, executor, self.trimmer)
+        self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
+        self.reader = Reader(disk, executor, self.quarantine.examine)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
         self.when_closed: Callable[[Topic], None] = _nothing
         self.when_moved_away: Callable[[Topic, list[Partition]], None] = _nothing
@@ -100,16 +103,13 @@ class Shard:
         self.tiered_end: Callable[[Partition], int | None] = _nothing
         self.leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None while another node leads
         self.key_budget = KeyBudget(keys_max)
-        self._cutter = Cutter(
-            disk, executor, clock, self.committer, self.keeper, self.trimmer, self.sealer, self.key_budget
-        )
+        self._cutter = Cutter(disk, executor, clock, self.committer, self.keeper, self.sealer, self.key_budget)
         self.housekeeping = Housekeeping(
-            self.partitions, self.committer, self.keeper, clock, self._expiry, self._in_background
+            self.partitions, self.committer, self.keeper, clock, self._expiry, self._background
         )
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
         self._committed_hints: dict[str, int] = {}
-        self._background: set[asyncio.Task[None]] = set()
 
     @property
     def recovered(self) -> RecoveryReport:
@@ -135,22 +135,21 @@ class Shard:
         await self._open_topics(records, checkpoints, None)
         self._committed_hints = {}
         await self.keeper.note_recovered()
-        self._ticker = asyncio.create_task(self.housekeeping.tick_for_ever())
+        self._ticker = keep_running(self.housekeeping.tick_for_ever, "housekeeping")
 
     async def stop(self) -> bool:
         """Make everything durable and leave the directory clean. Returns whether that could be done."""
         if self._ticker is not None:
             self._ticker.cancel()
-        for partition in self.partitions():
-            if partition.unsynced_since is not None and partition.offline is None:
-                self.committer.look_at(partition, sync=True)
-        await self.committer.drained()
+        await self.committer.sync_all(self.partitions)
         self.sealer.stop()
         for partition in self.partitions():
             partition.wake_all()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        self._finding.cancel()
+        await self._finding.ended()
+        await self._background.ended()
         self.writer.stop()
-        return await self._in_thread(self.keeper.close)
+        return await self._in_thread(self.keeper.close, self.clock.monotonic)
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
@@ -160,7 +159,7 @@ class Shard:
         try:
             return self.topics[name]
         except KeyError:
-            raise UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}") from None
+            raise self.catalog.unknown(name) from None
 
     def partition(self, name: str, number: int) -> Partition:
         """A partition of this shard. Raises UnknownTopic, UnknownPartition."""
@@ -258,7 +257,7 @@ class Shard:
             raise partition.offline
         if offset > partition.log.log_start:
             partition.check_readable(offset)
-            await asyncio.shield(self._in_background(self._delete_before(partition, offset)))
+            await self._background.finish(self._delete_before(partition, offset), "deleting records")
         return partition.log.log_start
 
     async def raise_log_start(self, partition: Partition, offset: int) -> int:
@@ -272,7 +271,8 @@ class Shard:
             return partition.log.log_start
         bound = min(offset, partition.log.local_log_start)
         if bound > partition.log.log_start:
-            await asyncio.shield(self._in_background(self.trimmer.trim(partition, Bounds(bound, bound))))
+            work = self.trimmer.trim(partition, Bounds(bound, bound))
+            await self._background.finish(work, "expiring records")
         return partition.log.log_start
 
     async def follow_log_start(self, partition: Partition, offset: int) -> None:
@@ -282,11 +282,11 @@ class Shard:
         """
         bound = min(offset, partition.durable_end)
         if partition.offline is None and bound > partition.log.log_start:
-            await asyncio.shield(self._in_background(self._trim(partition, bound)))
+            await self._background.finish(self._trim(partition, bound), "deleting records")
 
     async def begin_epoch(self, partition: Partition, epoch: int) -> None:
         """This node leads from here on. What waits in the partition's queue is refused. Raises as `truncate` does."""
-        await asyncio.shield(self._in_background(self._cutter.begin_epoch(partition, epoch)))
+        await self._background.finish(self._cutter.begin_epoch(partition, epoch), "beginning an epoch")
 
     async def truncate(self, partition: Partition, offset: int) -> None:
         """End the log, durably, at the start of the batch that holds an offset, of which it has the records before.
@@ -294,14 +294,15 @@ class Shard:
         Raises StorageFull and StorageFailed; if the cut itself failed, the partition is offline. A cancel gives up the
         wait, not the work.
         """
-        await asyncio.shield(self._in_background(self._cutter.truncate(partition, offset)))
+        await self._background.finish(self._cutter.truncate(partition, offset), "cutting a log")
 
     async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer = b"") -> None:
         """Forget every record and go on from an offset, knowing of what lies before what its leader has handed over.
 
         Raises Corrupt for what cannot be read; then nothing has changed.
         """
-        await asyncio.shield(self._in_background(self._cutter.restart(partition, offset, log_start, handed_over)))
+        work = self._cutter.restart(partition, offset, log_start, handed_over)
+        await self._background.finish(work, "restarting a log")
 
     async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
         """For a follower that begins here: the start of the batch that holds the offset, and what lies before that."""
@@ -347,11 +348,12 @@ class Shard:
             topic.partitions[one.number] = partition
             self.keeper.add(partition)
             partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
-            partition.admission.keys.window.join(self.key_budget, self.clock.now_ms())
+            partition.admission.keys.window.join(self.key_budget, self.clock.steady_ms())
             self.when_opened(topic, partition)
 
-    def _find_watermark(self, partition: Partition, position: int) -> None:
-        self._in_background(self.reader.find_watermark(partition, position, partition.watermark.life))
+    def _find_watermark(self, partition: Partition) -> None:
+        work = partial(self.reader.find_watermark, partition, partition.watermark.life)
+        self._finding.keep(work, "finding the high watermark", of=partition.name)
 
     def _sealed(self, partition: Partition) -> None:
         self.when_sealed(partition)
@@ -362,7 +364,7 @@ class Shard:
 
     def _expired(self, partition: Partition) -> Bounds:
         is_leader = self.leading_epoch(partition) is not None
-        return expired_below(partition, self.clock.now_ms(), self.tiered_end(partition), is_leader=is_leader)
+        return expired_below(partition, self.clock.steady_ms(), self.tiered_end(partition), is_leader=is_leader)
 
     async def _expire(self, partition: Partition) -> None:
         bounds = self._expired(partition)
@@ -380,12 +382,6 @@ class Shard:
 
     def _key_of(self, partition: Partition) -> str:
         return f"{self.topics[partition.topic].record.topic_id}/{partition.number}"
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

@@ -2,6 +2,7 @@
 
 `<offset>.snapshot` holds the state that follows from all that lies below that offset. One is made of each roll, for the
 base of the new segment, and one at a clean stop, for the log's end, so that a start walks what came since and no more.
+A clean stop makes none of a short log that tells nothing, and none once its time is over (engine/directory_keeper.py).
 One that is absent, damaged or of another format is as if it had never been (engine/rebuilding.py walks further back).
 Layout: engine/FORMAT.md.
 

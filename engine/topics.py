@@ -1,21 +1,22 @@
-"""Which topics a data directory holds: made, found again at start, deleted. No records here, only directories.
+"""Which topics a data directory holds: made, changed, deleted. No records here, only directories.
 
-Invariants: a topic exists once its `topic.json` does, which is written last and atomically; a directory without one is
-the rest of an interrupted creation and goes at the next start. A deleted topic's directory is renamed first, so that it
-is gone at once and for ever, and removed afterwards. Paths carry the topic id: a name can be used again at once.
+A start finds them again by engine/found_topics.py.
+Invariants: a topic exists once its `topic.json` does, which is written last and atomically. A deleted topic's directory
+is renamed first, so that it is gone at once and for ever, and removed afterwards. Paths carry the topic id: a name can
+be used again at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
 from engine import paths
-from engine.disk import Disk, read_file, write_atomically
+from engine.disk import Disk, write_atomically
 from engine.errors import Corrupt, InvalidConfig, InvalidTopicName
 from engine.settings import TopicSettings, topic_settings
 
@@ -118,36 +119,6 @@ def save_settings(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
     write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", _encoded(topic))
 
 
-def load_topics(
-    disk: Disk,
-    data_dir: str,
-    is_gone: Callable[[str, str], bool] = lambda name, topic_id: True,  # noqa: ARG005 - there is only this directory
-) -> list[TopicRecord]:
-    """All topics, sorted by name; removes what interrupted creations and deletions left.
-
-    The name of a deleted topic's directory stays until it `is_gone` from every other one: that remembers the deletion.
-    """
-    found = []
-    for name in disk.listdir(paths.topics_dir(data_dir)):
-        parent = f"{paths.topics_dir(data_dir)}/{name}"
-        for topic_id in disk.listdir(parent):
-            directory = f"{parent}/{topic_id}"
-            data = (
-                None if topic_id.endswith(paths.DELETED_SUFFIX) else read_file(disk, f"{directory}/{paths.TOPIC_FILE}")
-            )
-            if data is None:
-                deleted_id = topic_id.removesuffix(paths.DELETED_SUFFIX)
-                if deleted_id == topic_id or is_gone(name, deleted_id):
-                    remove_tree(disk, directory)
-                else:
-                    empty_tree(disk, directory)
-            else:
-                found.append(_decoded(directory, data))
-        if not disk.listdir(parent):
-            disk.rmdir(parent)
-    return found
-
-
 def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
     """Make a topic vanish durably; returns the directory that is left to remove."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
@@ -155,23 +126,6 @@ def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
     disk.rename(directory, renamed)
     disk.fsync_dir(os.path.dirname(directory))
     return renamed
-
-
-def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a directory with all that is in it. Nobody uses it any more."""
-    empty_tree(disk, path)
-    disk.rmdir(path)
-
-
-def empty_tree(disk: Disk, path: str) -> None:
-    """Remove all that is in a directory; its name is still needed."""
-    for name in disk.listdir(path):
-        child = f"{path}/{name}"
-        stat = disk.stat(child)
-        if stat is not None and stat.is_dir:
-            remove_tree(disk, child)
-        else:
-            disk.unlink(child)
 
 
 def _encoded(topic: TopicRecord) -> bytes:
@@ -198,7 +152,8 @@ def _format_of(topic: TopicRecord) -> int:
     return FORMAT_IN_SEVERAL_DIRECTORIES if topic.elsewhere else FORMAT_IN_ONE_DIRECTORY
 
 
-def _decoded(directory: str, data: bytes) -> TopicRecord:
+def decoded_topic(directory: str, data: bytes) -> TopicRecord:
+    """What `topic.json` of a directory says. Raises Corrupt."""
     try:
         raw = orjson.loads(data)
         if raw["format"] > FORMAT_VERSION:

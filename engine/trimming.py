@@ -46,7 +46,6 @@ class Trimmer:
         self._executor = executor
         self._save_log_start = save_log_start
         self._saved = saved
-        self.trimming = asyncio.Lock()  # held while segments leave a log or are exchanged
         self._condemned: dict[Partition, list[Segment]] = {}  # out of their logs, oldest first, files still there
 
     def __repr__(self) -> str:
@@ -62,7 +61,7 @@ class Trimmer:
 
         Raises OSError; then log_start may be raised, and files are left that the next call removes.
         """
-        async with self.trimming:
+        async with partition.segments_lock:
             partition.log.log_start = max(partition.log.log_start, bounds.log_start)
             await self._save_log_start(partition)
             if partition.log.has_segments_below(bounds.local):

@@ -14,12 +14,19 @@ from engine.epochs import truncated_from_end
 from engine.index import SegmentIndex
 from engine.leader_epochs import save_epochs
 from engine.log import Log
-from engine.segment import Segment, headers
+from engine.segment import Segment, sound_headers
 
 
 def batch_start(log: Log, offset: int) -> int:
     """Where a cut at `offset` would leave the end: batches are kept whole or not at all. Changes nothing."""
-    return log.log_end if offset >= log.log_end else _kept(log.segment_of(offset), offset)[0]
+    if offset >= log.log_end:
+        return log.log_end
+    segment = log.segment_of(offset)
+    end_read = segment.begin_read()
+    try:
+        return _kept(segment, offset)[0]
+    finally:
+        end_read()
 
 
 def truncate_to(log: Log, offset: int) -> None:
@@ -79,7 +86,7 @@ def _kept(segment: Segment, offset: int) -> tuple[int, int, SegmentIndex]:
     """What remains in front of the batch that holds `offset`: its end, its size, its index."""
     index = SegmentIndex(segment.base_offset)
     end, size_bytes = segment.base_offset, 0
-    for position, header in headers(segment, 0, segment.base_offset):
+    for position, header in sound_headers(segment):
         if header.next_offset > offset:
             break
         index.add(header, position)

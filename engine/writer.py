@@ -3,8 +3,9 @@
 Decides nothing: what to write where, and what to sync, is in the group. `carry_out` is plain and synchronous, so the
 simulation runs it without the thread.
 Invariants: a failed write leaves the file as it was or takes the partition offline; a failed fsync is never repeated,
-because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018). Every group that
-is submitted is answered, whatever is raised on the way: a group without an answer would stop the shard for ever.
+because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018). A sync that could
+not begin, because no file can be opened now, has not failed: it is put off. Every group that is submitted is answered,
+whatever is raised on the way: a group without an answer would stop the shard for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from engine.disk import Disk
-from engine.errors import NO_SPACE, EngineError, StorageFailed, StorageFull
+from engine.errors import (
+    NO_SPACE,
+    TOO_MANY_FILES,
+    EngineError,
+    StorageFailed,
+    StorageFull,
+    too_many_open_files,
+)
 from engine.log import Roll, Write
 from engine.segment import Segment
 
@@ -38,8 +46,10 @@ class PartitionWork:
     are_noted: bool = False
     sync: list[Segment] = field(default_factory=list)
     sync_directory: bool = False
+    sync_directory_first: bool = False  # before a roll: no later segment may outlive the entry of an earlier one
     write_error: EngineError | None = None
     sync_error: EngineError | None = None
+    is_sync_put_off: bool = False  # it could not begin: what was to be synced is still unsynced
 
 
 def _no_time() -> float:
@@ -80,18 +90,35 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
         work.are_noted = True
         for step in work.steps:
             if isinstance(step, Roll):
+                if work.sync_directory_first:
+                    _sync_before_roll(disk, work)
                 handle = disk.open(step.segment.path, create=True, writable=True)
                 step.segment.opened_for_append(handle)
                 disk.truncate(handle, 0)
                 continue
             done.append(step)
             expected = sum(map(len, step.buffers))
-            written = disk.pwritev(step.segment.handle, step.buffers, step.position)
+            try:
+                written = disk.pwritev(step.segment.handle, step.buffers, step.position)
+            except OSError as error:
+                if error.errno in TOO_MANY_FILES:  # the write has not begun: there is nothing to undo, nor a file to
+                    done.pop()
+                raise
             if written != expected:
                 raise OSError(errno.ENOSPC, f"short write: {written} of {expected} bytes")
     except Exception as error:
         return _undo(disk, work, done, error)
     return None
+
+
+def _sync_before_roll(disk: Disk, work: PartitionWork) -> None:
+    """A failed sync is final even if it says that the disk is full, so it is raised as no OSError."""
+    try:
+        disk.fsync_dir(work.directory)
+    except OSError as error:
+        if error.errno in TOO_MANY_FILES:
+            raise
+        raise RuntimeError(f"fsync failed: {error!r}") from error
 
 
 def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) -> EngineError:
@@ -111,6 +138,8 @@ def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) 
         return _failure(text, error if isinstance(error, OSError) else second)
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return StorageFull(f"{work.name}: no space left to append", hint="free space or shorten retention")
+    if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+        return too_many_open_files(f"{work.name}: append")
     failure = _failure(f"{work.name}: append failed: {error!r}", error)
     failure.no_side_effects = True  # type: ignore[misc] # undone, so nothing was stored
     return failure
@@ -123,6 +152,9 @@ def _sync(disk: Disk, work: PartitionWork) -> EngineError | None:
         if work.sync_directory:
             disk.fsync_dir(work.directory)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:  # fsync never says so, but opening does
+            work.is_sync_put_off = True
+            return None
         text = f"{work.name}: fsync failed: {error!r}"
         return _failure(text, error, hint="the partition is offline until a restart")
     return None

@@ -61,6 +61,8 @@ NEEDS: dict[str, Right | Who] = {
     "metrics": Who.METRICS,
     "openapi_json": Who.ANYBODY,
     "docs": Who.ANYBODY,
+    "root": Who.ANYBODY,
+    "links": Who.ANYBODY,
     "not_built_yet": Who.ANYBODY,  # 501 is all that it says
 }
 

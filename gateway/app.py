@@ -29,10 +29,11 @@ from gateway import (
     topics,
 )
 from gateway.answer_headers import answer_headers, keep_answer_headers
-from gateway.direct import FORWARD, check_forward
+from gateway.hosts import Hosts
 from gateway.node import NODE, Node
 from gateway.origins import Origins, options
 from gateway.problems import Problem, from_engine
+from gateway.request_head import RequestHead, check_common_headers
 from gateway.request_log import RequestLog
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -40,7 +41,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 log = logging.getLogger("penstock.gateway")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 async def not_built_yet(request: web.Request) -> web.Response:
@@ -81,6 +81,8 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/metrics", operations.metrics),
     ("GET", "/openapi.json", operations.openapi_json),
     ("GET", "/docs", operations.docs),
+    ("GET", "/", operations.root),
+    ("GET", "/v1", operations.links),
     ("POST", "/v1/producers", producers.create_producer),
     ("GET", "/v1/groups", not_built_yet),
     ("GET", "/v1/groups/{group}", not_built_yet),
@@ -94,6 +96,9 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/v1/topics/{topic}/table", not_built_yet),
     ("GET", "/v1/topics/{topic}/table/{key}", not_built_yet),
 ]
+
+
+METHODS = {method for method, _, _ in ROUTES} | {"HEAD"}
 
 
 def make_app(node: Node) -> web.Application:
@@ -114,6 +119,7 @@ class _Surroundings:
         self._node = node
         self._unread = node.unread_answers
         self._ids = itertools.count(1)
+        self._head = RequestHead(Hosts(node.settings))
         self._origins = Origins(node.settings)
         self._log = RequestLog(node.settings, node.clock)
         self._id_prefix = f"{node.settings.node_id}.{node.peers.index}-{node.clock.now_ms():x}"
@@ -125,13 +131,14 @@ class _Surroundings:
         request_id = self._request_id(request)
         keep_answer_headers(request, {"Penstock-Request-Id": request_id})
         try:
+            self._head.check(request)
             if "Origin" in request.headers or self._origins.is_open:
                 answer_headers(request).update(self._origins.answer_headers(request))
             if request.method == "OPTIONS":  # browsers ask without a token
                 handler = _options_of(handler)
             elif self._node.access.tokens is not None:
                 self._node.access.check(request, _operation(handler))
-            _check_common_headers(request)
+            check_common_headers(request)
             if self._node.topic_finder is not None and "topic" in request.match_info:
                 await self._node.look_for(request.match_info["topic"])
             response = await handler(request)
@@ -177,23 +184,14 @@ def _options_of(handler: Handler) -> Handler:
     """No route takes OPTIONS, so the handler can only tell which methods the path does take, or that there is none."""
 
     async def tell_options(request: web.Request) -> web.StreamResponse:
+        if request.path == "*":  # the node as a whole (RFC 9110 9.3.7)
+            return options(request, METHODS)
         try:
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
             return options(request, error.allowed_methods)
 
     return tell_options
-
-
-def _check_common_headers(request: web.Request) -> None:
-    """The application's name goes into logs and, later, quotas: it must be a plain word."""
-    if FORWARD in request.headers:
-        check_forward(request)
-    client_id = request.headers.get("Penstock-Client-Id")
-    if client_id is not None and not CLIENT_ID.fullmatch(client_id):
-        raise Problem("invalid_header", "Penstock-Client-Id takes 1 to 128 of A-Z a-z 0-9 . _ -")
-    if not request.headers.get("Penstock-Key", "").isascii():
-        raise Problem("invalid_header", "Penstock-Key takes ASCII only; give other keys as ?key= or in the body")
 
 
 def _operation(handler: Handler) -> str:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from engine.background import start_task
 from engine.errors import EngineError
 from gateway.link import Link, LinkLost
 
@@ -66,7 +67,7 @@ async def tell_in_turn(links: Sequence[Link], change: str, arguments: Any, timeo
 async def end(children: Sequence[Child], deadline_s: float) -> bool:
     """Tell them to end, and kill who has not after so long. Returns whether all ended clean."""
     running = {child.index: child.running for child in children}
-    waits = {asyncio.create_task(one.wait()): index for index, one in running.items() if one is not None}
+    waits = {start_task(one.wait()): index for index, one in running.items() if one is not None}
     for one in running.values():
         if one is not None:
             with suppress(ProcessLookupError):

@@ -19,8 +19,10 @@ import msgspec
 from msgspec import Raw
 
 from gateway.incoming import Headers, IncomingRow
-from gateway.json_records import check_utf8, malformed_json, rfc3339_ms
+from gateway.json_limits import DEFAULT_LIMITS, JsonLimits, check_value
+from gateway.json_records import check_utf8, malformed_json
 from gateway.problems import Problem
+from gateway.times import rfc3339_ms
 
 EVENT = "application/cloudevents+json"
 EVENT_BATCH = "application/cloudevents-batch+json"
@@ -28,6 +30,7 @@ HTTP_PREFIX = "ce-"
 RECORD_PREFIX = "ce_"
 VERSION = "1.0"
 REQUIRED = ("specversion", "id", "source", "type")
+STRINGS = (*REQUIRED, "subject", "dataschema", "datacontenttype", "time")  # in every form: CloudEvents 1.0.2, section 3
 CONTENT_TYPE = "content-type"
 RESERVED = ("data", "datacontenttype")  # never a header of the other attributes' kind
 
@@ -44,14 +47,14 @@ _EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
 _ENCODER = msgspec.json.Encoder()
 
 
-def decode_event(body: bytes) -> list[IncomingRow]:
-    """The one event of structured mode. Raises Problem invalid_utf8, malformed_json, invalid_body."""
-    return [_structured(_decode(body, _EVENT), 0)]
+def decode_event(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+    """The one event of structured mode. Raises Problem invalid_utf8, malformed_json, invalid_body, json_too_complex."""
+    return [_structured(_decode(body, _EVENT), 0, limits)]
 
 
-def decode_event_batch(body: bytes) -> list[IncomingRow]:
+def decode_event_batch(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
     """The events of a batch, in order; as decode_event. An empty batch holds no record."""
-    return [_structured(event, position) for position, event in enumerate(_decode(body, _EVENTS))]
+    return [_structured(event, position, limits) for position, event in enumerate(_decode(body, _EVENTS))]
 
 
 def binary_attributes(headers: Mapping[str, str]) -> dict[str, str] | None:
@@ -121,11 +124,14 @@ class _Pairs(list[tuple[str, Any]]):
     """An object with its members in order, duplicates and all."""
 
 
-def _structured(event: dict[str, Raw], position: int) -> IncomingRow:
+def _structured(event: dict[str, Raw], position: int, limits: JsonLimits) -> IncomingRow:
     data, data_base64 = event.pop("data", None), event.pop("data_base64", None)
     attributes = {}
     for name, raw in event.items():
-        text = _attribute(bytes(raw), name, position)
+        given = bytes(raw)
+        if name in STRINGS and given[:1] != b'"' and given != b"null":
+            raise _invalid(position, name, "it must be a string")
+        text = _attribute(given, name, position)
         if text is not None:
             attributes[name] = text
     content_type = attributes.pop("datacontenttype", None)
@@ -137,6 +143,7 @@ def _structured(event: dict[str, Raw], position: int) -> IncomingRow:
         return _row(attributes, content_type, None, position)
     if content_type is None:
         content_type = "application/json"  # implied, and to be said outside of JSON
+    check_value(data, limits, position)
     value = bytes(data) if is_json(content_type) else _text(bytes(data), content_type, position)
     return _row(attributes, content_type, value, position)
 

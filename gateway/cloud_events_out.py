@@ -30,12 +30,13 @@ from gateway.cloud_events import (
     RESERVED,
     VERSION,
     charset_of,
+    decode_event,
     is_json,
 )
-from gateway.json_records import rfc3339_ms
 from gateway.media_types import is_text
 from gateway.problems import Problem
 from gateway.record_json import Undecodable, as_json, as_text
+from gateway.times import rfc3339_ms
 
 BINARY = "binary"  # no media type of its own: the data's, with the attributes in headers
 EVENT_FORMS = (EVENT_BATCH, EVENT, BINARY)
@@ -105,6 +106,7 @@ def _encode(event: EventOut) -> bytes:
 
 def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
     """Headers are visible ASCII; the rest, quotes and percent signs are percent-encoded."""
+    event = event if event.attributes else _taken_apart(event)
     headers = {HTTP_PREFIX + name: quote(text, safe=_VISIBLE) for name, text in event.attributes.items()}
     if event.content_type is not None:
         headers["Content-Type"] = event.content_type
@@ -112,6 +114,23 @@ def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
         text = f"the attributes of the event at {event.offset} are too large for headers; {EVENT} can be given"
         raise Problem("not_acceptable", text)
     return headers, event.data or b""
+
+
+def _taken_apart(event: EventOut) -> EventOut:
+    """A structured event with its attributes beside its data; unchanged if it breaks the specification."""
+    assert event.data is not None
+    try:
+        [row] = decode_event(event.data)
+    except Problem:
+        return event
+    attributes, content_type = {}, None
+    for name, value in row.headers:
+        assert value is not None
+        if name == CONTENT_TYPE:
+            content_type = value.decode()
+        else:
+            attributes[name.removeprefix(RECORD_PREFIX)] = value.decode()
+    return EventOut(event.offset, attributes, content_type, row.value)
 
 
 def _event(record: Record, source: str) -> EventOut:

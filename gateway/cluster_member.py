@@ -169,6 +169,7 @@ class ClusterMember:
         return {
             "cluster": self._whole_view,
             "propose": self._propose,
+            "confirmed": self._confirmed,
             "partition_offline": self._partition_offline,
             "find_topic": self._find_topic,
             "left": self._left,
@@ -237,11 +238,11 @@ class ClusterMember:
         topic = await while_answered(self._agent.session, partial(self._agent.delete_topic, name))
         await self._until_followed(name, lambda: not self._hosted.has_any(topic))
 
-    async def take_producer_ids(self) -> range:
-        return await while_answered(self._agent.session, StoredBlocks(self._agent.session).take)
+    async def take_producer_ids(self, floor: int) -> range:
+        return await while_answered(self._agent.session, StoredBlocks(self._agent.session, floor).take)
 
-    async def end_of_producer_ids(self) -> int:
-        return await while_answered(self._agent.session, StoredBlocks(self._agent.session).end, changes=False)
+    async def end_of_producer_ids(self, floor: int) -> int:
+        return await while_answered(self._agent.session, StoredBlocks(self._agent.session, floor).end, changes=False)
 
     # ClusterListener.
 
@@ -251,8 +252,8 @@ class ClusterMember:
     def on_session_lost(self) -> None:
         self._tell("session_lost", None)
 
-    def on_doubt(self, is_in_doubt: bool) -> None:
-        self._tell("doubt", is_in_doubt)
+    def on_contact(self, at: float) -> None:
+        self._tell("contact", at)
 
     def on_nodes(self, view: ClusterView) -> None:
         self._tell("nodes", view.nodes_to_plain())
@@ -277,7 +278,13 @@ class ClusterMember:
 
     async def _whole_view(self, _: Any, __: bytes) -> tuple[Any, bytes]:
         agent = self._agent
-        return {**agent.view.to_plain(), "member": agent.member, "is_in_doubt": agent.is_in_doubt}, b""
+        return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
+
+    async def _confirmed(self, keys: Any, _: bytes) -> tuple[Any, bytes]:
+        """The states of partitions, as the store has them at some time after the call; without those that are gone."""
+        found = await asyncio.gather(*(self._agent.confirmed_state(*key) for key in keys))
+        states = [(*key, state) for key, state in zip(keys, found, strict=True) if state is not None]
+        return states_to_plain(states), b""
 
     async def _propose(self, plain: Any, _: bytes) -> tuple[Any, bytes]:
         outcomes = await self._agent.propose([proposal_from_plain(one) for one in plain])

@@ -10,15 +10,20 @@ import re
 import ssl
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import checked
+from gateway.addresses import check_advertised_url, check_host
+from gateway.hosts import is_allowed_host
 from gateway.settings import NODE_RULES, NodeSettings
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
+_OF_COMMANDS = {"PENSTOCK_URL", "PENSTOCK_TOKEN"}
+_KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no setting's value begins so
 
 
 def load_settings(
@@ -28,16 +33,28 @@ def load_settings(
     given: dict[str, object] = {}
     if config_file is not None:
         given |= _checked_from(config_file, _read_toml(config_file))
-    words = {
-        name: environment[ENVIRONMENT_PREFIX + name.upper()]
-        for name in NODE_RULES
-        if ENVIRONMENT_PREFIX + name.upper() in environment
-    }
+    words = {name: environment.get(ENVIRONMENT_PREFIX + name.upper(), "") for name in NODE_RULES}
+    words = {name: word for name, word in words.items() if word and not _KUBERNETES_PORT.match(word)}
     given |= _checked_from("the environment", {name: _from_word(name, word) for name, word in words.items()})
     given |= _checked_from("the flags", {name: value for name, value in flags.items() if value is not None})
     settings = NodeSettings(**given)  # type: ignore[arg-type]
+    settings = replace(settings, host=check_host(settings.host))
     _check_relations(settings)
     return settings
+
+
+def ignored_variables(environment: Mapping[str, str]) -> list[str]:
+    """The variables with our prefix that no setting and no command reads, sorted.
+
+    They are never refused: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…,
+    PENSTOCK_SERVICE_HOST and others in every container.
+    """
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in NODE_RULES} | _OF_COMMANDS
+    return sorted(
+        name
+        for name, word in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and (name not in known or _KUBERNETES_PORT.match(word))
+    )
 
 
 def _read_toml(path: str) -> dict[str, object]:
@@ -103,6 +120,10 @@ def _check_relations(settings: NodeSettings) -> None:
                 "an origin is a scheme, a host and a port if it is another than the scheme's: https://app.example.org"
             )
             raise StartRefused(f"cors_origins names {origin!r}, which is no origin", hint=hint)
+    for name in settings.allowed_host_names:
+        if not is_allowed_host(name):
+            hint = "give names without scheme and port, a suffix such as .example.org, or *"
+            raise StartRefused(f"allowed_hosts names {name!r}, which is no host name", hint=hint)
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:
         hint = "every body that is taken must find room in the empty queue"
         raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)
@@ -114,8 +135,8 @@ def _check_relations(settings: NodeSettings) -> None:
         hint = "a follower with nothing to get would be taken for one that is behind"
         raise StartRefused("replica_fetch_wait_ms is more than a half of replica_lag_ms_max", hint=hint)
     _check_cluster(settings)
-    if "@" in settings.advertised_url:
-        raise StartRefused("advertised_url holds a user or a password", hint="every client is told it: leave them out")
+    if settings.advertised_url:
+        check_advertised_url(settings.advertised_url)
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 

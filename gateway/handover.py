@@ -13,7 +13,6 @@ begun to lead in between, or if their acks differ. A batch with a sequence is re
 from __future__ import annotations
 
 import asyncio
-import bisect
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +21,9 @@ from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.admission import Appended, Terms
+from engine.background import in_background, start_task
 from engine.errors import Draining, EngineError
+from engine.loop_waits import loop_waits
 from gateway.link import LinkDown, LinkLost
 from gateway.peers import Peers, RemoteLeader
 from replication.acks import Acks
@@ -88,7 +89,7 @@ class _Place(NamedTuple):
 class _Line:
     """Those who wait for one partition to be led, by their tickets."""
 
-    places: list[_Place] = field(default_factory=list)
+    places: dict[int, _Place] = field(default_factory=dict)
     asking: asyncio.Task[None] | None = None
 
 
@@ -154,26 +155,23 @@ class Handover:
         which = _which(parcel)
         line = self._lines.setdefault(which, _Line())
         place = _Place(parcel, asyncio.get_running_loop().create_future())
-        bisect.insort(line.places, place, key=lambda one: one.parcel.ticket)
+        line.places[parcel.ticket] = place
         if line.asking is None:
-            line.asking = asyncio.get_running_loop().create_task(self._ask(which, line))
+            line.asking = in_background(self._ask(which, line), "asking a leader whether it takes batches")
         return place
 
     async def _come(self, place: _Place, refusal: EngineError | None) -> Awaitable[Appended | None]:
         """Wait until the leader takes batches again, and those with earlier tickets have been handed over."""
         parcel, handed_over = place
         try:
-            async with asyncio.timeout_at(parcel.deadline):
-                return await handed_over
+            return await loop_waits().deadlines.done_by(parcel.deadline, handed_over)
         except TimeoutError:
-            if handed_over.done() and not handed_over.cancelled():
-                return handed_over.result()
             raise refusal or NoLeader(f"{parcel.topic_id}/{parcel.partition}: no leader took it in time") from None
         finally:
             handed_over.cancel()
             line = self._lines.get(_which(parcel))
-            if line is not None and place in line.places:
-                line.places.remove(place)
+            if line is not None and line.places.get(parcel.ticket) is place:
+                del line.places[parcel.ticket]
 
     async def _ask(self, which: _Which, line: _Line) -> None:
         """Ask the leader again and again, and hand over once it is willing."""
@@ -182,7 +180,7 @@ class Handover:
             while line.places:
                 have_moved = await self._peers.wait_for_leaders(self._random.uniform(pause_s / 2, pause_s))
                 pause_s = PAUSE_S if have_moved else min(pause_s * 2, PAUSE_S_MAX)  # a new leader begins within moments
-                if line.places and await self._is_willing(line.places[0].parcel):
+                if line.places and await self._is_willing(next(iter(line.places.values())).parcel):
                     _hand_over_all(line)
         finally:
             del self._lines[which]
@@ -206,7 +204,7 @@ def _which(parcel: Parcel) -> _Which:
 
 def _hand_over_all(line: _Line) -> None:
     """Without a pause between them, so that nobody else comes in between. Ends at the first that is refused."""
-    for place in list(line.places):
+    for ticket, place in sorted(line.places.items()):
         if not place.handed_over.done():
             try:
                 place.handed_over.set_result(_watched(_handed_over(place.parcel)))
@@ -214,7 +212,7 @@ def _hand_over_all(line: _Line) -> None:
                 if will_pass(error):
                     return
                 place.handed_over.set_exception(error)
-        line.places.remove(place)
+        del line.places[ticket]
 
 
 def _handed_over(parcel: Parcel) -> Awaitable[Appended | None]:
@@ -232,6 +230,4 @@ async def _nothing() -> None:
 
 def _watched(waiting: Awaitable[Appended | None]) -> asyncio.Future[Appended | None]:
     """Goes on when the client that would await it has left meanwhile."""
-    future = asyncio.ensure_future(waiting)
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return future
+    return start_task(waiting)

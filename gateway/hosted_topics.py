@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
+from engine.background import keep_running, note_failure
 from engine.catalog import Catalog
 from engine.errors import EngineError
 from engine.topics import TopicRecord
@@ -101,7 +102,7 @@ class HostedTopics:
         """From here on everything local and everything of the cluster is brought together."""
         aside = (record.name for record in self._catalog.set_aside.values())
         self.changed([*self._catalog.records, *self._view.topics, *aside])
-        self._running = asyncio.get_running_loop().create_task(self._run())
+        self._running = keep_running(self._run, "following the topics of the cluster")
 
     def stop(self) -> None:
         if self._running is not None:
@@ -132,8 +133,11 @@ class HostedTopics:
             self._following = name
             try:
                 await self._bring(name)
-            except EngineError as error:
-                log.error("a topic's change was not followed", extra={"topic": name, "reason": str(error)})
+            except Exception as error:  # of any kind: nobody else names the topic again
+                if isinstance(error, EngineError):
+                    log.error("a topic's change was not followed", extra={"topic": name, "reason": str(error)})
+                else:
+                    note_failure("following the topics of the cluster", error, of=name)
                 asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
             finally:
                 self._following = None

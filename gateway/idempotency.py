@@ -82,15 +82,18 @@ def keyed_request(key: bytes, request: web.Request, body: bytes) -> KeyedRequest
 class InHand:
     """`async with` gives the entry for the batches of this request; until the end nobody else in this process begins
     with its key. Raises KeyReused's and Busy's problems, and tells those on the way with the window.
+
+    `now_ms` is the time of the request that is told to clients.
     """
 
-    __slots__ = ("_is_held", "_keyed", "_node", "_now_ms", "_topic", "_window_ms")
+    __slots__ = ("_began_ms", "_is_held", "_keyed", "_node", "_now_ms", "_topic", "_window_ms")
 
     def __init__(self, node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> None:
         self._node = node
         self._topic = topic
         self._keyed = keyed
         self._now_ms = now_ms
+        self._began_ms = node.clock.steady_ms()
         self._window_ms = topic.settings.idempotency_window_ms
         self._is_held = False
 
@@ -100,7 +103,7 @@ class InHand:
         try:
             partitions = self._node.key_holds.hold(record.topic_id, key_hash, request_hash, record.partitions)
             self._is_held = True
-            found = await _found(self._node, self._topic, self._keyed, self._now_ms)
+            found = await _found(self._node, self._topic, self._keyed)
         except (EngineError, Problem) as error:
             if isinstance(error, KeyReused):
                 self._node.key_holds.reused += 1
@@ -126,7 +129,7 @@ class InHand:
 
     def _told(self, error: EngineError | Problem) -> Problem:
         problem = from_engine(error) if isinstance(error, EngineError) else error
-        return with_window(problem, self._window_ms - (self._node.clock.now_ms() - self._now_ms))
+        return with_window(problem, self._window_ms - (self._node.clock.steady_ms() - self._began_ms))
 
 
 def with_window(problem: Problem, kept_ms: int) -> Problem:
@@ -134,14 +137,16 @@ def with_window(problem: Problem, kept_ms: int) -> Problem:
     return problem
 
 
-def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], began_ms: int, now_ms: int) -> dict[str, str]:
-    """For how many seconds from now a repeat is recognised, of whatever of this request is stored or will be."""
-    spent_ms = max(0, now_ms - began_ms)
-    kept_ms = min([topic.settings.idempotency_window_ms for topic in topics], default=0) - spent_ms
+def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s: float) -> dict[str, str]:
+    """For how many seconds from now a repeat is recognised, of whatever of this request is stored or will be.
+
+    `spent_s`: since before any of it was judged.
+    """
+    kept_ms = min([topic.settings.idempotency_window_ms for topic in topics], default=0)
     for one in outcomes:
         if isinstance(one, Appended) and one.key_kept_ms is not None and one.key_kept_ms < kept_ms:
             kept_ms = one.key_kept_ms
-    return {WINDOW_HEADER: str(max(0, kept_ms) // 1000)}
+    return {WINDOW_HEADER: str(int(max(0.0, kept_ms / 1000 - spent_s)))}
 
 
 def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: bytes, now_ms: int) -> FoundKey | None:
@@ -156,14 +161,14 @@ def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: by
     return found
 
 
-async def _found(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> FoundKey | None:
+async def _found(node: Node, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
     """What any partition knows of the key. Raises KeyReused if it is of another request, Busy."""
     if node.peers.nodes is not None:
-        found = await _found_in_cluster(node, topic, keyed, now_ms)
+        found = await _found_in_cluster(node, topic, keyed)
     else:
-        found = [find_here(topic.partitions.values(), *keyed, now_ms)]
+        found = [find_here(topic.partitions.values(), *keyed, node.clock.steady_ms())]
         if node.peers.count > 1:
-            found += await _found_elsewhere(node, topic, keyed, now_ms)
+            found += await _found_elsewhere(node, topic, keyed)
     known = [one for one in found if one is not None]
     for one in known:
         if one.request_hash != keyed.request_hash:
@@ -173,19 +178,19 @@ async def _found(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> 
     return known[0] if known else None
 
 
-async def _found_in_cluster(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> list[FoundKey | None]:
+async def _found_in_cluster(node: Node, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """As soon as each partition's leader has told: one that does not know its log yet may not know the key either."""
     patience = Patience(node)
     while True:
         try:
-            return await _found_elsewhere(node, topic, keyed, now_ms)
+            return await _found_elsewhere(node, topic, keyed)
         except EngineError as error:
             if not will_pass(error):
                 raise
             await patience.pause(error)
 
 
-async def _found_elsewhere(node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> list[FoundKey | None]:
+async def _found_elsewhere(node: Node, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """One call to each process that answers for partitions of the topic, all at once; none to this one, if alone."""
     record, peers = topic.record, node.peers
     by_owner: dict[Owner, list[int]] = {}
@@ -193,11 +198,12 @@ async def _found_elsewhere(node: Node, topic: Topic, keyed: KeyedRequest, now_ms
         by_owner.setdefault(peers.owner(record.topic_id, number), []).append(number)
     here = by_owner.pop(Owner(None, peers.index), [])
     links = [(peers.link(owner), numbers) for owner, numbers in by_owner.items()]
+    now_ms = node.clock.now_ms()  # for processes of an older version only, which judge ages by it
     begun = [link.begin("find_key", (record.name, record.topic_id, numbers, *keyed, now_ms)) for link, numbers in links]
     found: list[FoundKey | None] = []
     if peers.nodes is not None:
         led = [node.led_partition(topic, number) for number in here]
-        found.append(find_here(led, *keyed, now_ms))
+        found.append(find_here(led, *keyed, node.clock.steady_ms()))
     for one in begun:
         try:
             async with asyncio.timeout(FIND_S):

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from engine.errors import EngineError, StartRefused
+from gateway.addresses import bound_sockets
 from gateway.internal_link import CLUSTER_ID, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
 from gateway.link import Handler, Link
 from gateway.problems import Problem, from_engine
@@ -36,7 +37,7 @@ class InternalListener:
         app.router.add_get(LINK_PATH, self._link)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
         self._fetches = FetchListening(fetching, self._check, self._other)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
     def __repr__(self) -> str:
         return f"InternalListener({self.port}, links={len(self._links)}, fetching={len(self._fetches.connections)})"
@@ -44,15 +45,17 @@ class InternalListener:
     @property
     def port(self) -> int:
         """0 while it is not open."""
-        return self._server.sockets[0].getsockname()[1] if self._server is not None and self._server.sockets else 0
+        sockets = [one for server in self._servers for one in server.sockets]
+        return sockets[0].getsockname()[1] if sockets else 0
 
     async def open(self, host: str, port: int) -> None:
         """Raises StartRefused."""
         await self._runner.setup()
+        loop = asyncio.get_running_loop()
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: FetchConnection(self._fetches), host, port, backlog=BACKLOG
-            )
+            for bound in await asyncio.to_thread(bound_sockets, host, port):
+                server = await loop.create_server(lambda: FetchConnection(self._fetches), sock=bound, backlog=BACKLOG)
+                self._servers.append(server)
         except OSError as error:
             text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
             raise StartRefused(text, hint="give --internal-port-base another port") from None
@@ -65,8 +68,8 @@ class InternalListener:
             await asyncio.sleep(IDLE_CHECK_S)
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         await self._fetches.close()
         for link in list(self._links):
             link.close()

@@ -30,6 +30,12 @@ async def read_json(request: web.Request, shape: type[Any], default: Any = None,
         return msgspec.json.decode(body, type=shape)
     except msgspec.ValidationError as error:
         code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
-        raise Problem(code, str(error)) from None
+        raise Problem(code, f"{str(error).replace('Object contains', 'there is an')}{_expected(shape)}") from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
+
+
+def _expected(shape: type[Any]) -> str:
+    """The fields of a body that is an object, for those who misspelt one."""
+    fields = getattr(shape, "__struct_fields__", ())
+    return f"; the body has {', '.join(fields)}" if fields else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,10 +16,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from engine.batch import RESERVED_PREFIX
 from gateway.incoming import Headers, Incoming, IncomingRow, IncomingValues
+from gateway.json_limits import DEFAULT_LIMITS, JsonLimits, check_value, check_values, harmless_bytes, stack_exhausted
 from gateway.media_types import is_text, media_type_of
 from gateway.problems import Problem
+from gateway.times import rfc3339_ms
 
 _NULL = b"null"
+ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'
 E = TypeVar("E", bound=Struct)  # an envelope
 L = TypeVar("L", bound=Struct)  # a line
 
@@ -50,7 +52,10 @@ class _Envelope(Struct, forbid_unknown_fields=True):
 
 
 class FetchedObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """A line as fetch writes it, so that one can be piped into a produce: the offset it had is dropped."""
+    """A line as fetch writes it, so that one can be piped into a produce: the place it had is dropped.
+
+    That is its offset and, beside an offset, its partition.
+    """
 
     offset: int | UnsetType = UNSET
 
@@ -67,6 +72,12 @@ class _FetchedTopicObject(FetchedObject, forbid_unknown_fields=True, omit_defaul
     topic: str
 
 
+def _form_of(record: type[Struct]) -> str:
+    return f"a record has {', '.join(sorted(record.__struct_fields__))}"
+
+
+_RECORD_FORM = _form_of(RecordObject)
+_TOPIC_RECORD_FORM = _form_of(_TopicObject)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _TOPIC_ENVELOPE = msgspec.json.Decoder(_TopicEnvelope)
 _TOPIC_LINE = msgspec.json.Decoder(_FetchedTopicObject)
@@ -75,30 +86,37 @@ _LINE = msgspec.json.Decoder(FetchedObject)
 _ENCODER = msgspec.json.Encoder()
 
 
-def decode_envelope(body: bytes) -> Incoming:
-    """The records of `{"records":[…]}`. Raises Problem: invalid_utf8, malformed_json, unknown_field, invalid_body."""
+def decode_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
+    """The records of `{"records":[…]}`.
+
+    Raises Problem: invalid_utf8, malformed_json, unknown_field, invalid_body, json_too_complex.
+    """
     check_utf8(body)
     values = _bare_values(body)
     if values is not None:
+        check_values(values.values, limits)
         return values
-    return to_rows(_decode_envelope(body, _ENVELOPE).records)
+    return to_rows(_decode_envelope(body, _ENVELOPE).records, limits)
 
 
-def decode_topic_envelope(body: bytes) -> tuple[list[str], list[IncomingRow]]:
+def decode_topic_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
     """As decode_envelope, with the topic that each record names."""
     check_utf8(body)
-    return _with_topics(_decode_envelope(body, _TOPIC_ENVELOPE).records)
+    return _with_topics(_decode_envelope(body, _TOPIC_ENVELOPE, _TOPIC_RECORD_FORM).records, limits)
 
 
-def _with_topics(records: Sequence[_TopicObject | _FetchedTopicObject]) -> tuple[list[str], list[IncomingRow]]:
-    return [record.topic for record in records], to_rows(records)
+def _with_topics(
+    records: Sequence[_TopicObject | _FetchedTopicObject], limits: JsonLimits
+) -> tuple[list[str], list[IncomingRow]]:
+    return [record.topic for record in records], to_rows(records, limits)
 
 
-def _decode_envelope(body: bytes, decoder: msgspec.json.Decoder[E]) -> E:
+def _decode_envelope(body: bytes, decoder: msgspec.json.Decoder[E], record_form: str = _RECORD_FORM) -> E:
     try:
         envelope = decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _wrong_shape(error) from None
+        is_of_record = " - at `$.records[" in str(error)
+        raise _wrong_shape(error, record_form if is_of_record else ENVELOPE_FORM) from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
     _check_no_duplicates(body, _ENCODER.encode(envelope))
@@ -116,16 +134,26 @@ def _bare_values(body: bytes) -> IncomingValues | None:
     return IncomingValues([record.value for record in envelope.records], len(body))
 
 
-def decode_record_lines(body: bytes) -> list[IncomingRow]:
-    """The records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line."""
+def decode_record_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+    """The records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line or record."""
     records: list[FetchedObject] = _decode_lines(body, _LINE)
-    return to_rows(records)
+    _drop_places(body, records)
+    return to_rows(records, limits)
 
 
-def decode_topic_lines(body: bytes) -> tuple[list[str], list[IncomingRow]]:
+def decode_topic_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
     """As decode_record_lines, with the topic that each line names."""
     records: list[_FetchedTopicObject] = _decode_lines(body, _TOPIC_LINE)
-    return _with_topics(records)
+    _drop_places(body, records)
+    return _with_topics(records, limits)
+
+
+def _drop_places(body: bytes, records: Iterable[FetchedObject]) -> None:
+    """A record that was fetched has an offset; the partition that it was in does not choose the one that it goes to."""
+    if b'"offset"' in body:
+        for record in records:
+            if record.offset is not UNSET:
+                record.partition = UNSET
 
 
 def _decode_lines(body: bytes, decoder: msgspec.json.Decoder[L]) -> list[L]:
@@ -143,9 +171,11 @@ def _decode_line(number: int, line: bytes, decoder: msgspec.json.Decoder[L]) -> 
     try:
         record = decoder.decode(line)
     except msgspec.ValidationError as error:
-        problem = _wrong_shape(error)
+        problem = _wrong_shape(error, _form_of(decoder.type))
         raise Problem(problem.code, f"line {number}: {problem.detail}", line=number) from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        raise stack_exhausted(line, f"line {number}", line=number) from None
+    except msgspec.DecodeError as error:
         raise Problem("malformed_ndjson", f"line {number}: {error}", line=number) from None
     _check_no_duplicates(line, _ENCODER.encode(record), line=number)
     return record
@@ -158,12 +188,18 @@ def numbered_lines(body: bytes) -> Iterable[tuple[int, bytes]]:
             yield number, stripped
 
 
-def to_rows(records: Sequence[RecordObject]) -> list[IncomingRow]:
-    """The fields of record objects as bytes, in order. Raises Problem invalid_body, naming the record."""
+def to_rows(records: Sequence[RecordObject], limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+    """The fields of record objects as bytes, in order.
+
+    Raises Problem invalid_body, json_too_complex, which name the record.
+    """
     no_headers: Headers = []
+    harmless = harmless_bytes(limits)
     rows = []
     for position, record in enumerate(records):
         key, value = record.key, record.value
+        if value is not UNSET and len(value) > harmless:
+            check_value(value, limits, position)
         row = IncomingRow(
             None if key is UNSET else key_bytes(bytes(key)),
             None if value is UNSET else _value_bytes(bytes(value)),
@@ -200,13 +236,13 @@ def malformed_json(body: bytes) -> Problem:
         text = f"line {error.lineno}, column {error.colno}: {error.msg}"
         return Problem("malformed_json", text, line=error.lineno, column=error.colno)
     except RecursionError:
-        return Problem("malformed_json", "the body is nested too deeply")
+        return stack_exhausted(body)
     return Problem("malformed_json", "the body is not JSON as RFC 8259 has it")
 
 
-def _wrong_shape(error: msgspec.ValidationError) -> Problem:
+def _wrong_shape(error: msgspec.ValidationError, expected: str) -> Problem:
     code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
-    return Problem(code, str(error).replace("Object contains", "there is an"))
+    return Problem(code, f"{str(error).replace('Object contains', 'there is an')}; {expected}")
 
 
 def _check_no_duplicates(body: bytes, encoded: bytes, **members: Any) -> None:
@@ -326,15 +362,6 @@ def _timestamp(given: int | str | UnsetType | None, position: int) -> int | None
         text = f"record {position}: timestamp {given!r} is neither milliseconds nor RFC 3339"
         raise Problem("invalid_body", text, record=position)
     return moment
-
-
-def rfc3339_ms(text: str) -> int | None:
-    """Milliseconds since 1970 for a time with an offset, as RFC 3339 demands; None for anything else."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return None if moment.tzinfo is None else round(moment.timestamp() * 1000)
 
 
 def _partition(given: int | UnsetType | None, position: int) -> int | None:

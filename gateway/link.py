@@ -19,7 +19,9 @@ from typing import Any, cast
 
 import msgspec
 
+from engine.background import in_background, keep_running
 from engine.errors import EngineError
+from engine.loop_waits import loop_waits
 from gateway.problems import KINDS, Problem
 
 Arguments = Any
@@ -113,9 +115,9 @@ class Link(asyncio.Protocol):
         self, name: str, arguments: Arguments, payload: bytes | bytearray = b"", *, timeout_s: float
     ) -> tuple[Any, bytes]:
         """Call and wait. Raises what the other side raised, Busy, LinkLost."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self.begin(name, arguments, payload)
+            return await loop_waits().deadlines.done_by(deadline, self.begin(name, arguments, payload))
         except TimeoutError:
             raise LinkLost(f"no reply to {name} within {timeout_s:g} s") from None
 
@@ -130,11 +132,11 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        wakeups = loop_waits().polls
         for task in self._serving.values():
-            task.cancel()
+            wakeups.wake(_cancel, task)
         for future in list(self._calls.values()):
-            if not future.done():
-                future.set_exception(LinkLost("the process that owns the partition went away"))
+            wakeups.wake(_lose, future)
         if self._when_lost is not None:
             self._when_lost(self)
 
@@ -155,12 +157,13 @@ class Link(asyncio.Protocol):
 
     def _received(self, kind: int, number: int, arguments: Any, payload: bytes) -> None:
         if kind == _CALL:
-            task = asyncio.get_running_loop().create_task(self._serve(number, arguments[0], arguments[1], payload))
+            task = in_background(
+                self._serve(number, arguments[0], arguments[1], payload), "answering a call of another process"
+            )
             self._serving[number] = task
-            task.add_done_callback(lambda _: self._serving.pop(number, None))
         elif kind == _CANCEL:
-            if number in self._serving:
-                self._serving[number].cancel()
+            if (serving := self._serving.pop(number, None)) is not None:
+                serving.cancel()
         elif (future := self._calls.get(number)) is not None and not future.done():
             if kind == _REPLY:
                 future.set_result((arguments, payload))
@@ -181,6 +184,8 @@ class Link(asyncio.Protocol):
         except Exception:
             log.exception("a call between processes failed", extra={"call": name})
             self._send(_FAILURE, number, ("internal", f"{name} failed; it has been logged", True, False, {}))
+        finally:
+            self._serving.pop(number, None)
 
     def _send(self, kind: int, number: int, arguments: Any, payload: bytes | bytearray = b"") -> None:
         if self._transport is None:
@@ -191,10 +196,17 @@ class Link(asyncio.Protocol):
     def _ended(self, number: int, size_bytes: int, future: asyncio.Future[tuple[Any, bytes]]) -> None:
         self._calls.pop(number, None)
         self.bytes_under_way -= size_bytes
-        if future.cancelled():
+        if future.cancelled() or isinstance(future.exception(), TimeoutError):  # looked at: a caller may have left
             self._send(_CANCEL, number, None)
-        else:
-            future.exception()  # looked at, so that a caller who left causes no warning
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+def _lose(call: asyncio.Future[tuple[Any, bytes]]) -> None:
+    if not call.done():
+        call.set_exception(LinkLost("the process that owns the partition went away"))
 
 
 class Caller:
@@ -228,7 +240,7 @@ class Caller:
     def connect(self) -> None:
         """Begin to connect, and go on until it works."""
         if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.get_running_loop().create_task(self._connect_for_ever())
+            self._connecting = keep_running(self._connect_for_ever, "connecting to another process", of=self.path)
 
     async def connected(self, timeout_s: float) -> Link:
         """The link, as soon as it is up. Raises LinkLost when nobody has answered within the time."""

@@ -1,18 +1,21 @@
-"""Ports and the HTTP server on them: opened when a node is ready, drained when it stops."""
+"""Ports and the HTTP servers on them: opened when a node is ready, drained when it stops.
+
+A server listens on one address, so a host that stands for several (localhost is 127.0.0.1 and ::1) has one for each.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
-from urllib.parse import urlsplit
 
+from engine.background import keep_running, note_failure, start_task
 from engine.errors import StartRefused
+from gateway.addresses import addresses_of
 from gateway.app import make_app
 from gateway.connection_watch import ConnectionWatch
+from gateway.memory import MemoryWatch
 from gateway.node import Node
 from gateway.own_sockets import let_nobody_in, own_listeners
 from gateway.rsgi import HttpServer, RsgiApp, Sent, make_server, stop_server
@@ -36,21 +39,26 @@ class Listener:
         self._connections = ConnectionWatch(node, ports)
         sent = Sent(self._unread, node.unread_answers, self._connections.connections)
         self._target = RsgiApp(make_app(node), _body_limits(settings), sent)
-        self._servers: dict[asyncio.Task[None], HttpServer] = {}
-        self._retired: dict[asyncio.Task[None], HttpServer] = {}  # take nothing new, and end what they have
+        self._servers: dict[asyncio.Future[None], HttpServer] = {}
+        self._retired: dict[asyncio.Future[None], HttpServer] = {}  # take nothing new, and end what they have
         self._renewing = asyncio.Lock()
         self._has_failed = asyncio.Event()
         self._ports = ports
+        self._addresses: list[str] = []
 
     async def open(self) -> None:
         """Returns once every port answers. Raises StartRefused."""
-        watches = (self._node.loop_watch.run(), self._connections.run())
-        self._watching = [asyncio.create_task(watch) for watch in watches]
+        self._watching = [
+            keep_running(self._node.loop_watch.run, "watching the event loop"),
+            keep_running(self._connections.run, "watching connections"),
+            keep_running(MemoryWatch(self._node.executor).run, "giving memory back"),
+        ]
+        self._addresses = await self._node.in_thread(partial(addresses_of, self._settings.host))
         async with self._renewing:
-            for port in self._ports:
-                serving, server = self._begin(port)
+            for address, port in self._places:
+                serving, server = self._begin(address, port)
                 self._servers[serving] = server
-                await _until_listening(serving, self._settings.host, port)
+                await _until_listening(serving, address, port)
 
     async def renew(self) -> None:
         """Take new connections with the certificate that is on disk now.
@@ -60,13 +68,13 @@ class Listener:
         first goes on until the second is known to listen. Raises StartRefused, and then nothing has changed.
         """
         async with self._renewing:
-            before, fresh = set(self._servers), dict[asyncio.Task[None], HttpServer]()
+            before, fresh = set(self._servers), dict[asyncio.Future[None], HttpServer]()
             if not before or self._node.is_draining:
                 return
             try:
-                for port in self._ports:
+                for address, port in self._places:
                     listening = await self._node.in_thread(partial(own_listeners, port))
-                    serving, server = self._begin(port)
+                    serving, server = self._begin(address, port)
                     fresh[serving] = server
                     await self._until_another_listens(serving, port, listening)
             except StartRefused:
@@ -118,24 +126,30 @@ class Listener:
             servers, self._servers = self._servers, {}
             self._retire(servers)
 
-    def _begin(self, port: int) -> tuple[asyncio.Task[None], HttpServer]:
-        server = make_server(self._target, self._settings, port)
-        serving = asyncio.get_running_loop().create_task(server.serve())
+    @property
+    def _places(self) -> list[tuple[str, int]]:
+        return [(address, port) for port in self._ports for address in self._addresses]
+
+    def _begin(self, address: str, port: int) -> tuple[asyncio.Future[None], HttpServer]:
+        server = make_server(self._target, self._settings, address, port)
+        serving = start_task(server.serve())
         serving.add_done_callback(self._ended)
         return serving, server
 
-    def _ended(self, serving: asyncio.Task[None]) -> None:
+    def _ended(self, serving: asyncio.Future[None]) -> None:
         self._retired.pop(serving, None)
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            note_failure("serving HTTP", error)
         if serving in self._servers:
             self._has_failed.set()
 
-    def _retire(self, servers: Mapping[asyncio.Task[None], HttpServer]) -> None:
+    def _retire(self, servers: Mapping[asyncio.Future[None], HttpServer]) -> None:
         for serving, server in servers.items():
             if not serving.done():
                 self._retired[serving] = server
                 stop_server(server)
 
-    async def _until_another_listens(self, serving: asyncio.Task[None], port: int, before: set[str]) -> None:
+    async def _until_another_listens(self, serving: asyncio.Future[None], port: int, before: set[str]) -> None:
         for _ in range(LISTEN_ATTEMPTS):
             if not serving.done() and await self._node.in_thread(partial(own_listeners, port)) - before:
                 return
@@ -152,46 +166,7 @@ def _body_limits(settings: NodeSettings) -> BodyLimits:
     )
 
 
-def free_port(host: str, port: int) -> int:
-    """The port, if nobody has it; a free one for 0.
-
-    The listener shares its port between processes (SO_REUSEPORT), so it would not notice a stranger on it; a plain
-    bind does. Raises StartRefused.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            taken: int = probe.getsockname()[1]
-            return taken
-    except OSError as error:
-        text = f"cannot listen on {host}:{port}: {error.strerror}"
-        raise StartRefused(text, hint="another program has the port: stop it, or give --port another one") from None
-
-
-def url_of(settings: NodeSettings, port: int) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{'https' if settings.is_tls else 'http'}://{host}:{port}"
-
-
-def internal_url_of(settings: NodeSettings, port: int) -> str:
-    """Of the port for other nodes, which knows no TLS."""
-    return url_of(dataclasses.replace(settings, tls_cert="", tls_key=""), port)
-
-
-def reachable(settings: NodeSettings) -> NodeSettings:
-    """With a host that other machines can call: of `0.0.0.0` the advertised one. Raises StartRefused."""
-    if settings.host not in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound here
-        return settings
-    host = urlsplit(settings.advertised_url).hostname
-    if not host:
-        text = f"--host {settings.host} does not tell other nodes where this one is"
-        raise StartRefused(text, hint="give one address of this machine, or --advertised-url")
-    return dataclasses.replace(settings, host=host)
-
-
-async def _until_listening(serving: asyncio.Task[None], host: str, port: int) -> None:
+async def _until_listening(serving: asyncio.Future[None], host: str, port: int) -> None:
     for _ in range(LISTEN_ATTEMPTS):
         if serving.done():
             raise StartRefused(

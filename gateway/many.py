@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
+from engine.background import start_task
+from engine.loop_waits import loop_waits
 from gateway import many_reads
 from gateway.link import Busy, Handler, LinkLost
 from gateway.many_reads import Found, Limits, Part, ProblemFields, Wanted
-from gateway.node import Node
+from gateway.node import DRAINING, Node
 from gateway.patience import Patience
 from gateway.peers import Owner
 from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
@@ -69,21 +70,26 @@ class ManyPartitions:
 
     async def wait(self, min_bytes: int, wait_s: float) -> None:
         """Return when the owners together have so much, an entry has a problem, a shard drains or the time is over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                while not self._node.is_draining:
-                    self._group_again()
-                    total = _together(self._found)
-                    missing = min_bytes - total.size_bytes
-                    if missing <= 0 or total.has_problem:
-                        return
-                    # If all together get what is missing, then one of them gets an even part of it.
-                    part = -(-missing // len(self._by_owner))
-                    enough = {owner: self._found[owner].size_bytes + part for owner in self._by_owner}
-                    found = await self._first_to_have(enough, wait_s)
-                    self._found |= found
-                    if any(one.size_bytes < enough[owner] and not one.has_moved for owner, one in found.items()):
-                        return
+        draining = self._node.draining
+        over = draining.wait_for(DRAINING)
+        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + wait_s, over, _end)
+        try:
+            while not over.done():
+                self._group_again()
+                total = _together(self._found)
+                missing = min_bytes - total.size_bytes
+                if missing <= 0 or total.has_problem:
+                    return
+                # If all together get what is missing, then one of them gets an even part of it.
+                part = -(-missing // len(self._by_owner))
+                enough = {owner: self._found[owner].size_bytes + part for owner in self._by_owner}
+                found = await self._first_to_have(enough, wait_s, over)
+                self._found |= found
+                if any(one.size_bytes < enough[owner] and not one.has_moved for owner, one in found.items()):
+                    return
+        finally:
+            bucket.pop(over, None)
+            draining.give_up(DRAINING, over)
 
     async def wait_for_any(self, wait_s: float) -> None:
         """As wait, for whatever comes first, when nothing was there at the last look."""
@@ -132,15 +138,21 @@ class ManyPartitions:
             parts |= zip(indexes, by_owner[owner], strict=True)
         return [parts[index] for index in range(len(self.wanted))]
 
-    async def _first_to_have(self, enough: dict[Owner | None, int], wait_s: float) -> dict[Owner | None, Found]:
-        """Ask every owner to say when it has so much, and stop asking as soon as one does, or drains."""
-        waits = {owner: asyncio.ensure_future(self._found_at(owner, size, wait_s)) for owner, size in enough.items()}
-        draining = asyncio.ensure_future(self._node.draining.wait())
+    async def _first_to_have(
+        self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int]
+    ) -> dict[Owner | None, Found]:
+        """Ask every owner to say when it has so much, and stop asking as soon as one does, or once `over` is done."""
+        if self._node.peers.nodes is None and len(enough) == 1:
+            [(owner, size)] = enough.items()
+            if owner is not None and self._node.peers.is_here(owner):  # the usual case, without a task
+                return {owner: await many_reads.wait(self._node, self.wanted, size, over)}
+        waits = {owner: start_task(self._found_at(owner, size, wait_s)) for owner, size in enough.items()}
         try:
-            await asyncio.wait([*waits.values(), draining], return_when=asyncio.FIRST_COMPLETED)
+            futures: list[asyncio.Future[Any]] = [*waits.values(), over]
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             return {owner: wait.result() for owner, wait in waits.items() if wait.done()}
         finally:
-            for task in (*waits.values(), draining):
+            for task in waits.values():
                 task.cancel()
 
     async def _found_at(self, owner: Owner | None, enough_bytes: int, wait_s: float = 0.0) -> Found:
@@ -189,6 +201,11 @@ def handlers_of_many(node: Node) -> Mapping[str, Handler]:
         return heads, b"".join(part.body for part in parts)
 
     return {"wait_many": wait_many, "read_many": read_many}
+
+
+def _end(over: asyncio.Future[int]) -> None:
+    if not over.done():
+        over.set_result(DRAINING)
 
 
 def _together(found: Mapping[Owner | None, Found]) -> Found:

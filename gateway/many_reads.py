@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from engine.errors import EngineError
+from engine.errors import EngineError, OffsetAboveHighWatermark
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
 from gateway import record_json
@@ -22,12 +22,16 @@ from gateway.handover import will_pass
 from gateway.node import Node
 from gateway.partition_reads import read_chunk
 from gateway.problems import Problem, from_engine
+from gateway.read_room import RENDERED_COPIES
 from gateway.stored_records import Bounds, Decoded, decode_stored, end_of, is_compressed
+from replication.confirming import confirm_leading
 
 SHARE_BYTES_MIN = 16 * 1024  # a partition's part of an answer: a smaller read costs more than it brings
 PAUSE_S = 0.002  # between two counts of what is there, so that busy partitions do not make a count of each append
 READS_AT_ONCE = 32  # from memory, before the loop sees to others
 ENTRY_COST_BYTES = 2048  # coding one entry takes as long as so many bytes of records
+
+FINAL = (OffsetAboveHighWatermark.code,)  # a client does not retry, and a leader that was replaced would be wrong
 
 ProblemFields = tuple[str, str, dict[str, Any]]
 
@@ -73,27 +77,39 @@ class Part(NamedTuple):
     body: bytes
 
 
-async def wait(node: Node, wanted: Sequence[Wanted], enough_bytes: int) -> Found:
-    """Return when so many bytes can be given, an entry has a problem or the node drains. The caller bounds the time.
+class _Wait(NamedTuple):
+    partition: Partition
+    end: int
+    future: asyncio.Future[int]
+
+
+async def wait(
+    node: Node, wanted: Sequence[Wanted], enough_bytes: int, over: asyncio.Future[int] | None = None
+) -> Found:
+    """Return when so many bytes can be given, an entry has a problem, the node drains, or once `over` is done.
 
     With `enough_bytes` of 0 it looks and does not wait.
     """
-    waits: dict[int, asyncio.Future[int]] = {}
+    waits: dict[int, _Wait] = {}
     try:
         while True:
             found = _look(node, wanted, is_exact=enough_bytes > 1)
             if found.has_problem or found.has_moved or found.size_bytes >= enough_bytes or node.is_draining:
                 return found
+            if over is not None and over.done():
+                return found
             for index, one in enumerate(wanted):
-                if index not in waits or waits[index].done():
+                if index not in waits or waits[index].future.done():
                     partition = node.shard.partition(one.topic, one.partition)
                     end = max(partition.high_watermark, one.offset) + 1
-                    waits[index] = partition.wait_for_high_watermark(end)
-            await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
+                    waits[index] = _Wait(partition, end, partition.wait_for_high_watermark(end))
+            futures = [one.future for one in waits.values()]
+            await asyncio.wait(futures if over is None else [*futures, over], return_when=asyncio.FIRST_COMPLETED)
             if enough_bytes > 1:
                 await asyncio.sleep(PAUSE_S)
     finally:
-        for future in waits.values():
+        for partition, end, future in waits.values():
+            partition.give_up_high_watermark(end, future)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # looked at: what it says is found again by looking at the partition
 
@@ -101,13 +117,15 @@ async def wait(node: Node, wanted: Sequence[Wanted], enough_bytes: int) -> Found
 async def read(node: Node, wanted: Sequence[Wanted], limits: Limits) -> list[Part]:
     """What there is for each entry, at once."""
     sources = [_source(node, one) for one in wanted]
+    if any(isinstance(source, Problem) and source.code in FINAL for source in sources):
+        sources = await asyncio.gather(*(_confirmed(node, *entry) for entry in zip(wanted, sources, strict=True)))
     order = [(limits.turn + step) % len(wanted) for step in range(len(wanted))]
     is_local = all(
         isinstance(source, Problem) or one.offset >= source.log.local_log_start
         for one, source in zip(wanted, sources, strict=True)
     )
-    room = node.local_reads if is_local else node.store_room.hold(limits.max_bytes)  # the store may be slow
-    async with room:
+    room = node.local_room if is_local else node.store_room  # the store may be slow
+    async with room.hold(limits.max_bytes * RENDERED_COPIES):
         return await _read(node, wanted, sources, order, limits)
 
 
@@ -177,6 +195,18 @@ def _source(node: Node, one: Wanted) -> Partition | Problem:
         return _readable(node, one)
     except EngineError as error:
         return from_engine(error)
+
+
+async def _confirmed(node: Node, one: Wanted, source: Partition | Problem) -> Partition | Problem:
+    """The same; in place of a final problem, what is true once the store has confirmed that this node leads."""
+    if not isinstance(source, Problem) or source.code not in FINAL:
+        return source
+    try:
+        partition = node.answered_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
+        await confirm_leading(node.local_leader(partition))
+    except EngineError as error:
+        return from_engine(error)
+    return _source(node, one)
 
 
 async def _read_chunks(

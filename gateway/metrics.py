@@ -123,12 +123,16 @@ def text_of(families: list[Metric]) -> bytes:
     return generate_latest(_Given(lambda: families))
 
 
-def merged(texts: Mapping[int, str]) -> bytes:
+def numbers_text(numbers: Iterable[Numbers]) -> str:
+    return text_of([_family(one) for one in numbers]).decode()
+
+
+def merged(texts: Mapping[int | str, str]) -> bytes:
     """The metrics of several shards as one page, each sample with its shard; one shard's page as it is."""
     if len(texts) == 1:
         return next(iter(texts.values())).encode()
     families: dict[str, list[str]] = {}
-    for shard, text in sorted(texts.items()):
+    for shard, text in sorted(texts.items(), key=lambda one: str(one[0])):
         for block in text.split("# HELP ")[1:]:
             help_line, type_line, *samples = block.splitlines()
             whole = families.setdefault(help_line, [f"# HELP {help_line}", type_line])
@@ -136,7 +140,7 @@ def merged(texts: Mapping[int, str]) -> bytes:
     return "".join(f"{line}\n" for lines in families.values() for line in lines).encode()
 
 
-def _of_shard(sample: str, shard: int) -> str:
+def _of_shard(sample: str, shard: int | str) -> str:
     """`name{a="b"} 1` or `name 1` with a label more; a label's value may hold anything, a name neither { nor space."""
     name, brace, rest = sample.partition("{")
     if brace and " " not in name:

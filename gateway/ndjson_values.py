@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.incoming import Incoming, IncomingRow, IncomingValues
+from gateway.json_limits import DEFAULT_LIMITS, JsonLimits, check_values, stack_exhausted
 from gateway.json_records import check_utf8, key_bytes, numbered_lines
 from gateway.problems import Problem
 
@@ -28,22 +29,25 @@ _QUICK_STEPS_MAX = 4  # for each, a type is made
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
-def decode_values(body: bytes) -> Incoming:
-    """A record per line. Raises Problem: invalid_utf8, malformed_ndjson with the line's number."""
+def decode_values(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
+    """A record per line. Raises Problem: invalid_utf8, malformed_ndjson with the line's number, json_too_complex."""
     check_utf8(body)
     raws = _exact_lines(body)
     if raws is not None and _NULL not in body:
+        check_values(raws, limits)
         return IncomingValues(raws, len(body))
     values = _split_exactly(body)
+    check_values(values, limits)
     if _NULL in values:
         return [IncomingRow(None, None if value == _NULL else value, []) for value in values]
     return IncomingValues(values, len(body))
 
 
-def decode_keyed_values(body: bytes, pointer: list[str]) -> list[IncomingRow]:
-    """A record per line, its key taken from the line by a JSON pointer (RFC 6901)."""
+def decode_keyed_values(body: bytes, pointer: list[str], limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+    """A record per line, its key taken from the line by a JSON pointer (RFC 6901). Raises as decode_values does."""
     check_utf8(body)
     values = _split_exactly(body)
+    check_values(values, limits)
     keys = _string_keys(values, tuple(pointer))
     if keys is None:
         keys = [_key_at(value, pointer, position) for position, value in enumerate(values)]
@@ -78,7 +82,9 @@ def _split_exactly(body: bytes) -> list[bytes]:
 def _checked_line(number: int, line: bytes) -> bytes:
     try:
         msgspec.json.decode(line, type=Raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except RecursionError:
+        raise stack_exhausted(line, f"line {number}", line=number) from None
+    except msgspec.DecodeError as error:
         raise Problem("malformed_ndjson", f"line {number} is not one JSON value: {error}", line=number) from None
     return line
 

@@ -20,11 +20,13 @@ from engine.reader import Chunk
 from engine.shard import Shard, Topic
 from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
+from engine.waiters import PositionWaiters
 from gateway.access import Access
 from gateway.cluster_metrics import cluster_families
 from gateway.handover import AnyLeader, Handover
 from gateway.held_pieces import HeldPieces
 from gateway.in_flight import InFlight
+from gateway.json_limits import JsonLimits
 from gateway.kernel_sockets import KernelSockets
 from gateway.key_holds import KeyHolds
 from gateway.loop_watch import LoopWatch
@@ -34,6 +36,7 @@ from gateway.node_metrics import admission_families, time_families, topic_famili
 from gateway.partitioner import Partitioner
 from gateway.peers import Peers, RemoteLeader
 from gateway.problems import Problem
+from gateway.process_metrics import Siblings, background_numbers
 from gateway.read_room import ReadRoom
 from gateway.settings import NodeSettings
 from gateway.stages import Stages
@@ -48,9 +51,9 @@ from replication.replica import Replica
 T = TypeVar("T")
 Operate = Callable[..., Awaitable[Any]]
 
-LOCAL_READS_AT_ONCE = 8  # over many partitions: what more of them had read would wait in memory to be rendered
-READ_BYTES_MAX = 64 * 1024 * 1024  # read and rendered at once: two of the largest fetches, or many of the usual ones
+READ_BYTES_MAX = 128 * 1024 * 1024  # of all copies of what is read and rendered at once: 32 fetches of the usual size
 OFF_LOOP_BYTES = 512 * 1024  # coding this much takes about 2 ms; the bound for a loop callback is 20
+DRAINING = 1  # the position of `Node.draining` once the node drains
 OFF_LOOP_RECORDS = 10_000  # so many take as long, however small they are
 
 
@@ -101,17 +104,18 @@ class Node:
         self.peers = peers
         self.topic_finder: TopicFinder | None = None  # of a node in a cluster
         self.replicas = replicas or AloneReplicas(shard.committer, settings.node_id)
+        self.siblings: Siblings = {}  # processes of this node that are no shards
         self.operate: Operate | None = None  # of a node in a cluster: its supervisor does it
         self.handover = Handover(peers, random)
         self.producer_ids = producer_ids
         self.clock = clock
         self.executor = executor
+        self.json_limits = JsonLimits(settings.json_depth_max, settings.json_number_digits_max)
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
         self.key_holds = KeyHolds()
         self.held_pieces = HeldPieces(settings.stream_unread_bytes_max)
         self.unread_answers = UnreadAnswers(KernelSockets(), _answer_limits(settings), clock.monotonic)
         self.local_room, self.store_room = ReadRoom(READ_BYTES_MAX), ReadRoom(READ_BYTES_MAX)
-        self.local_reads = asyncio.Semaphore(LOCAL_READS_AT_ONCE)
         self.access = Access()
         self.produce_turns = Turns()
         self.metrics = Metrics(self._families)
@@ -121,7 +125,7 @@ class Node:
         self.requests_under_way = 0
         self.idle_ended = 0  # connections
         self.is_ready = True
-        self.draining = asyncio.Event()
+        self.draining = PositionWaiters(0)  # waits for DRAINING end when the node begins to drain
         self.is_refusing = False
         self.turns = itertools.count()  # a read over many partitions begins at another one each time
         self.url = settings.advertised_url
@@ -140,7 +144,7 @@ class Node:
 
     @property
     def is_draining(self) -> bool:
-        return self.draining.is_set()
+        return self.draining.position >= DRAINING
 
     def local_leader(self, partition: Partition) -> Replica:
         return self.replicas.replica(partition)
@@ -310,7 +314,7 @@ class Node:
 
     def let_go(self) -> None:
         """Nobody is kept waiting for records any more. Work is still taken: in a cluster others do it."""
-        self.draining.set()
+        self.draining.advance(DRAINING)
         for partition in self.shard.partitions():
             partition.wake_all()
 
@@ -337,9 +341,10 @@ class Node:
         for name, text, value in gauges_of(self):
             yield Numbers(name, text, None, {"": value})
         yield from time_families(self.shard, self.stages, self.loop_watch)
-        yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.now_ms())
+        yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.steady_ms())
         yield from admission_families(self.shard)
         yield from cluster_families(self)
+        yield background_numbers()
 
 
 def _answer_limits(settings: NodeSettings) -> AnswerLimits:

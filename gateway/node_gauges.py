@@ -35,6 +35,8 @@ def gauges_of(node: Counted) -> Iterator[tuple[str, str, float]]:
     if node.peers.index == 0:  # every shard knows all of them; one tells
         yield "penstock_topics", "Topics", len(node.shard.topics)
         offline = sum(directory.fault is not None for directory in node.shard.directories)
+        unidentified = len(node.shard.catalog.unidentified)
+        yield "penstock_unidentified_topics", "Topics that are set aside: their topic.json is missing", unidentified
         yield "penstock_offline_data_directories", "Data directories that are missing or failed", offline
     yield "penstock_partitions", "Partitions", len(partitions)
     yield (

@@ -22,6 +22,17 @@ from openapi import contract_json, load_contract
 DOCS_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 )
+LINKS = {
+    "topics": "/v1/topics",
+    "produce": "/v1/topics/{topic}/records",
+    "fetch": "/v1/topics/{topic}/partitions/{partition}/records",
+    "cluster": "/v1/cluster",
+    "metrics": "/metrics",
+    "health": "/healthz",
+    "readiness": "/readyz",
+    "contract": "/openapi.json",
+    "documentation": "/docs",
+}
 
 
 async def describe_cluster(request: web.Request) -> web.Response:
@@ -91,6 +102,18 @@ async def docs(request: web.Request) -> web.Response:
     read_query(request, {})
     headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
     return web.Response(body=_page(), headers=headers)
+
+
+async def root(request: web.Request) -> web.Response:
+    """GET /: to the page."""
+    read_query(request, {})
+    return web.Response(status=302, headers={"Location": "/docs"})
+
+
+async def links(request: web.Request) -> web.Response:
+    """GET /v1: where to go on, for a program or a person who has nothing but the address."""
+    read_query(request, {})
+    return answer(LINKS)
 
 
 def _page() -> bytes:

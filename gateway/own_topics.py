@@ -56,8 +56,8 @@ class Membership(Protocol):
     ) -> bool: ...
     async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None: ...
     async def delete_topic(self, name: str) -> None: ...
-    async def take_producer_ids(self) -> range: ...
-    async def end_of_producer_ids(self) -> int: ...
+    async def take_producer_ids(self, floor: int) -> range: ...
+    async def end_of_producer_ids(self, floor: int) -> int: ...
 
 
 class Alone:
@@ -98,10 +98,12 @@ class Alone:
         if coordination is not None:
             await coordination.close()
 
-    async def take_producer_ids(self) -> range:
+    async def take_producer_ids(self, floor: int) -> range:
+        self._blocks.floor = floor
         return await self._blocks.take()
 
-    async def end_of_producer_ids(self) -> int:
+    async def end_of_producer_ids(self, floor: int) -> int:
+        self._blocks.floor = floor
         return await self._blocks.end()
 
     async def create_topic(

@@ -17,17 +17,19 @@ from engine import batch as record_batch
 from engine import keyed_batch
 from engine.admission import Terms
 from engine.control_batch import encode_fence, has_nothing_to_show, without_control
+from engine.damage import damaged
 from engine.fencing import Fence
 from engine.partition import Partition
 from engine.reader import Chunk, available_bytes
-from engine.waiters import done_by
 from gateway import record_json
 from gateway.caching import NO_STORE, STATUS, is_known, kept_headers, tag_of
 from gateway.cloud_events_out import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.node import Node
+from gateway.read_room import RENDERED_COPIES
 from gateway.record_json import Out, Undecodable, records_out
 from gateway.stored_records import Bounds, decode_stored, is_compressed
 from replication.acks import Acks
+from replication.confirming import confirm_leading
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -45,15 +47,18 @@ async def fetch(node: Node, partition: Partition, query: dict[str, Any]) -> tupl
     is_end = query["offset"] is None and query["from"] != "earliest" and offset == partition.high_watermark
     if offset > partition.high_watermark or is_end:
         leader.check_latest()  # before it sends anybody away: the leader before it may have told of more
+    if offset > partition.high_watermark:
+        await confirm_leading(leader)
     partition.check_readable(offset)
     max_bytes = min(query["max_bytes"] or node.settings.fetch_bytes_default, node.settings.fetch_bytes_max)
     deadline = asyncio.get_running_loop().time() + query["wait_ms"] / 1000
     if offset + 1 > partition.high_watermark or query["min_bytes"] > 1:
         await _wait(node, partition, offset, min(query["min_bytes"], max_bytes), query["wait_ms"], query)
     passed: Chunk | None = None
+    copies = 1 if query["media_type"] == record_batch.MEDIA_TYPE else RENDERED_COPIES
     while True:
         room = node.local_room if offset >= partition.log.local_log_start else node.store_room
-        async with room.hold(max_bytes):
+        async with room.hold(max_bytes * copies):
             chunk = await read_chunk(node, partition, offset, max_bytes) or passed
             if chunk is None or chunk is passed or not has_nothing_to_show(chunk.data):
                 return await _answer_or_304(node, partition, offset, chunk, query)
@@ -154,7 +159,8 @@ async def roll(node: Node, partition: Partition, _: None) -> tuple[dict[str, int
 
 
 async def delete_before(node: Node, partition: Partition, offset: int) -> tuple[dict[str, Any], bytes]:
-    """Give up the records below an offset."""
+    """Give up the records below an offset. A leader that was replaced would delete them from its own log only."""
+    await confirm_leading(node.local_leader(partition))
     log_start = await node.shard.delete_before(partition, offset)
     return {"topic": partition.topic, "partition": partition.number, "log_start": log_start}, b""
 
@@ -175,10 +181,12 @@ async def set_fence(node: Node, partition: Partition, arguments: Any) -> tuple[d
     node.check_accepting()
     if partition.offline is not None:
         raise partition.offline
-    present = partition.admission.fencing.present
-    if present.token != token:
+    leader, present = node.local_leader(partition), partition.admission.fencing.present
+    if present.token == token:
+        await confirm_leading(leader)  # or another leader may have another token in force
+    else:
         await node.shard.note_fenced(partition)
-        leader, batch = node.local_leader(partition), encode_fence(token, node.clock.now_ms())
+        batch = encode_fence(token, node.clock.now_ms())
         terms, timeout_ms = Terms(fencing_token=expected), node.settings.produce_timeout_ms
         present = Fence(token, (await leader.produce(batch, Acks.ALL, timeout_ms, terms)).base_offset)
     return _fence_told(partition, present), b""
@@ -206,9 +214,15 @@ READS: dict[str, Read] = {
 
 
 async def read_chunk(node: Node, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-    """Whole batches from the local log, or from the store below it."""
-    if offset < partition.log.local_log_start:
-        return await node.tier.read(partition, offset, max_bytes)
+    """Whole batches from the local log, or from the store below it.
+
+    Raises Damaged for records that are in neither.
+    """
+    if (end := partition.log.local_log_start) > offset:
+        chunk = await node.tier.read(partition, offset, max_bytes)
+        if chunk is None and offset >= partition.log.log_start and end == partition.log.local_log_start:
+            raise damaged(offset, end, f"of {partition.name} are neither on this disk nor in the store")
+        return chunk
     return await node.shard.reader.read(partition, offset, max_bytes)
 
 
@@ -246,7 +260,7 @@ async def _wait(
     with node.long_poll(), suppress(TimeoutError):
         while not node.is_draining and not _has_enough(partition, offset, min_bytes):
             leader.check_serves_reads(from_follower=_is_nearby(query))  # or the next one would never be asked
-            await done_by(deadline, partition.wait_for_high_watermark(max(partition.high_watermark, offset) + 1))
+            await partition.high_watermark_by(deadline, max(partition.high_watermark, offset) + 1)
 
 
 def _has_enough(partition: Partition, offset: int, min_bytes: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from engine.admission import Appended, Terms
 from engine.errors import AckTimeout
+from engine.loop_waits import loop_waits
 from engine.placement import shard_of
 from gateway.link import Busy, Caller, Link, LinkDown
 from replication.acks import Acks
@@ -69,7 +70,7 @@ class Peers:
         self.nodes = nodes
         self.forwarded = 0
         self._callers = callers or {}
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[bool]] = set()
 
     def __repr__(self) -> str:
         return f"Peers({self.index} of {self.count}{'' if self.nodes is None else f', node {self.nodes.node_id}'})"
@@ -151,17 +152,18 @@ class Peers:
     def leaders_moved(self) -> None:
         """States or nodes have changed: whoever waits for a leader looks again at once."""
         for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
+            loop_waits().polls.wake(_have_moved, waiting)
+        self._waiting.clear()
 
     async def wait_for_leaders(self, seconds: float) -> bool:
         """Until leaders have moved, or for so long; whether they have."""
-        waiting = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
+        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + seconds, waiting, _have_not_moved)
         try:
-            await asyncio.wait([waiting], timeout=seconds)
-            return waiting.done()
+            return await waiting
         finally:
+            bucket.pop(waiting, None)
             self._waiting.discard(waiting)
 
     def close(self) -> None:
@@ -169,6 +171,16 @@ class Peers:
             caller.close()
         if self.nodes is not None:
             self.nodes.close()
+
+
+def _have_moved(waiting: asyncio.Future[bool]) -> None:
+    if not waiting.done():
+        waiting.set_result(True)
+
+
+def _have_not_moved(waiting: asyncio.Future[bool]) -> None:
+    if not waiting.done():
+        waiting.set_result(False)
 
 
 class RemoteLeader:
@@ -208,10 +220,10 @@ class RemoteLeader:
         return self._peers.known_epoch(self._topic_id, self._partition)
 
     async def _reply(self, begun: asyncio.Future[tuple[list[Any], bytes]], timeout_ms: int) -> Appended:
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000 + REPLY_MARGIN_S
         try:
-            async with asyncio.timeout(timeout_ms / 1000 + REPLY_MARGIN_S):
-                fields, _ = await begun
-                return Appended.of(fields)
+            fields, _ = await loop_waits().deadlines.done_by(deadline, begun)
+            return Appended.of(fields)
         except TimeoutError:
             text = f"{self._topic}/{self._partition}: its leader did not answer within {timeout_ms} ms"
             raise AckTimeout(text, hint=MAYBE_STORED) from None

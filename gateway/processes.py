@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+import uvloop
 
 from engine.data_directories import FAULT_HINT
 from engine.data_directory import DataDirectory, Identity, LastStop
 from engine.disk import Disk
-from engine.errors import Unreachable
+from engine.errors import EngineError, Unreachable
 from engine.topics import TopicRecord
 from gateway.link import Caller, Link, LinkLost
 from gateway.settings import NodeSettings
+
+log = logging.getLogger("penstock.supervisor")
 
 JOIN_S = 10.0  # the supervisor listens before it starts anybody: who is not let in has outlived it
 CHANGE_S = 60.0  # a topic of many partitions takes every shard a while to open
@@ -28,6 +33,11 @@ class DirectoryTask:
     directory_id: str
     last_stop: str
     fault: str | None
+
+    @classmethod
+    def of(cls, directory: DataDirectory) -> DirectoryTask:
+        fault = None if directory.fault is None else directory.fault.detail
+        return cls(directory.path, directory.directory_id, directory.last_stop.value, fault)
 
     def part(self, disk: Disk, identity: Identity, index: int) -> DataDirectory:
         """One shard's part of it."""
@@ -76,6 +86,7 @@ class ShardTask:
     ports: list[int]
     direct_url: str
     cluster: ClusterTask | None = None
+    unidentified: dict[str, str] = field(default_factory=dict)  # topics without a topic.json: id and name
 
     def line(self) -> bytes:
         return orjson.dumps(dataclasses.asdict(self)) + b"\n"
@@ -88,6 +99,15 @@ class ShardTask:
         fields["cluster"] = fields["cluster"] and ClusterTask(**fields["cluster"])
         fields["directories"] = [DirectoryTask(**one) for one in fields["directories"]]
         return cls(**fields)
+
+
+def run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run a process of a node. What keeps it from starting or going on is one line in its log, and exit code 1."""
+    try:
+        uvloop.run(work)
+    except (EngineError, OSError) as error:
+        log.error("a process of the node cannot go on", extra={"reason": str(error)})
+        raise SystemExit(1) from None
 
 
 async def joined(supervisor: Caller) -> Link:

@@ -36,7 +36,10 @@ from replication.acks import ACKS_BY_WORD, Acks, durability_waited_for
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-EVENT_DECODERS: dict[str, Callable[[bytes], Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
+EVENT_DECODERS: dict[str, Callable[..., Incoming]] = {
+    EVENT: decode_event,
+    EVENT_BATCH: decode_event_batch,
+}
 
 QUERY: Rules = {
     "acks": Word("all", tuple(ACKS_BY_WORD)),
@@ -175,14 +178,17 @@ def _decoder(
         return partial(binary_event, attributes, request.headers.get("Content-Type"))
     if content_type in (JSON, NDJSON, *EVENT_DECODERS):
         demand_utf8(request)
+    limits = request.app[NODE].json_limits
     if content_type in EVENT_DECODERS:
-        return EVENT_DECODERS[content_type]
+        return partial(EVENT_DECODERS[content_type], limits=limits)
     if content_type == JSON:
-        return decode_envelope
+        return partial(decode_envelope, limits=limits)
     if content_type == NDJSON:
         if query["ndjson"] == "records":
-            return decode_record_lines
-        return decode_values if pointer is None else partial(decode_keyed_values, pointer=parse_pointer(pointer))
+            return partial(decode_record_lines, limits=limits)
+        if pointer is None:
+            return partial(decode_values, limits=limits)
+        return partial(decode_keyed_values, pointer=parse_pointer(pointer), limits=limits)
     kept_type = request.headers.get("Content-Type", "application/octet-stream")
     return partial(_raw, kept_type=kept_type.encode())
 
@@ -210,6 +216,7 @@ async def _append(
 ) -> web.Response:
     """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
     success = 202 if acks is Acks.NONE else 200
+    began = time.perf_counter()
     outcomes = await append(node, parts, acks, wish.query["timeout_ms"], wish.turn)
     acknowledged = time.perf_counter()
     status = success if demand_one_success(outcomes) else 207
@@ -224,7 +231,7 @@ async def _append(
         "durability": durability_waited_for(acks, topic.settings.durability),
         "results": results,
     }
-    headers = window_headers([topic], outcomes, now_ms, node.clock.now_ms()) if entry is not None else {}
+    headers = window_headers([topic], outcomes, time.perf_counter() - began) if entry is not None else {}
     if node.peers.nodes is not None:
         headers |= leader_headers(node, topic.record.topic_id, [part.batch.partition for part in parts])
     response = answer(document, status, outcomes, headers)

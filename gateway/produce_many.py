@@ -24,6 +24,7 @@ from gateway.cloud_events import binary_attributes
 from gateway.direct import FORWARD, demand_direct
 from gateway.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
 from gateway.incoming import IncomingRow
+from gateway.json_limits import JsonLimits
 from gateway.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.node import NODE, Node
 from gateway.placing import Batch, Destination, check_count, count_of, encode, place
@@ -40,7 +41,7 @@ QUERY: Rules = {"acks": Word("all", tuple(ACKS_BY_WORD)), "timeout_ms": Number(N
 DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
 
 
-_Decode = Callable[[bytes], tuple[list[str], list[IncomingRow]]]
+_Decode = Callable[[bytes, JsonLimits], tuple[list[str], list[IncomingRow]]]
 
 
 class _Rows(NamedTuple):
@@ -104,7 +105,7 @@ async def _store(
     turn: Turn,
 ) -> web.Response:
     node, here = request.app[NODE], time.perf_counter()
-    by_topic = await node.off_loop(len(body), lambda: _by_topic(*decode(body)))
+    by_topic = await node.off_loop(len(body), lambda: _by_topic(*decode(body, node.json_limits)))
     check_count(sum(len(rows.rows) for rows in by_topic.values()), node.settings.records_per_request_max)
     async with AsyncExitStack() as keys_in_hand:
         caller = caller_of(request)
@@ -118,7 +119,7 @@ async def _store(
             placed = [(one.name, one.partition) for one in entries if one.batch is not None]
             await demand_direct(request, node, [(name, number) for name, number in placed if number is not None])
         entries = await _appended(node, entries, acks, query["timeout_ms"], turn)
-        headers = {} if keyed is None else _window_headers(entries, now_ms, node.clock.now_ms())
+        headers = {} if keyed is None else _window_headers(entries, time.perf_counter() - here)
         return _answer(entries, acks, now_ms, headers)
 
 
@@ -210,9 +211,9 @@ async def _appended(node: Node, entries: list[_Entry], acks: Acks, timeout_ms: i
     return [entry if entry.batch is None else entry._replace(outcome=next(outcomes)) for entry in entries]
 
 
-def _window_headers(entries: list[_Entry], began_ms: int, now_ms: int) -> dict[str, str]:
+def _window_headers(entries: list[_Entry], spent_s: float) -> dict[str, str]:
     topics = [entry.topic for entry in entries if entry.topic is not None]
-    return window_headers(topics, [entry.outcome for entry in entries], began_ms, now_ms)
+    return window_headers(topics, [entry.outcome for entry in entries], spent_s)
 
 
 def _answer(entries: list[_Entry], acks: Acks, now_ms: int, headers: dict[str, str]) -> web.Response:

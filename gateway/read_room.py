@@ -1,7 +1,7 @@
 """How many bytes are being read for fetches and rendered at once: the next ones wait their turn.
 
 The thread pool would queue the rendering of many large fetches, each with all that was read for it. Only what the node
-itself is at is counted, never what waits for a client; that is gateway/unread_answers.py's.
+itself is at is counted, with all its copies, never what waits for a client; that is gateway/unread_answers.py's.
 What must hold: (1) first come, first served; (2) a fetch that is larger than all the room has it to itself.
 """
 
@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from types import TracebackType
+
+RENDERED_COPIES = 4  # the stored bytes, the values cut out of them, those rendered, the whole body
 
 
 class ReadRoom:

@@ -11,8 +11,10 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
+from engine.background import keep_running
 from engine.errors import EngineError, StartRefused
 from gateway.given_settings import check_certificate
 from gateway.link import Handler
@@ -68,7 +70,9 @@ class Reloader:
         The tokens are read once more at once: they may have changed while the node was starting.
         """
         every_s = self._settings.files_check_ms / 1000
-        self._watching = [asyncio.create_task(files.watch(every_s)) for files in self._files]
+        self._watching = [
+            keep_running(partial(files.watch, every_s), "watching files", of=repr(files)) for files in self._files
+        ]
         if self._files:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._look_now)
 

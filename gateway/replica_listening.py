@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from engine.background import in_background
 from engine.batch import Buffer
 from engine.errors import EngineError
 from gateway.internal_link import CLUSTER_ID, FETCH_PATH, watch_silence
@@ -96,7 +97,7 @@ class FetchConnection(asyncio.Protocol):
             begin, end = self._body
             body, self._body = bytes(self._received[begin:end]), None
             del self._received[:end]
-            self._answering = asyncio.get_running_loop().create_task(self._answer(body))
+            self._answering = in_background(self._answer(body), "answering a fetch of another node", self.close)
 
     def _find_body(self) -> tuple[int, int] | None:
         """Raises Problem for who may not fetch, or asks in another way than our nodes do."""

@@ -24,6 +24,7 @@ from gateway.metrics import text_of
 from gateway.node import Node
 from gateway.partition_reads import READS
 from gateway.patience import Patience
+from gateway.process_metrics import text_of_process
 from replication.acks import ACKS_BY_WORD, Acks
 from replication.cluster_keys import partition_name
 
@@ -59,7 +60,8 @@ async def at_owner(
             await patience.pause(error)
         if wait_ms:
             wait_ms = patience.wait_left_ms
-            arguments = {**arguments, "wait_ms": wait_ms}
+            if isinstance(arguments, dict):  # a fetch's; those of set_fence have no time in them
+                arguments = {**arguments, "wait_ms": wait_ms}
 
 
 def may_ask_again(name: str, error: EngineError) -> bool:
@@ -153,15 +155,19 @@ async def described_row(node: Node, record: TopicRecord, number: int, patience_m
     return {**row, **topology_row(nodes.view, record.topic_id, number)}
 
 
-async def metrics_of_all(node: Node) -> dict[int, str]:
-    """The metrics of every shard that answers, by index."""
+async def metrics_of_all(node: Node) -> dict[int | str, str]:
+    """The metrics of every process of the node that answers: shards by index, the others by name."""
     links = node.peers.links()
     calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in links]
-    texts = {node.peers.index: await _metrics_text(node)}
+    texts: dict[int | str, str] = {node.peers.index: await _metrics_text(node)}
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
             (index, text), _ = outcome
             texts[index] = text
+    of_siblings = [text_of_process(caller, METRICS_S) for caller in node.siblings.values()]
+    for name, found in zip(node.siblings, await asyncio.gather(*of_siblings, return_exceptions=True), strict=True):
+        if isinstance(found, str):
+            texts[name] = found
     return texts
 
 
@@ -214,7 +220,8 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
         return None, b""
 
     async def find_key(arguments: Any, _: bytes) -> tuple[FoundKey | None, bytes]:
-        topic_name, topic_id, numbers, key_hash, request_hash, now_ms, *_ = arguments
+        topic_name, topic_id, numbers, key_hash, request_hash, *_ = arguments
+        now_ms = node.clock.steady_ms()
         topic = node.shard.topics.get(topic_name)
         if node.peers.nodes is None:
             if topic is None or topic.record.topic_id != topic_id:

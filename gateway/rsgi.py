@@ -2,15 +2,16 @@
 
 The only file that touches Granian, and beside gateway/known_routes.py the only one that touches an aiohttp internal;
 both are pinned. Per request it builds a `web.Request`, runs the application on it and hands the answer to Granian.
-What must hold: (1) an answer sent before the body was read is lost by HTTP/2 clients, so what is left of a body is read
-and thrown away first, within bounds; (2) a client that leaves ends its handler's wait; (3) nothing here outlives
-its request.
+What must hold: (1) a body that is dropped resets its stream, and a client that still sends then loses its answer: so an
+answer is sent as soon as it is there, and what is left of the body is read and thrown away after it, within bounds;
+(2) a client that leaves ends its handler's wait; (3) nothing here outlives its request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
@@ -24,6 +25,9 @@ from granian.server.embed import Server
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from engine.background import in_background
+from engine.loop_waits import loop_waits
+from gateway.hosts import is_host
 from gateway.known_routes import KnownRoutes
 from gateway.open_connections import OpenConnections
 from gateway.rsgi_body import Body, BodyLimits
@@ -57,6 +61,7 @@ class RsgiApp:
         self._limits = limits
         self._sent = sent
         self._loop = asyncio.get_running_loop()
+        self._deadlines = loop_waits(self._loop).deadlines
         self._protocol: Any = SimpleNamespace(ssl_context=None, peername=None, sockname=None)
         self.under_way = 0
         self.idle = asyncio.Event()
@@ -110,15 +115,16 @@ class RsgiApp:
         for name in scope.headers.keys():  # noqa: SIM118 - no mapping; items() leaves out values that are not ASCII
             if name not in headers and name != "expect":
                 headers.add(name, UNREADABLE)
-        if scope.authority and "Host" not in headers:
-            headers["Host"] = scope.authority  # HTTP/2 says it there
         is_http1 = scope.http_version.startswith("1")
-        body = Body(proto, scope.method, is_http1, headers, self._limits, self._loop.time())
-        watch = self._loop.call_later(WATCH_AFTER_S, self._watch, proto, task, body)
+        if scope.authority:
+            _name_host(headers, scope.authority, is_http1)
+        now = self._loop.time()
+        body = Body(proto, scope.method, is_http1, headers, self._limits, now)
+        watch = self._deadlines.put(now + WATCH_AFTER_S, body, partial(self._watch, proto, task))
         try:
             await self._answer_with(scope, client, headers, body, proto, task)
         finally:
-            watch.cancel()
+            watch.pop(body, None)
             body.close()
 
     async def _answer_with(
@@ -150,9 +156,12 @@ class RsgiApp:
         finally:
             writer.close()
         waits_for_100 = body.is_untouched and body.is_http1 and "expect" in scope.headers
-        if not body.is_done and not waits_for_100:  # who waits to be told to go on has sent nothing yet
-            await body.discard()
+        leaves_body = not body.is_done and not waits_for_100  # a client that waits for 100 has sent nothing yet
+        if leaves_body:
+            body.hold()
         await self._send(request, response, proto, writer)
+        if leaves_body:
+            await body.discard()
 
     async def _send(
         self, request: web.Request, response: web.StreamResponse, proto: Any, writer: _StreamWriter
@@ -173,8 +182,21 @@ class RsgiApp:
 
     def _watch(self, proto: Any, task: asyncio.Task[Any], body: Body) -> None:
         body.watch(task)
-        watcher = self._loop.create_task(_cancel_on_disconnect(proto, task))
+        watcher = in_background(_cancel_on_disconnect(proto, task), "watching for the end of a connection")
         task.add_done_callback(lambda _: watcher.cancel())
+
+
+def _name_host(headers: CIMultiDict[str], authority: str, is_http1: bool) -> None:
+    """Put the authority of the target where handlers look for the host.
+
+    RFC 9112 3.2.2: the target `http://host/path` of an HTTP/1.1 request replaces a Host that is well-formed. RFC 9113
+    8.3.1: in HTTP/2 a Host that differs from `:authority` makes the request malformed; both stay, which is refused.
+    """
+    given = headers.getall("host", ())
+    if is_http1 and len(given) == 1 and is_host(given[0]):
+        headers["host"] = authority
+    elif not is_http1 and [host.lower() for host in given] != [authority.lower()]:
+        headers.add("host", authority)
 
 
 async def _cancel_on_disconnect(proto: Any, task: asyncio.Task[Any]) -> None:
@@ -246,19 +268,19 @@ class _StreamWriter(AbstractStreamWriter):
 
 _SERVER = ("Server", "penstock")
 _NOT_OURS = ("transfer-encoding", "connection", "keep-alive", "date", "server")  # aiohttp sets them, Granian says them
-_VERSIONS = {"1": HttpVersion(1, 1), "1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1)}
+_VERSIONS = {"1": HttpVersion(1, 0), "1.1": HttpVersion(1, 1)}
 
 
 HttpServer: TypeAlias = Server  # by this name others may hold one
 
 
-def make_server(target: RsgiApp, settings: NodeSettings, port: int) -> HttpServer:
-    """Granian, embedded in this process's loop."""
+def make_server(target: RsgiApp, settings: NodeSettings, address: str, port: int) -> HttpServer:
+    """Granian, embedded in this process's loop; it takes an IP address, and no name. `::` takes IPv4 too."""
     logging.getLogger("_granian").setLevel(logging.ERROR)
     logging.getLogger("granian").setLevel(logging.ERROR)
     return Server(
         target,
-        address=settings.host,
+        address=address,
         port=port,
         interface=Interfaces.RSGI,
         http=HTTPModes.auto,

@@ -85,8 +85,14 @@ class Body:
         if self._timer is not None:
             self._timer.cancel()
 
+    def hold(self) -> None:
+        """Keep the rest of the body although its answer is sent: Granian resets a stream whose body is dropped."""
+        self.is_untouched = False
+        if self._chunks is None:
+            self._chunks = aiter(self._proto)  # once: Granian gives the body away with it
+
     async def discard(self) -> None:
-        """Read what is left of a body that nobody wants, within bounds of size and time."""
+        """Read and drop what is left of a held body, within bounds of size and time."""
         bytes_left = self._limits.drain_bytes_max
         try:
             async with asyncio.timeout(self._limits.drain_s):
@@ -119,8 +125,7 @@ class Body:
             self._timer = loop.call_at(now + self._limits.read_s, self._check_pace, task)
 
     async def _next_chunk(self) -> bytes:
-        if self._chunks is None:
-            self._chunks = aiter(self._proto)  # once: Granian gives the body away with it
+        self.hold()
         empty_pieces = 0
         try:
             while not (chunk := await anext(self._chunks)):  # anext's default argument crashes on Granian's awaitables

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from engine import paths
+from engine.background import start_task
 from engine.clock import SystemClock
 from engine.data_directories import DataDirectories, open_data_directories
 from engine.data_directory import DataDirectory, Identity
 from engine.disk import Disk, RealDisk
+from engine.pooled_disk import PooledDisk
 from engine.quarantine import OwnPartition
 from engine.scrub import SealedFile
 from engine.scrubber import Restore, ScrubbedPartition, Scrubber
@@ -34,14 +36,16 @@ from engine.tiering.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping import Shipping
 from engine.tiering.store import ObjectStore, open_store
 from engine.tiering.tier import Tier
-from gateway.listener import Listener, free_port, url_of
+from gateway.addresses import free_port, url_of
+from gateway.file_limit import within_file_limit
+from gateway.listener import Listener
 from gateway.logs import set_up_logging
 from gateway.node import Node
 from gateway.peers import Peers
 from gateway.reloading import first_tokens, reloader_of_one, use_tokens
 from gateway.sessions import check_alone, open_coordination
 from gateway.settings import NodeSettings
-from replication.producer_ids import ProducerIds, StoredBlocks
+from replication.producer_ids import ProducerIds, StoredBlocks, floor_of
 
 DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
 STORE_THREADS = 4  # uploads and reads of the store: apart, so that a store that hangs stops nothing else
@@ -53,6 +57,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 async def serve(settings: NodeSettings) -> None:
     """Run a node until SIGTERM or SIGINT. Raises StartRefused when it may not start."""
     set_up_logging(settings.log_level, requests=settings.request_log)
+    settings = within_file_limit(settings)
     port = free_port(settings.host, settings.port)
     stop = stop_event()
     async with running_node(settings) as node:
@@ -72,7 +77,7 @@ async def serve(settings: NodeSettings) -> None:
 async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
     """A node without a listener: what tests put behind aiohttp's own server."""
     tokens = first_tokens(settings)
-    disk, clock = RealDisk(), SystemClock()
+    disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
     check_alone(disk, settings.directories[0])
     directories = open_directories(disk, settings)
     directory = directories.first
@@ -95,10 +100,18 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
         remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
         tier = Tier(shard, shipping, remote_logs, store.url)
-        producer_ids = ProducerIds(StoredBlocks(coordination.session()))
+        blocks = StoredBlocks(coordination.session())
+        producer_ids = ProducerIds(blocks)
         node = Node(settings, shard, tier, shard, Peers(), producer_ids, clock, executor, random.Random())
         use_tokens(node, tokens)
-        await shard.start()
+        try:
+            await shard.start()
+        except BaseException:
+            shard.writer.stop()
+            await coordination.close()
+            directories.release()
+            raise
+        blocks.floor = floor_of(shard.partitions())
         await tier.start()
         restore = restoring(store, disk, directory.identity)
         scrubber = make_scrubber(settings, disk, lambda: own_partitions(shard), restore)
@@ -113,7 +126,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
             await shard.stop()
 
 
-def open_directories(disk: RealDisk, settings: NodeSettings, cluster_id: str | None = None) -> DataDirectories:
+def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> DataDirectories:
     """Those of a cluster, if it is known which. Raises StartRefused."""
     return open_data_directories(
         disk,
@@ -190,11 +203,13 @@ def stop_event() -> asyncio.Event:
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for one of several things; the other waits end."""
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
+    """Wait for one of several things; the other waits end. Raises what the one raises."""
+    tasks = [start_task(wait) for wait in waits]
+    done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
         task.cancel()
+    for task in done:
+        task.result()
 
 
 class StoppedEarly(Exception):
@@ -203,7 +218,8 @@ class StoppedEarly(Exception):
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
     """What the work returns. When told to stop before, it is cancelled and cleans up; then raises StoppedEarly."""
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    working: asyncio.Task[T] = start_task(work)
+    stopping = start_task(stop.wait())
     try:
         await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -6,22 +6,22 @@ engine/settings.py (`make docs-write`), and a test holds them together.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, Rule, rules, setting
 from engine.topics import REPLICATION_FACTOR_MAX
-
-EMBEDDED = "embedded"
+from gateway.derived_settings import DerivedSettings
+from gateway.json_limits import DEFAULT_LIMITS, DEPTH_CEILING
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSettings:
+class NodeSettings(DerivedSettings):
     """How one node runs."""
 
     host: str = setting(
-        "127.0.0.1", why="Loopback: safe without tokens and TLS. Others need a tokens_file, or --insecure."
+        "127.0.0.1",
+        why="An IPv4 or IPv6 address, or a name, which stands for all its addresses; `::` takes IPv4 too. Loopback: "
+        "safe without tokens and TLS. Others need a tokens_file, or --insecure.",
     )
     port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
     data_dir: str = setting("penstock-data", why="Where the log lives; one node at a time may use it.")
@@ -52,7 +52,7 @@ class NodeSettings:
     coordination: str = setting(
         "",
         why="zookeeper://host:2181,host:2181/penstock: the nodes that name the same are one cluster. embedded: a "
-        "cluster of this node, kept in its data directory. Empty: alone.",
+        "cluster of this node, kept in its data directory. Empty: alone. An IPv6 address stands in brackets.",
     )
     internal_port_base: int = setting(
         0,
@@ -134,6 +134,12 @@ class NodeSettings:
         why="Web pages that may call from elsewhere: `https://app.example.org,http://localhost:3000`, or `*` for all. "
         "Others are refused, or a page that somebody looks at could write to a node behind their firewall.",
     )
+    allowed_hosts: str = setting(
+        "",
+        why="Names by which a node without tokens may be called, besides IP addresses, localhost and the names in host "
+        "and advertised_url: `penstock,.example.org`, where the dot stands for the name and all below it, or `*` for "
+        "all. Other names get 421: a web page could have pointed its own name here (DNS rebinding).",
+    )
     tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
     tls_key: str = setting("", why="PEM private key of tls_cert.")
     default_partitions: int = setting(
@@ -147,7 +153,8 @@ class NodeSettings:
         64 * MIB,
         minimum=0,
         maximum=GIB,
-        why="How much of a refused body is read and thrown away, so that the client sees the answer and no reset.",
+        why="How much of a refused body is read and thrown away after its answer, for clients that read an answer only "
+        "when all is sent: past it they see a reset.",
     )
     drain_ms_max: int = setting(
         10 * SECOND_MS,
@@ -184,6 +191,19 @@ class NodeSettings:
     records_per_request_max: int = setting(
         200_000, minimum=1, maximum=10_000_000, why="Bounds the time and memory that decoding one request may take."
     )
+    json_depth_max: int = setting(
+        DEFAULT_LIMITS.depth_max,
+        minimum=8,
+        maximum=DEPTH_CEILING,
+        why="Levels of nesting of a JSON value that is produced. serde_json reads 128 levels, .NET 64, Jackson 1,000.",
+    )
+    json_number_digits_max: int = setting(
+        DEFAULT_LIMITS.digits_max,
+        minimum=64,
+        maximum=MIB,
+        why="Digits in a row of a JSON number that is produced. Jackson reads numbers of 1,000 characters, Python "
+        "integers of 4,300 digits.",
+    )
     query_value_chars_max: int = setting(
         4096, minimum=256, maximum=4096, why="A key is the longest that a query carries. Beyond: 400."
     )
@@ -194,7 +214,7 @@ class NodeSettings:
         10_000, minimum=1, maximum=10_000, why="Of one topic: a single request cannot take all the room there is."
     )
     partitions_max: int = setting(
-        20_000, minimum=1, maximum=1_000_000, why="In all: each has an open file and a few kB of memory. Beyond: 409."
+        20_000, minimum=1, maximum=1_000_000, why="In all: each has a few kB of memory. Beyond: 409."
     )
     request_bytes_in_flight_max: int = setting(
         256 * MIB,
@@ -291,8 +311,19 @@ class NodeSettings:
         maximum=16 * GIB,
         why="Bytes waiting for the disk; beyond it produces get 503. At least request_body_bytes_max.",
     )
+    log_files_max: int = setting(
+        4096,
+        minimum=16,
+        maximum=65_536,
+        why="Files that the log keeps open in each process; the least recently used is closed for the next. At most "
+        "a quarter of the limit of open files, which a node raises to the hard limit (ulimit -Hn) at its start.",
+    )
     connections_max: int = setting(
-        16_384, minimum=16, maximum=1_000_000, why="Open connections; half-open ones cost about 20 kB each."
+        16_384,
+        minimum=16,
+        maximum=1_000_000,
+        why="Open connections; half-open ones cost about 20 kB each. Fewer where the limit of open files leaves fewer "
+        "beside the log: about half of it.",
     )
     http2_streams_max: int = setting(
         1024, minimum=1, maximum=100_000, why="Requests at once on one HTTP/2 connection; long polls count."
@@ -358,31 +389,6 @@ class NodeSettings:
         maximum=DAY_MS,
         why="Requests that take this long get a line; waits for data do not count. 0: none.",
     )
-
-    @property
-    def directories(self) -> list[str]:
-        """Absolute paths of all data directories, the first one first."""
-        return [os.path.abspath(path) for path in self.data_dirs or (self.data_dir,)]
-
-    @property
-    def is_embedded(self) -> bool:
-        """A cluster of one."""
-        return self.coordination == EMBEDDED
-
-    @property
-    def allowed_origins(self) -> list[str]:
-        return [origin.strip().lower() for origin in self.cors_origins.split(",") if origin.strip()]
-
-    @property
-    def is_tls(self) -> bool:
-        return bool(self.tls_cert)
-
-    @property
-    def is_loopback(self) -> bool:
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:  # a name, which may lead anywhere
-            return self.host == "localhost"
 
 
 NODE_RULES: dict[str, Rule] = {rule.name: rule for rule in rules(NodeSettings)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from engine.errors import EngineError
@@ -33,9 +34,9 @@ from replication.cluster_values import (
     topic_from_plain,
 )
 from replication.cluster_view import ClusterView
-from replication.cores.partition_state import Member
+from replication.cores.partition_state import Member, VersionedState
 from replication.fetcher import FetchLimits
-from replication.replica_host import ReplicaHost, ReplicaLimits
+from replication.replica_host import CONFIRM_S, ReplicaHost, ReplicaLimits
 
 LOOPBACK = "127.0.0.1"  # of a cluster of one: nobody comes
 DRAIN_S = 5.0  # leaderships have moved before: what waits here gets its acks from the new leaders within a few fetches
@@ -55,7 +56,12 @@ class ShardCluster:
         self.links = NodeLinks(self.view, task.settings.node_id, self._credentials)
 
     def begin(
-        self, shard: Shard, peers: Peers, supervisor: Callable[[], Link], new_session: Callable[[], str]
+        self,
+        shard: Shard,
+        peers: Peers,
+        supervisor: Callable[[], Link],
+        new_session: Callable[[], str],
+        boottime: Callable[[], float],
     ) -> ReplicaHost:
         """The replicas of this shard, before any of its partitions is opened."""
         settings = self._task.settings
@@ -66,6 +72,8 @@ class ShardCluster:
             _limits(settings),
             connect=self._exchanges.to,
             propose=self._propose,
+            confirm=None if settings.is_embedded else self._confirmed,
+            boottime=boottime,
             partition_offline=self._partition_offline,
             new_session=new_session,
         )
@@ -79,7 +87,7 @@ class ShardCluster:
             self.view.put_topic(topic_from_plain(topic))
         self._take_nodes(fields["nodes"])
         self._take_states(fields["states"])
-        self.host.on_doubt(fields["is_in_doubt"])
+        self.host.on_contact(fields["contact_at"])
         if fields["member"] is not None:
             self.host.on_registered(Member(*fields["member"]))
 
@@ -130,7 +138,7 @@ class ShardCluster:
             "states": self._take_states,
             "registered": lambda member: self.host.on_registered(Member(*member)),
             "session_lost": lambda _: self.host.on_session_lost(),
-            "doubt": self.host.on_doubt,
+            "contact": self.host.on_contact,
         }
         asked: dict[str, Handler] = {"leader_epochs": leader_epochs, "pause": pause}
         return {**asked, **{name: done_at_once(take) for name, take in calls.items()}}
@@ -176,6 +184,10 @@ class ShardCluster:
         answers, _ = await self._supervisor().call("propose", plain, timeout_s=PROPOSE_S)
         return [outcome_from_plain(answer) for answer in answers]
 
+    async def _confirmed(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], VersionedState]:
+        plain, _ = await self._supervisor().call("confirmed", keys, timeout_s=CONFIRM_S)
+        return {(topic_id, number): found for topic_id, number, found in states_from_plain(plain)}
+
     def _partition_offline(self, topic_id: str, number: int) -> None:
         told = self._supervisor().begin("partition_offline", (topic_id, number))
         told.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -185,4 +197,7 @@ def _limits(settings: NodeSettings) -> ReplicaLimits:
     fetches = FetchLimits(
         settings.replica_fetch_min_bytes, settings.replica_fetch_max_bytes, settings.replica_fetch_wait_ms
     )
-    return ReplicaLimits(settings.replica_lag_ms_max / 1000, settings.replica_catchup_bytes_per_second, fetches)
+    session_timeout_s = inf if settings.is_embedded else settings.session_timeout_ms / 1000  # no other node can lead
+    return ReplicaLimits(
+        settings.replica_lag_ms_max / 1000, settings.replica_catchup_bytes_per_second, fetches, session_timeout_s
+    )

@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-import uvloop
-
+from engine.background import start_task
 from engine.clock import SystemClock
 from engine.damage import Damage
 from engine.data_directories import FAULT_HINT
@@ -24,6 +23,7 @@ from engine.data_directory import DataDirectory
 from engine.disk import RealDisk
 from engine.errors import UnknownTopic, Unreachable
 from engine.partition import Partition
+from engine.pooled_disk import PooledDisk
 from engine.quarantine import sealed_files
 from engine.reader import Chunk
 from engine.scrub import Finding, SealedFile
@@ -33,29 +33,39 @@ from engine.tiering.shipping import TierStatistics
 from engine.tiering.store import open_store
 from engine.tiering.tier import local_log
 from engine.topics import TopicRecord, changed_topic, check_topic_wish
+from gateway.file_limit import within_file_limit
 from gateway.hang_watch import SIGNS_OF_LIFE
 from gateway.link import Busy, Caller, Handler, Link, LinkLost, listen
 from gateway.listener import Listener
 from gateway.logs import set_up_logging
 from gateway.node import Node
 from gateway.peers import Peers
-from gateway.processes import CHANGE_S, ShardTask, joined, record_from, shard_socket, supervisor_socket, worker_socket
+from gateway.processes import (
+    CHANGE_S,
+    ShardTask,
+    joined,
+    record_from,
+    run_to_its_end,
+    shard_socket,
+    supervisor_socket,
+    worker_socket,
+)
 from gateway.reloading import handlers_for_supervisor, use_tokens
 from gateway.routing import handlers_for_peers
 from gateway.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
 from gateway.shard_cluster import ShardCluster
 from gateway.topic_finder import TopicFinder
-from replication.producer_ids import ProducerIds
+from replication.producer_ids import ProducerIds, floor_of
 
 STATISTICS_S = 5.0
 
 
 async def run(task: ShardTask) -> None:
     """Serve until stopped. Returns normally only if everything of this shard is durable."""
-    settings = task.settings
-    set_up_logging(settings.log_level, requests=settings.request_log)
+    set_up_logging(task.settings.log_level, requests=task.settings.request_log)
+    settings = within_file_limit(task.settings, ports=len(task.ports))
     stop = stop_event()
-    disk, clock = RealDisk(), SystemClock()
+    disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
     directory, *further = [one.part(disk, task.identity, task.index) for one in task.directories]
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
@@ -65,13 +75,14 @@ async def run(task: ShardTask) -> None:
         peers = Peers(task.index, task.count, _callers(task), None if cluster is None else cluster.links)
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
         shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max)
+        shard.catalog.unidentified = task.unidentified
         worker = Caller(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
         tier = TierOfShard(shard, logs, worker, store.url)
         changes = SupervisedChanges(shard)
         changes.is_alone = cluster is None
-        replicas = None if cluster is None else cluster.begin(shard, peers, changes.link, new_id)
+        replicas = None if cluster is None else cluster.begin(shard, peers, changes.link, new_id, clock.boottime)
         producer_ids = ProducerIds(SupervisedBlocks(changes))
         node = Node(settings, shard, tier, changes, peers, producer_ids, clock, executor, random.Random(), replicas)
         node.url, node.direct_url = task.url, task.direct_url
@@ -87,6 +98,7 @@ async def run(task: ShardTask) -> None:
         if cluster is not None:
             handlers |= cluster.handlers()
         changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
+        node.siblings = {"worker": worker, "supervisor": changes.supervisor}
         link = await joined(changes.supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call("tokens", None, timeout_s=CHANGE_S)  # after joining: a later change will be told
@@ -103,7 +115,7 @@ async def run(task: ShardTask) -> None:
         worker.connect()
         settle_memory()
         await listener.open()
-        await link.call("ready", task.index, timeout_s=CHANGE_S)
+        await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
         await first_of(listener.closed_by_itself(), stop.wait(), supervisor_gone.wait())
         if cluster is not None:
             await listener.say_farewell()
@@ -131,7 +143,7 @@ class SupervisedChanges:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._openings: dict[str, asyncio.Task[Topic]] = {}  # under way, by name
+        self._openings: dict[str, asyncio.Future[Topic]] = {}  # under way, by name
         self.is_started = asyncio.Event()
         self.is_alone = True
         shard.keeper.when_failed = self._directory_failed
@@ -178,18 +190,13 @@ class SupervisedChanges:
             told = self.supervisor.link().begin("directory_failed", arguments)
             told.add_done_callback(lambda future: future.cancelled() or future.exception())
 
-    def _opening_of(self, record: TopicRecord) -> asyncio.Task[Topic]:
+    def _opening_of(self, record: TopicRecord) -> asyncio.Future[Topic]:
         """One for a topic, however often it is told: who told and left leaves threads behind that open its files."""
         opening = self._openings.get(record.name)
         if opening is None:
-            opening = self._openings[record.name] = asyncio.create_task(self._shard.open_topic(record))
-            opening.add_done_callback(lambda done: self._opened(record.name, done))
+            opening = self._openings[record.name] = start_task(self._shard.open_topic(record))
+            opening.add_done_callback(lambda _: self._openings.pop(record.name))
         return opening
-
-    def _opened(self, name: str, done: asyncio.Task[Topic]) -> None:
-        del self._openings[name]
-        if not done.cancelled():
-            done.exception()  # looked at, so that a caller who left causes no warning
 
     def handlers(self) -> dict[str, Handler]:
         """What the supervisor calls. All wait until this shard has opened what it began with."""
@@ -353,4 +360,4 @@ class TierOfShard:
 
 
 if __name__ == "__main__":
-    uvloop.run(run(ShardTask.read(sys.stdin.readline())))
+    run_to_its_end(run(ShardTask.read(sys.stdin.readline())))

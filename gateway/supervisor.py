@@ -19,19 +19,22 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from engine.background import BackgroundTasks, keep_running, start_task
 from engine.catalog import Catalog
 from engine.clock import SystemClock
 from engine.data_directories import FAULT_HINT, DataDirectories, tell_offline
 from engine.data_directory import DataDirectory, LastStop
 from engine.disk import RealDisk
 from engine.errors import StartRefused, Unreachable
+from gateway.addresses import free_port, internal_url_of, reachable, url_of
 from gateway.children import WORKER, Child, end, kill, tell_in_turn, tell_links
 from gateway.cluster_member import found_cluster
+from gateway.file_limit import within_file_limit
 from gateway.hang_watch import kill_if_silent
 from gateway.link import Link
-from gateway.listener import free_port, internal_url_of, reachable, url_of
 from gateway.logs import set_up_logging
 from gateway.own_topics import Alone, Membership
 from gateway.processes import CHANGE_S, DirectoryTask, Ports, ShardTask, record_to, supervisor_socket
@@ -48,6 +51,7 @@ from gateway.server import (
 )
 from gateway.sessions import check_alone
 from gateway.settings import NodeSettings
+from gateway.supervisor_calls import Conversation
 
 RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
 HEALTHY_S = 60.0
@@ -62,7 +66,7 @@ async def serve_shards(settings: NodeSettings) -> None:
     Told to stop before it is ready it goes no further: a start waits for the coordination store as long as that takes.
     """
     set_up_logging(settings.log_level)
-    settings = dataclasses.replace(settings, shards=max(1, settings.shards))
+    settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
     ports = _free_ports(settings)
     stop = stop_event()
     tokens = first_tokens(settings)
@@ -137,6 +141,7 @@ class Supervisor:
         self.member = member
         self.url = settings.advertised_url or url_of(settings, ports.shared)
         self.store_url = store_url(settings, directories.first)
+        self.producer_floor = 0  # above every producer id that a log of this node remembers
         self.tokens: str | None = None  # what the tokens file held when it could last be used
         self._settings = settings
         self._directories = directories
@@ -149,7 +154,7 @@ class Supervisor:
         self._all_up = asyncio.Event()
         self._has_joined = False
         self._is_stopping = False
-        self._telling: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
 
     async def start(self) -> None:
         """Returns when every shard serves. Raises StartRefused when one cannot."""
@@ -158,10 +163,13 @@ class Supervisor:
         await self.member.begin(self._directories, self._catalog, self)
         self._directories.when_failed = self._directory_failed
         self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: _Conversation(self).link, supervisor_socket(self._run_dir)
+            lambda: Conversation(self).link, supervisor_socket(self._run_dir)
         )
         try:
-            self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
+            self._keepers = [
+                keep_running(partial(self._keep, child), "keeping a process running", of=str(child.index))
+                for child in self._children
+            ]
             await self._until_all_up()
             await self.member.join()
             self._has_joined = True
@@ -172,7 +180,7 @@ class Supervisor:
 
     async def _until_all_up(self) -> None:
         """Raises StartRefused when a process has died before."""
-        up = asyncio.create_task(self._all_up.wait())
+        up = start_task(self._all_up.wait())
         try:
             await asyncio.wait([up, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -201,22 +209,17 @@ class Supervisor:
             kill(self._children)
             for keeper in self._keepers:
                 keeper.cancel()
+            self._background.cancel()
             self._server.close()
             await self.member.close()
         return is_clean
 
     async def _keep(self, child: Child) -> None:
         """Run one process, again and again. Ends only when it dies before the node was ever ready, or at the stop."""
+        await _killed(child)  # two processes must not write the same partitions
         while True:
             began = asyncio.get_running_loop().time()
-            process = await self._spawn(child)
-            if self._is_stopping:  # the others have been told meanwhile
-                process.terminate()
-            watch = asyncio.create_task(kill_if_silent(child, self._settings.process_silent_ms_max))
-            try:
-                code = await process.wait()
-            finally:
-                watch.cancel()
+            code = await self._run(child)
             was_ready, child.is_ready, child.link = child.is_ready, False, None
             if self._is_stopping or not (was_ready or self._all_up.is_set()):
                 return
@@ -232,6 +235,22 @@ class Supervisor:
             log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
             await asyncio.sleep(pause)
 
+    async def _run(self, child: Child) -> int | str:
+        """Run one process to its end. Returns its exit code, or why it could not be started."""
+        try:
+            process = await self._spawn(child)
+        except OSError as error:
+            log.error("a process cannot be started", extra={"shard": child.index, "reason": str(error)})
+            return str(error)
+        if self._is_stopping:  # the others have been told meanwhile
+            process.terminate()
+        look = partial(kill_if_silent, child, self._settings.process_silent_ms_max)
+        watch = keep_running(look, "watching for a process that hangs", of=str(child.index))
+        try:
+            return await process.wait()
+        finally:
+            watch.cancel()
+
     async def _spawn(self, child: Child) -> asyncio.subprocess.Process:
         module = "gateway.worker_process" if child.index == WORKER else "gateway.shard_process"
         child.process = process = await asyncio.create_subprocess_exec(
@@ -243,15 +262,16 @@ class Supervisor:
             start_new_session=True,
         )
         assert process.stdin is not None
-        process.stdin.write(self._task(child.index).line())
-        await process.stdin.drain()
+        with suppress(OSError):  # it has died already, as its exit code will say
+            process.stdin.write(self._task(child.index).line())
+            await process.stdin.drain()
         process.stdin.close()
         return process
 
     def _task(self, index: int) -> ShardTask:
         return ShardTask(
             settings=self._settings,
-            directories=[_directory_task(directory) for directory in self._directories],
+            directories=list(map(DirectoryTask.of, self._directories)),
             identity=self._directories.first.identity,
             run_dir=self._run_dir,
             store_url=self.store_url,
@@ -261,6 +281,7 @@ class Supervisor:
             ports=[] if index == WORKER else [self._ports.shared, self._ports.direct[index]],
             direct_url="" if index == WORKER else url_of(self._settings, self._ports.direct[index]),
             cluster=self.member.task(index),
+            unidentified=self._catalog.unidentified,
         )
 
     async def joined(self, index: int, link: Link) -> list[dict[str, Any]]:
@@ -269,9 +290,13 @@ class Supervisor:
             self._children[index].link = link  # the worker, -1, is the last
             return [record_to(record) for record in self._catalog.records.values()]
 
-    async def ready(self, index: int) -> None:
-        """A process serves. Once all do, each may say so."""
+    def ready(self, index: int, producer_floor: int) -> None:
+        """A process serves. Once all do, each may say so: they are called after this returns."""
+        self.producer_floor = max(self.producer_floor, producer_floor)
         self._children[index].is_ready = True
+        self._background.keep(self._look_whether_all_are_up, "noting that all processes serve")
+
+    async def _look_whether_all_are_up(self) -> None:
         if all(child.is_ready for child in self._children):
             for directory in self._directories.usable:
                 await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
@@ -286,10 +311,8 @@ class Supervisor:
     def _directory_failed(self, directory: DataDirectory) -> None:
         tell_offline(directory)
         assert directory.fault is not None
-        telling = self.tell_shards("directory_failed", (directory.directory_id, directory.fault.detail))
-        task = asyncio.create_task(telling)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        telling = partial(self.tell_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
+        self._background.keep(telling, "reporting a failed data directory to the shards")
 
     async def use_tokens(self, text: str) -> None:
         """Every shard checks requests against these once this returns."""
@@ -315,65 +338,10 @@ class Supervisor:
         await tell_links(links, change, arguments, CHANGE_S)
 
 
-class _Conversation:
-    """One process talking to the supervisor."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._telling: set[asyncio.Task[None]] = set()
-        self._supervisor = supervisor
-        self.link = Link(
-            {
-                "topics": self._topics,
-                "tokens": self._tokens,
-                "ready": self._ready,
-                "create_topic": self._create_topic,
-                "alter_topic": self._alter_topic,
-                "delete_topic": self._delete_topic,
-                "take_producer_ids": self._take_producer_ids,
-                "end_of_producer_ids": self._end_of_producer_ids,
-                "directory_failed": self._directory_failed,
-                **supervisor.member.handlers(),
-            }
-        )
-
-    async def _topics(self, index: Any, _: bytes) -> tuple[Any, bytes]:
-        return await self._supervisor.joined(index, self.link), b""
-
-    async def _tokens(self, _: Any, __: bytes) -> tuple[str | None, bytes]:
-        return self._supervisor.tokens, b""
-
-    async def _ready(self, index: Any, _: bytes) -> tuple[None, bytes]:
-        task = asyncio.create_task(self._supervisor.ready(index))  # it calls back on this link: not before the reply
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-        return None, b""
-
-    async def _create_topic(self, arguments: Any, _: bytes) -> tuple[bool, bytes]:
-        return await self._supervisor.member.create_topic(*arguments), b""
-
-    async def _alter_topic(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
-        await self._supervisor.member.alter_topic(*arguments)
-        return None, b""
-
-    async def _directory_failed(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
-        self._supervisor.follow_failure(*arguments)
-        return None, b""
-
-    async def _delete_topic(self, name: Any, _: bytes) -> tuple[None, bytes]:
-        await self._supervisor.member.delete_topic(name)
-        return None, b""
-
-    async def _take_producer_ids(self, _: Any, __: bytes) -> tuple[tuple[int, int], bytes]:
-        block = await self._supervisor.member.take_producer_ids()
-        return (block.start, block.stop), b""
-
-    async def _end_of_producer_ids(self, _: Any, __: bytes) -> tuple[int, bytes]:
-        return await self._supervisor.member.end_of_producer_ids(), b""
-
-
-def _directory_task(directory: DataDirectory) -> DirectoryTask:
-    fault = None if directory.fault is None else directory.fault.detail
-    return DirectoryTask(directory.path, directory.directory_id, directory.last_stop.value, fault)
+async def _killed(child: Child) -> None:
+    if (process := child.running) is not None:
+        kill([child])
+        await process.wait()
 
 
 async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:

@@ -38,7 +38,7 @@ PIECE_BYTES = 64 * 1024  # stored bytes read at once: 10,000 streams that all st
 WRITE_BYTES = 64 * 1024  # written at once: a piece may be one large batch, and a client may take nothing of it
 PAUSE_S = 0.25  # before looking again at what was said to be there and is not, as while a shard restarts
 NO_ROOM_PAUSE_S = 0.5  # before another look whether the clients of other streams have taken enough
-PASSING = (*MOVING, "overloaded", "store_unavailable")  # problems that a stream sits out
+PASSING = (*MOVING, "overloaded", "too_many_open_files", "store_unavailable")  # problems that a stream sits out
 
 _START: Rules = {
     "from": Word(None, ("earliest", "latest")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from engine.background import start_task
 from engine.errors import InvalidTopicName
 from engine.topics import check_topic_name
 
@@ -23,7 +24,7 @@ class TopicFinder:
         self._ask = ask
         self._now = now
         self._missing: dict[str, float] = {}  # names, and until when they count as not there
-        self._asking: dict[str, asyncio.Task[bool]] = {}
+        self._asking: dict[str, asyncio.Future[bool]] = {}
 
     def __repr__(self) -> str:
         return f"TopicFinder(asking={len(self._asking)}, missing={len(self._missing)})"
@@ -33,7 +34,7 @@ class TopicFinder:
         if name not in self._asking:
             if self._missing.get(name, 0.0) > self._now() or not _may_be(name):
                 return False
-            asking = self._asking[name] = asyncio.ensure_future(self._ask(name))
+            asking = self._asking[name] = start_task(self._ask(name))
             asking.add_done_callback(lambda done: self._asked(name, done))
         return await asyncio.shield(self._asking[name])  # who leaves takes nothing from the others
 

@@ -14,12 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from typing import Any
 
-import uvloop
-
 from engine.clock import SystemClock
 from engine.disk import RealDisk
 from engine.epochs import EpochStart
 from engine.placement import shard_of
+from engine.pooled_disk import PooledDisk
 from engine.scrub import Finding, SealedFile
 from engine.scrubber import ScrubbedPartition
 from engine.tiering.shipper import ShipperComponents, ShipperOptions
@@ -27,10 +26,21 @@ from engine.tiering.shipping import Shipping
 from engine.tiering.store import open_store
 from engine.tiering.values import LocalLog, SealedSegment
 from engine.topics import TopicRecord
+from gateway.file_limit import within_file_limit
 from gateway.hang_watch import SIGNS_OF_LIFE
 from gateway.link import Caller, Handler, listen
 from gateway.logs import set_up_logging
-from gateway.processes import CHANGE_S, ShardTask, joined, record_from, shard_socket, supervisor_socket, worker_socket
+from gateway.process_metrics import PROCESS_METRICS
+from gateway.processes import (
+    CHANGE_S,
+    ShardTask,
+    joined,
+    record_from,
+    run_to_its_end,
+    shard_socket,
+    supervisor_socket,
+    worker_socket,
+)
 from gateway.server import STORE_THREADS, first_of, make_scrubber, new_id, restoring, stop_event
 
 NICENESS = 10
@@ -40,10 +50,11 @@ CALL_S = 10.0
 async def run(task: ShardTask) -> None:
     """Ship until stopped."""
     set_up_logging(task.settings.log_level)
+    settings = within_file_limit(task.settings)
     stop = stop_event()
     with ThreadPoolExecutor(STORE_THREADS, "penstock-store") as executor:
         store = await asyncio.get_running_loop().run_in_executor(executor, open_store, task.store_url)
-        disk = RealDisk()
+        disk = PooledDisk(RealDisk(), settings.log_files_max)
         components = ShipperComponents(store, disk, SystemClock(), random.Random(), new_id, executor)
         options = ShipperOptions(idle_seconds=task.settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, task.identity.cluster_id, writer=new_id())
@@ -62,7 +73,7 @@ async def run(task: ShardTask) -> None:
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         for record in map(record_from, records):
             _add(shipping, shards, served, record)
-        await link.call("ready", task.index, timeout_s=CHANGE_S)
+        await link.call("ready", (task.index, 0), timeout_s=CHANGE_S)
         scrubber.start()
         await first_of(stop.wait(), supervisor_gone.wait())
         server.close()
@@ -101,7 +112,7 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
         return tuple(shipping.statistics(*arguments)), b""
 
     topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
-    return {**topics, **SIGNS_OF_LIFE, "wake": wake, "statistics": statistics}
+    return {**topics, **SIGNS_OF_LIFE, **PROCESS_METRICS, "wake": wake, "statistics": statistics}
 
 
 def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
@@ -187,4 +198,4 @@ class _Source:
 
 if __name__ == "__main__":
     os.nice(NICENESS)
-    uvloop.run(run(ShardTask.read(sys.stdin.readline())))
+    run_to_its_end(run(ShardTask.read(sys.stdin.readline())))

@@ -7,17 +7,29 @@ of its patience, tells those whom it concerns. Not how much an ack asks: that is
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.admission import Appended
-from engine.errors import AckTimeout
+from engine.errors import (
+    AckTimeout,
+    DuplicateOlderThanWindow,
+    FencingTokenMismatch,
+    KeyReused,
+    LogEndMismatch,
+    ProducerFenced,
+)
+from engine.loop_waits import loop_waits
 from engine.partition import Partition
-from engine.waiters import done_by
 from replication.acks import Acks
+from replication.confirming import confirm_leading
 from replication.cores.leader import Leader
+from replication.cores.partition_state import VersionedState
 from replication.cores.role import Follow, Lead, Role
 from replication.cores.watermark import AckVerdict
 from replication.refusals import MAYBE_STORED, leadership_lost, too_few_after_append
+
+# Refusals that a client does not retry, and that depend on what is in the log: another leader may have another log.
+FINAL = (LogEndMismatch, FencingTokenMismatch, ProducerFenced, DuplicateOlderThanWindow, KeyReused)
 
 
 class Acknowledging(Protocol):
@@ -26,8 +38,12 @@ class Acknowledging(Protocol):
     partition: Partition
     role: Role
 
+    state: VersionedState | None
+
     @property
     def core(self) -> Leader | None: ...
+    @property
+    def host(self) -> Any: ...
     @property
     def takes_all(self) -> bool: ...
 
@@ -36,16 +52,22 @@ async def acknowledged(
     replica: Acknowledging, core: Leader | None, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
 ) -> Appended:
     """See Replica.acknowledged. `core` led when it was appended."""
-    deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
     partition = replica.partition
     try:
-        appended = await done_by(deadline, written)
+        try:
+            appended = await loop_waits(loop).deadlines.done_by(deadline, written)
+        except FINAL:
+            await confirm_leading(replica)
+            raise
         is_led_on = core is not None and replica.core is core
         if not is_led_on and not isinstance(replica.role, Follow | Lead):
             raise leadership_lost(partition.name)
-        if acks is Acks.ALL or not is_led_on:  # what outlives a leadership is what the next one commits
+        is_sure = is_led_on and not replica.host.is_in_doubt
+        if acks is Acks.ALL or not is_sure:  # what outlives a leadership is what the next one commits
             if partition.high_watermark < appended.end:
-                await done_by(deadline, partition.wait_for_ack(appended.end))
+                await partition.acknowledged_by(deadline, appended.end)
             if core is not None and replica.core is core and not replica.takes_all:
                 _demand_enough(partition.name, core, appended.end)
         return appended

@@ -24,7 +24,7 @@ class AloneHost:
     def __init__(self, node_id: int) -> None:
         self.member: Member | None = Member(node_id, 0)
         self.registrations: Registrations = {}
-        self.is_in_doubt = False
+        self.is_in_doubt, self.has_contact = False, True
         self.lag_s_max = 1.0
 
     def now(self) -> float:
@@ -39,6 +39,9 @@ class AloneHost:
 
     def propose(self, replica: Replica, change: Propose) -> None:
         raise AssertionError("nobody can leave or join a replica that is alone")
+
+    async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
+        return True
 
     def went_offline(self, replica: Replica) -> None:
         """There is no other to lead."""

@@ -10,33 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
+from engine.background import BackgroundTasks, in_background, keep_running, warn_of
 from engine.clock import Clock
 from engine.errors import EngineError, StartRefused
-from replication.background import given_up, in_background, warn_of
 from replication.cluster_identity import check_not_older, found_again, joined
-from replication.cluster_keys import PartitionKey, partition_name
+from replication.cluster_keys import PartitionKey, block_of, partition_name
 from replication.cluster_topics import ClusterTopics
-from replication.cluster_values import (
-    ClusterIdentity,
-    NotKnown,
-    Outcome,
-    Proposal,
-    TopicEntry,
-)
+from replication.cluster_values import ClusterIdentity, NotKnown, Outcome, Proposal, TopicEntry
 from replication.cluster_view import ClusterView, StateChange
 from replication.cluster_watch import ClusterWatch
+from replication.confirming import Gathering
 from replication.controller import ControllerOffice, Rebalancing
 from replication.coordination.interface import Session, SessionLost, State
-from replication.cores.partition_state import Member
-from replication.membership import DoubtWatch, Membership, OwnNode
+from replication.cores.partition_state import Member, VersionedState
+from replication.membership import Contact, Membership, OwnNode, close_session, until_lost
 from replication.operations import Operations
 
 RETRY_S = (0.1, 0.5, 1.0, 2.0)  # after so many failures to begin again; the last one goes on
+CONFIRM_PAUSE_S = 0.01  # between two commits that only confirm: they cost the store as much as any other
 NEWS_S = 5.0  # until what a commit has made is heard of here; longer only when the store itself stands still
 
 log = logging.getLogger("penstock.cluster")
@@ -50,8 +47,8 @@ class ClusterListener(Protocol):
     def on_session_lost(self) -> None:
         """Everything we lead is over; a new registration follows."""
 
-    def on_doubt(self, is_in_doubt: bool) -> None:
-        """cores.session.may_acknowledge_alone, whenever it changes."""
+    def on_contact(self, at: float) -> None:
+        """The store has answered what was sent at this time of Clock.boottime."""
 
     def on_nodes(self, view: ClusterView) -> None: ...
 
@@ -77,8 +74,9 @@ class _Life:
         rebalancing = Rebalancing(settings.leader_rebalance_check_ms, settings.leader_imbalance_percent)
         self.session = session
         self.membership = Membership(session, agent.own, agent.new_id, timeout_s * 1.5)
-        self.doubt = DoubtWatch(session, timeout_s, agent.clock, agent.listener.on_doubt)
+        self.contact = Contact(session, timeout_s, agent.clock, agent.listener.on_contact)
         self.watch = ClusterWatch(session, agent.view, agent, agent.broken)
+        self.confirmed = Gathering(self.watch.blocks.confirm, CONFIRM_PAUSE_S)
         self.topics = ClusterTopics(session, agent.view, agent.clock, agent.new_id)
         self.operations = Operations(session, agent.view, self.topics, self.watch.blocks, agent.until_heard)
         self.office = ControllerOffice(
@@ -89,8 +87,8 @@ class _Life:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """A life without one of these would never doubt its session, or be a controller that does nothing."""
-        works = {"asking whether the session lives": self.doubt.run(), "the controller's office": self.office.run()}
+        """A life without one of these would lose contact for ever, or be a controller that does nothing."""
+        works = {"asking whether the session lives": self.contact.run(), "the controller's office": self.office.run()}
         self._tasks += [in_background(work, doing, self._again) for doing, work in works.items()]
 
     async def end(self) -> None:
@@ -98,7 +96,7 @@ class _Life:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await given_up(self.session)
+        await close_session(self.session)
 
 
 class ClusterAgent:
@@ -130,7 +128,7 @@ class ClusterAgent:
         self._epochs: Mapping[PartitionKey, int] = {}  # leader epochs that have been, as known before this session
         self._is_leaving = False
         self._offline: frozenset[str] = frozenset()
-        self._updating: set[asyncio.Task[None]] = set()
+        self._updating = BackgroundTasks()
         self._news = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -141,8 +139,9 @@ class ClusterAgent:
         return self._life is not None and self._life.office.epoch is not None
 
     @property
-    def is_in_doubt(self) -> bool:
-        return self._life is None or self._life.doubt.is_in_doubt
+    def contact_at(self) -> float:
+        """When the last question was sent that the store has answered."""
+        return -inf if self._life is None else self._life.contact.at
 
     # Begin and end.
 
@@ -171,15 +170,14 @@ class ClusterAgent:
             if isinstance(error, EngineError) and not isinstance(error, StartRefused):
                 raise StartRefused(error.detail, hint=error.hint) from error
             raise
-        self._keeping = in_background(self._keep(), "keeping a session")
+        self._keeping = keep_running(self._keep, "keeping a session")
 
     async def stop(self) -> None:
         """End the session: who is led by others learns at once."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
-        for task in self._updating:
-            task.cancel()
+        self._updating.cancel()
         if self._life is not None:
             life, self._life = self._life, None
             await life.end()
@@ -204,9 +202,13 @@ class ClusterAgent:
         """
         self._offline = frozenset()
         if self._life is not None:
-            self._spawn(given_up(self._life.session), "ending the session")
+            self._updating.start(close_session(self._life.session), "ending the session")
 
     # What shards ask for.
+
+    async def confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
+        """As the store has it at some time after this call. Raises SessionLost, Unsure, Conflict."""
+        return (await self._now.confirmed.answer(block_of(topic_id, number)) or {}).get(number)
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
         """An outcome for each. NotKnown ends with the session: what came of it is among the states that follow."""
@@ -217,7 +219,7 @@ class ClusterAgent:
     def partition_offline(self, topic_id: str, number: int) -> None:
         """This node's disk has failed a partition: others are to lead it."""
         self._offline |= {partition_name(topic_id, number)}
-        self._spawn(self._update_offline(), "telling what is offline")
+        self._updating.start(self._update_offline(), "telling what is offline")
 
     # Topics.
 
@@ -290,9 +292,9 @@ class ClusterAgent:
             self._life.office.on_states(changed)
         self._news.set()
 
-    def broken(self, error: EngineError) -> None:
+    def broken(self, error: Exception) -> None:
         """The store holds what this version does not understand: end this session, and do not act upon it."""
-        log.error("the coordination store cannot be followed", extra={"reason": str(error)})
+        log.error("the coordination store cannot be followed", extra={"reason": str(error) or repr(error)})
         self.register_again()
 
     # Sessions.
@@ -308,11 +310,6 @@ class ClusterAgent:
             raise SessionLost("there is no session with the coordination store now", hint="try again")
         return self._life
 
-    def _spawn(self, work: Coroutine[Any, Any, None], doing: str) -> None:
-        task = in_background(work, doing)
-        self._updating.add(task)
-        task.add_done_callback(self._updating.discard)
-
     async def _begin(self, session: Session) -> None:
         """Raises StartRefused, SessionLost, Corrupt. The view is that of the store then, though it may be refused."""
         self._identity = await found_again(session, self._identity)
@@ -326,24 +323,30 @@ class ClusterAgent:
             raise
         self._life, self.member = life, member
         self.listener.on_registered(member)
+        self.listener.on_contact(life.contact.at)
         life.watch.begin()
         life.begin()
 
     async def _keep(self) -> None:
         """A session that is lost is followed by another one, whatever it takes."""
         while True:
-            assert self._life is not None
-            await self._until_lost(self._life.session)
-            log.warning("the session with the coordination store is over; this node registers anew")
-            life, self._life, self.member = self._life, None, None
-            self._epochs = {key: found.state.leader_epoch for key, found in self.view.states.items()}
-            self.listener.on_session_lost()
-            await life.end()
+            if self._life is not None:
+                await until_lost(self._life.session)
+                await self._end_life(self._life)
             failures = 0
             while self._life is None:
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)] * (0.5 + self._random.random()))
                 failures += 1
                 await self._try_again()
+
+    async def _end_life(self, life: _Life) -> None:
+        log.warning("the session with the coordination store is over; this node registers anew")
+        self._life, self.member = None, None
+        self._epochs = {key: found.state.leader_epoch for key, found in self.view.states.items()}
+        try:
+            self.listener.on_session_lost()
+        finally:
+            await life.end()
 
     async def _try_again(self) -> None:
         """Whatever is in the way now, the next time may find it gone: no node is to need a restart for that."""
@@ -356,12 +359,7 @@ class ClusterAgent:
             await self._begin(session)
         except Exception as error:  # an OSError, too: a full disk does not take what is vouched for
             warn_of("this node cannot register", error)
-            await given_up(session)
-
-    async def _until_lost(self, session: Session) -> None:
-        state = session.state
-        while state is not State.LOST:
-            state = await session.wait_for_state(state)
+            await close_session(session)
 
     async def _update_offline(self) -> None:
         if self._life is not None:

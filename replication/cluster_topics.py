@@ -53,7 +53,7 @@ class ClusterTopics:
     async def create(
         self, name: str, partitions: int, replication_factor: int, config: Wish
     ) -> tuple[TopicEntry, bool]:
-        """The topic, and whether it is new. Raises TopicExists, Invalid."""
+        """The topic, and whether it is new. Raises TopicExists, Invalid, NodesAbsent."""
         check_topic_name(name)
         check_partitions(partitions)
         _check_settings(name, config, replication_factor)
@@ -76,7 +76,7 @@ class ClusterTopics:
         return found, found.topic_id == topic.topic_id
 
     async def alter(self, name: str, overrides: Wish, partitions: int | None) -> TopicEntry:
-        """Change settings that are named, grow to so many partitions. Raises UnknownTopic, Invalid."""
+        """Change settings that are named, grow to so many partitions. Raises UnknownTopic, Invalid, NodesAbsent."""
         while True:
             seen = await self._seen(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
@@ -143,7 +143,7 @@ class ClusterTopics:
         return seen
 
     def _first_states(self, topic: TopicEntry, first: int) -> dict[str, dict[int, VersionedState]]:
-        """By block, of the partitions from `first` on. Raises InvalidConfig when there are too few nodes."""
+        """By block, of the partitions from `first` on. Raises InvalidConfig, NodesAbsent."""
         view = self._view
         nodes = {n: node.rack for n, node in view.nodes.items() if n not in view.drained}
         if topic.replication_factor > len(nodes):

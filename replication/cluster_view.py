@@ -25,6 +25,7 @@ from replication.cluster_values import (
     topic_to_plain,
 )
 from replication.cores.partition_state import Member, Registrations, VersionedState
+from replication.errors import NodesAbsent
 
 StateChange = tuple[str, int, VersionedState]
 
@@ -50,6 +51,7 @@ class ClusterView:
         self.registrations: Registrations = {}
         self.controller: int | None = None
         self.is_lone = False  # another node can never join (embedded)
+        self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process began
         self.elections = 0  # changes of leaders that were heard of
         self._by_id: dict[str, TopicEntry] = {}
 
@@ -63,6 +65,7 @@ class ClusterView:
     def put_nodes(self, nodes: Mapping[int, NodeInfo], drained: Iterable[int] = ()) -> None:
         """Who is registered now. A drained node counts as one that is leaving: it is not chosen to lead."""
         self.nodes = dict(nodes)
+        self.seen_nodes |= self.nodes.keys()
         self.drained = frozenset(drained)
         self.registrations = {
             node_id: replace(node.registration, is_leaving=node.is_leaving or node_id in self.drained)
@@ -128,6 +131,11 @@ class ClusterView:
         """Which partitions of a topic have a replica there."""
         return tuple(number for number, found in self.partitions_of(topic) if node_id in found.state.replicas)
 
+    def absent_nodes(self) -> list[int]:
+        """Nodes that may come back: seen before, or with replicas, and now neither registered nor drained."""
+        holding = {node_id for found in self.states.values() for node_id in found.state.replicas}
+        return sorted((self.seen_nodes | holding) - self.nodes.keys() - self.drained)
+
     # Between processes.
 
     def to_plain(self) -> dict[str, Any]:
@@ -159,10 +167,12 @@ class ClusterView:
         return view
 
 
-def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig:
-    nodes = "1 node" if there == 1 else f"{there} nodes"
-    return InvalidConfig(
-        f"replication_factor is {replication_factor}, and {nodes} can take a replica now",
-        hint=view.hint_of_more("give fewer, or start more nodes"),
-        setting="replication_factor",
-    )
+def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig | NodesAbsent:
+    """For good, unless nodes that are absent now would be enough once they are back."""
+    nodes, absent = "1 node" if there == 1 else f"{there} nodes", view.absent_nodes()
+    text = f"replication_factor is {replication_factor}, and {nodes} can take a replica now"
+    if replication_factor <= there + len(absent):
+        names = ", ".join(map(str, absent))
+        return NodesAbsent(f"{text}; absent: {names}", hint="try again when they are back, or give fewer")
+    hint = view.hint_of_more("give fewer, or start more nodes")
+    return InvalidConfig(text, hint=hint, setting="replication_factor")

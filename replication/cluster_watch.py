@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from engine.background import BackgroundTasks, in_background
 from engine.errors import EngineError
-from replication.background import in_background
 from replication.cluster_keys import CONTROLLER, DRAINED, NODES, STATES, TOPICS
 from replication.cluster_values import NodeInfo, TopicEntry, node_from_bytes, topic_from_bytes
 from replication.cluster_view import ClusterView, StateChange
@@ -40,11 +40,14 @@ class Heard(Protocol):
 class Mirror:
     """The keys below one parent. `changed` gathers what is to be told."""
 
-    def __init__(self, session: Session, parent: str, when_changed: Callable[[], None]) -> None:
+    def __init__(
+        self, session: Session, parent: str, when_changed: Callable[[], None], when_failed: Callable[[], None]
+    ) -> None:
         self.changed: Changes = {}
         self._session = session
         self._parent = parent
         self._when_changed = when_changed
+        self._when_failed = when_failed
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._names: list[str] = []
 
@@ -77,7 +80,9 @@ class Mirror:
             task.cancel()
 
     def _watch(self, name: str, seen: Versioned | None) -> None:
-        self._watching[name] = in_background(self._follow(name, seen), f"following {self._parent}/{name}")
+        key = f"{self._parent}/{name}"
+        work = self._follow(name, seen)
+        self._watching[name] = in_background(work, "following the coordination store", self._when_failed, of=key)
 
     async def _follow(self, name: str, seen: Versioned | None) -> None:
         """A key that is deleted and made again within one commit is the same name all the time."""
@@ -100,21 +105,21 @@ class Mirror:
 class ClusterWatch:
     """Fills a view anew, from one session: `load`, then `begin` tells what was found and goes on."""
 
-    def __init__(self, session: Session, view: ClusterView, heard: Heard, when_broken: Callable[[EngineError], None]):
+    def __init__(self, session: Session, view: ClusterView, heard: Heard, when_broken: Callable[[Exception], None]):
         self.view = view
         self.blocks = StateBlocks(session, self._states_changed)
         self._heard = heard
         self._when_broken = when_broken
-        self._nodes = Mirror(session, NODES, self._tell_soon)
-        self._drained = Mirror(session, DRAINED, self._tell_soon)
-        self._controller = Mirror(session, CONTROLLER, self._tell_soon)
-        self._topics = Mirror(session, TOPICS, self._tell_soon)
-        self._states = Mirror(session, STATES, self._tell_soon)
+        self._nodes = Mirror(session, NODES, self._tell_soon, self._failed)
+        self._drained = Mirror(session, DRAINED, self._tell_soon, self._failed)
+        self._controller = Mirror(session, CONTROLLER, self._tell_soon, self._failed)
+        self._topics = Mirror(session, TOPICS, self._tell_soon, self._failed)
+        self._states = Mirror(session, STATES, self._tell_soon, self._failed)
         self._known_nodes: dict[int, NodeInfo] = {}
         self._known_drained: set[int] = set()
         self._early: list[StateChange] = []  # of topics that are not known yet
         self._unsaid: list[Callable[[], None]] | None = []  # until it begins
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self._telling: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -141,8 +146,7 @@ class ClusterWatch:
         self._unsaid = []
         if self._telling is not None:
             self._telling.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._background.cancel()
         for mirror in self._mirrors():
             mirror.stop()
 
@@ -156,9 +160,11 @@ class ClusterWatch:
             except SessionLost:
                 return  # whoever has the session hears of it from the session
 
-        task = in_background(until_lost(), "following the coordination store")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.start(until_lost(), "following the coordination store", self._failed)
+
+    def _failed(self) -> None:
+        """What changes from here on would not be heard of: another session reads everything again."""
+        self._when_broken(EngineError("a watch of the coordination store has ended"))
 
     def _say(self, say: Callable[[], None]) -> None:
         if self._unsaid is None:
@@ -174,7 +180,7 @@ class ClusterWatch:
         self._telling = None
         try:
             self._take_in()
-        except EngineError as error:  # what this version does not understand it must not act upon
+        except Exception as error:  # what this version does not understand it must not act upon
             self._when_broken(error)
 
     def _take_in(self) -> None:

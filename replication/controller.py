@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.clock import Clock
-from engine.errors import StorageFailed, StorageFull
+from engine.errors import StorageFailed, StorageFull, TooManyOpenFiles
 from replication.cluster_keys import CONTROLLER, DELETED, block_key, deleted_key, partition_key, partition_name
 from replication.cluster_values import (
     Confirmed,
@@ -87,7 +87,7 @@ class ControllerOffice:
                 return
             except (Conflict, Unsure, Deposed) as error:
                 log.info("not the controller any more", extra={"reason": str(error)})
-            except (StorageFull, StorageFailed) as error:  # of a store that is a file on this disk
+            except (StorageFull, StorageFailed, TooManyOpenFiles) as error:  # of a store that is a file on this disk
                 log.error("the controller cannot write", extra={"reason": str(error)})
                 self._core = None
                 await asyncio.sleep(FAILED_S)

@@ -29,6 +29,13 @@ class NoOtherNode(EngineError):
     code = "no_other_node"
 
 
+class NodesAbsent(EngineError):
+    """Fewer nodes are alive than a topic has replicas, and dead ones would be enough. Retry once they are back."""
+
+    code = "too_few_nodes"
+    retryable = True
+
+
 class LeadershipLost(EngineError):
     """Leadership moved while the acknowledgement was waited for. The new leader may have the records or not."""
 

@@ -83,6 +83,7 @@ class FetchServer:
         self._allowance = Allowance(catchup_bytes_per_second, self._loop.time())
         self._sessions: dict[tuple[int, int], FetchSession] = {}
         self._held: dict[FetchSession, asyncio.Future[None]] = {}
+        self._failing: dict[str, str] = {}  # why the last read of a partition failed, until one succeeds
         self.fetches = 0
         self.bytes_sent = 0
 
@@ -213,8 +214,11 @@ class FetchServer:
         try:
             found = await replica.read_for(fetch, room)
         except EngineError as error:
-            log.error("a follower cannot be served", extra={"partition": key, "reason": str(error)})
+            if self._failing.get(key) != str(error):  # a follower asks again several times a second
+                self._failing[key] = str(error)
+                log.error("a follower cannot be served", extra={"partition": key, "reason": str(error)})
             return None
+        self._failing.pop(key, None)
         if found is not None and is_catching_up:
             self._allowance.take(len(found.data))
         return found

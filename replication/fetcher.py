@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from engine.background import keep_running, start_task
 from engine.batch import Buffer
 from engine.errors import Invalid
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Send
@@ -98,7 +99,7 @@ class Fetcher:
         self._is_held = self._is_stopping = False
         self._interruption: asyncio.TimerHandle | None = None
         self._wanted = asyncio.Event()
-        self._task = self._loop.create_task(self._run())
+        self._task = keep_running(self._run, "fetching from a leader")
         self._can_be_ended = True
         self.rounds = 0
         self.failures = 0
@@ -148,7 +149,7 @@ class Fetcher:
     def _interrupt(self) -> None:
         self._interruption = None
         if self._is_held and self._next is None and self._own() is not None and not self._is_stopping:
-            self._next = asyncio.ensure_future(self._exchange(self._request()))
+            self._next = start_task(self._exchange(self._request()))
 
     async def _run(self) -> None:
         backoff_s = BACKOFF_S
@@ -301,7 +302,7 @@ class Fetcher:
                 self._changed[one.key] = None
                 self._ahead.append(one.key)
         if any(one.followed.ahead is not None for one in work):
-            self._next = asyncio.ensure_future(self._exchange(self._request()))
+            self._next = start_task(self._exchange(self._request()))
 
     async def _apply(self, work: _Work) -> None:
         followed, key = work.followed, work.key

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from engine.background import warn_of
 from engine.clock import Clock
-from engine.errors import StartRefused
+from engine.errors import EngineError, StartRefused
 from replication.cluster_keys import CLUSTER, node_key
 from replication.cluster_values import NodeInfo, node_from_bytes, node_to_bytes
 from replication.coordination.interface import (
@@ -27,12 +28,10 @@ from replication.coordination.interface import (
     State,
     Unsure,
 )
-from replication.cores import session as doubt
 from replication.cores.partition_state import Member
 from replication.vouching import Vouching
 
-PINGS = 6  # in the time of a session's timeout; the doubt begins after two thirds of it
-LOOKS = 12
+PINGS = 6  # in the time of a session's timeout; acks=1 ends after two thirds of it without an answer
 
 
 async def _nothing_kept(_: Vouching) -> None:
@@ -144,45 +143,40 @@ class Membership:
         )
 
 
-class DoubtWatch:
-    """Asks the store again and again, and tells when so long nobody has answered that the session may be over."""
+class Contact:
+    """Asks the store at an interval and reports when the last question that it answered was sent."""
 
-    def __init__(self, session: Session, timeout_s: float, clock: Clock, on_doubt: Callable[[bool], None]) -> None:
-        self.is_in_doubt = False
+    def __init__(self, session: Session, timeout_s: float, clock: Clock, on_contact: Callable[[float], None]) -> None:
+        self.at = clock.boottime()  # the registration is sent after this and is answered before anybody reads it
         self._session = session
         self._timeout_s = timeout_s
         self._clock = clock
-        self._on_doubt = on_doubt
-        self._core = doubt.Session(timeout_s, clock.monotonic())
+        self._on_contact = on_contact
+
+    def __repr__(self) -> str:
+        return f"Contact(at={self.at})"
 
     async def run(self) -> None:
-        """Until the session is lost."""
-        with suppress(SessionLost):  # told by the session's state
-            await asyncio.gather(self._ping(), self._look_often(), self._hear())
+        """Until the session is lost, which its state tells as well."""
+        with suppress(SessionLost):
+            while True:
+                sent_at = self._clock.boottime()
+                await self._session.get(CLUSTER)
+                self.at = sent_at
+                self._on_contact(sent_at)
+                await asyncio.sleep(self._timeout_s / PINGS)
 
-    async def _ping(self) -> None:
-        while True:
-            sent_at = self._clock.monotonic()
-            await self._session.get(CLUSTER)
-            self._core.on(doubt.SessionEvent.ANSWERED, sent_at)
-            self._look()
-            await asyncio.sleep(self._timeout_s / PINGS)
 
-    async def _look_often(self) -> None:
-        while True:
-            await asyncio.sleep(self._timeout_s / LOOKS)
-            self._look()
+async def until_lost(session: Session) -> None:
+    """Wait for the end of a session."""
+    state = session.state
+    while state is not State.LOST:
+        state = await session.wait_for_state(state)
 
-    async def _hear(self) -> None:
-        state = self._session.state
-        while state is not State.LOST:
-            if state is State.SUSPENDED:
-                self._core.on(doubt.SessionEvent.DISCONNECTED, self._clock.monotonic())
-            state = await self._session.wait_for_state(state)
-        raise SessionLost("the session is over")
 
-    def _look(self) -> None:
-        is_in_doubt = not self._core.may_acknowledge_alone(self._clock.monotonic())
-        if is_in_doubt != self.is_in_doubt:
-            self.is_in_doubt = is_in_doubt
-            self._on_doubt(is_in_doubt)
+async def close_session(session: Session) -> None:
+    """Close a session; on error, log it. The registration then ends by its timeout or when the node registers again."""
+    try:
+        await session.close()
+    except (EngineError, OSError) as error:
+        warn_of("closing a session failed", error)

@@ -77,7 +77,7 @@ class Operations:
         await self._change({key: cancelled})
 
     async def change_replication_factor(self, topic_name: str, replication_factor: int) -> TopicEntry:
-        """Raises UnknownTopic, InvalidConfig."""
+        """Raises UnknownTopic, InvalidConfig, NodesAbsent."""
         topic = self._topic(topic_name)
         racks = self._racks()
         if replication_factor > len(racks):

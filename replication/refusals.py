@@ -32,6 +32,11 @@ def in_doubt(name: str) -> EngineError:
     return NotLeader(text, hint="retry, or use acks=all")
 
 
+def without_contact(name: str) -> EngineError:
+    text = f"{name}: the coordination store has not confirmed that this node still leads"
+    return NotLeader(text, hint="retry")
+
+
 def too_few_in_sync(name: str, in_sync: list[int], core: Leader) -> EngineError:
     text = f"{name}: {len(in_sync)} replicas are in sync, min_insync_replicas asks for {core.min_in_sync}"
     return NotEnoughReplicas(text)

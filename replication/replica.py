@@ -17,10 +17,11 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from engine.admission import Appended, Terms
+from engine.background import in_background, note_failure
 from engine.batch import Buffer
 from engine.committer import Committer
 from engine.epochs import EpochStart
-from engine.errors import EngineError, StorageFailed, StorageFull
+from engine.errors import EngineError, StorageFailed, StorageFull, TooManyOpenFiles
 from engine.partition import Partition
 from engine.reader import Chunk
 from replication import beginning, refusals
@@ -41,8 +42,12 @@ class Host(Protocol):
 
     member: Member | None
     registrations: Registrations
-    is_in_doubt: bool
     lag_s_max: float
+
+    @property
+    def is_in_doubt(self) -> bool: ...  # by the time since the last contact with the store
+    @property
+    def has_contact(self) -> bool: ...  # less than the session's timeout ago
 
     def now(self) -> float: ...
     def moved(self, replica: Replica) -> None:
@@ -53,6 +58,9 @@ class Host(Protocol):
 
     def propose(self, replica: Replica, change: Propose) -> None:
         """Answered by on_confirmed, on_state or on_unsure."""
+
+    async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
+        """Whether the store says, at some time after this call, that the replica leads in this epoch."""
 
     def went_offline(self, replica: Replica) -> None: ...
     async def begin_epoch(self, partition: Partition, epoch: int) -> None: ...
@@ -115,7 +123,7 @@ class Replica:
 
     def check_append(self, acks: Acks) -> None:
         """Raises what an append would be refused with now, before anything of it is queued."""
-        if self._takes_all if acks is Acks.ALL else self._takes_one:
+        if self._takes_all if acks is Acks.ALL else self._takes_one and not self.host.is_in_doubt:
             return
         core, name = self._core, self.partition.name
         if core is None:
@@ -153,12 +161,11 @@ class Replica:
         return acknowledged(self, self._core, written, acks, timeout_ms)
 
     def check_latest(self) -> None:
-        """Whether the high watermark may be told as the end (KIP-207).
-
-        Raises NotLeader, NoLeader, OffsetNotAvailable.
-        """
+        """Check that the high watermark is the end (KIP-207). Raises NotLeader, NoLeader, OffsetNotAvailable."""
         if self._core is None:
             raise self._not_leading()
+        if not self.host.has_contact:
+            raise refusals.without_contact(self.partition.name)
         if self._core.latest_offset is None:
             raise OffsetNotAvailable(f"{self.partition.name}: the new leader does not know yet what is committed")
 
@@ -213,10 +220,6 @@ class Replica:
         if self._core is not None:
             self._core.on_nodes(self.host.registrations)
             self._look_again()
-
-    def on_doubt(self) -> None:
-        """The host's session is in doubt, or no longer."""
-        self._judge()
 
     def resign(self) -> None:
         """The session is over: whoever leads, it is not known to be us."""
@@ -276,7 +279,7 @@ class Replica:
         self._end_leading(role)
         self.role = role
         if isinstance(role, Lead):
-            self._beginning = asyncio.create_task(self._begin_leading(role))
+            self._beginning = in_background(self._begin_leading(role), "becoming leader", of=self.partition.name)
         self.host.role_taken(self)
         self.host.moved(self)
 
@@ -299,16 +302,15 @@ class Replica:
                 return False
             try:
                 await self.host.begin_epoch(self.partition, role.leader_epoch)
-            except StorageFull as error:
+                if self.role is role and self.host.member is not None:
+                    self._lead(self.host.member, log_.epochs)
+                    self.host.moved(self)
+            except (StorageFull, TooManyOpenFiles) as error:
                 log.warning("cannot lead yet", extra={"partition": self.partition.name, "reason": str(error)})
                 return self.role is role
-            except (OSError, EngineError) as error:
-                self.host.went_offline(self)  # nobody else would be elected
-                log.error("cannot lead", extra={"partition": self.partition.name, "reason": str(error)})
-                return False
-            if self.role is role and self.host.member is not None:
-                self._lead(self.host.member, log_.epochs)
-                self.host.moved(self)
+            except Exception as error:  # of any kind: nobody else would be elected
+                note_failure("becoming leader", error, of=self.partition.name)
+                self.host.went_offline(self)
             return False
 
     def _lead(self, own: Member, epochs: list[EpochStart]) -> None:
@@ -390,7 +392,7 @@ class Replica:
     def _judge(self) -> None:
         """What may be appended now: said once for each change, since every append asks."""
         core = None if self._is_paused else self._core
-        self._takes_one = core is not None and not self.host.is_in_doubt
+        self._takes_one = core is not None
         self._takes_all = core is not None and core.has_enough_replicas
 
     def _not_leading(self) -> EngineError:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import inf
 
+from engine.background import BackgroundTasks, keep_running
 from engine.batch import Buffer
 from engine.errors import EngineError
 from engine.partition import Partition
@@ -21,9 +22,11 @@ from engine.placement import shard_of
 from engine.reader import Chunk
 from engine.shard import Shard, Topic
 from replication.cluster_values import Confirmed, NotKnown, Outcome, Proposal, Refused
+from replication.confirming import Gathering
 from replication.cores.leader import Leader, Propose
 from replication.cores.partition_state import Member, Registrations, VersionedState
-from replication.cores.role import Follow
+from replication.cores.role import Follow, Lead, role_of
+from replication.cores.session import Session, SessionEvent
 from replication.fetch_server import FetchServer
 from replication.fetcher import Exchange, Fetcher, FetchLimits
 from replication.following import Following
@@ -32,10 +35,12 @@ from replication.serving import Serving
 
 TICKS_IN_LAG = 8  # how often in `lag_s_max` a leader looks who has not kept up
 TICK_S_MAX = 1.0
+CONFIRM_S = 2.0  # of a store that answers within milliseconds; a client waits for it, and is then asked to retry
 
 log = logging.getLogger("penstock.replication")
 
 Proposing = Callable[[Sequence[Proposal]], Awaitable[Sequence[Outcome]]]
+Confirming = Callable[[Sequence[tuple[str, int]]], Awaitable[Mapping[tuple[str, int], VersionedState]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class ReplicaLimits:
     lag_s_max: float = 10.0
     catchup_bytes_per_second: int = 0
     fetches: FetchLimits = field(default_factory=FetchLimits)
+    session_timeout_s: float = inf  # of a coordination store in the node itself, which is lost with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +81,22 @@ class ReplicaHost:
         *,
         connect: Callable[[str], Exchange],
         propose: Proposing,
+        confirm: Confirming | None,
+        boottime: Callable[[], float],
         partition_offline: Callable[[str, int], None],
         new_session: Callable[[], str],
     ) -> None:
         self.member: Member | None = None
         self.registrations: Registrations = {}
-        self.is_in_doubt = False
         self.lag_s_max = limits.lag_s_max
         self._shard = shard
         self._index = index
         self._limits = limits
         self._connect = connect
         self._propose = propose
+        self._confirmed = None if confirm is None else Gathering(confirm)
+        self._boottime = boottime
+        self._session = Session(limits.session_timeout_s, -inf)
         self._partition_offline = partition_offline
         self._new_session = new_session
         self._loop = asyncio.get_running_loop()
@@ -96,10 +106,10 @@ class ReplicaHost:
         self._by_partition: dict[Partition, Replica] = {}
         self._fetchers: dict[_Place, Fetcher] = {}
         self._proposals: list[tuple[Replica, Leader, Propose]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self.server = FetchServer(self._serving, limits.catchup_bytes_per_second)
         self.now = self._loop.time
-        self._ticker = self._loop.create_task(self._tick_for_ever())
+        self._ticker = keep_running(self._tick_for_ever, "ticking leaders")
 
     def __repr__(self) -> str:
         return f"ReplicaHost({self.member}, {len(self._hosted)} replicas, {len(self._fetchers)} fetchers)"
@@ -110,7 +120,7 @@ class ReplicaHost:
         self._ticker.cancel()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.ended()
 
     def replica(self, partition: Partition) -> Replica:
         """Raises KeyError for one that is closed."""
@@ -144,7 +154,7 @@ class ReplicaHost:
     # From the supervisor.
 
     def on_registered(self, member: Member) -> None:
-        self.member, self.is_in_doubt = member, False
+        self.member = member
         for key, hosted in self._hosted.items():
             if hosted.replica.partition.offline is not None:
                 self._partition_offline(hosted.topic_id, hosted.number)  # the one before is over
@@ -156,10 +166,9 @@ class ReplicaHost:
         for hosted in self._hosted.values():
             hosted.replica.resign()
 
-    def on_doubt(self, is_in_doubt: bool) -> None:
-        self.is_in_doubt = is_in_doubt
-        for hosted in self._hosted.values():
-            hosted.replica.on_doubt()
+    def on_contact(self, at: float) -> None:
+        """The store has answered what the supervisor sent at this time."""
+        self._session.on(SessionEvent.ANSWERED, at)
 
     def on_nodes(self, registrations: Registrations, urls: Mapping[int, Sequence[str]]) -> None:
         """Who is registered, and the internal URL of each of its shards, in their order."""
@@ -183,6 +192,25 @@ class ReplicaHost:
             del self._states[key]
 
     # From the replicas (replica.Host).
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return not self._session.may_acknowledge_alone(self._boottime())
+
+    @property
+    def has_contact(self) -> bool:
+        return self._session.has_contact(self._boottime())
+
+    async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
+        if self._confirmed is None:
+            return True
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                found = await self._confirmed.answer(_split(replica.key))
+        except (EngineError, TimeoutError):
+            return False
+        own = self.member
+        return own is not None and found is not None and role_of(own, found.state) == Lead(leader_epoch)
 
     def moved(self, replica: Replica) -> None:
         self.server.on_news(replica.key)
@@ -223,7 +251,8 @@ class ReplicaHost:
 
     def raise_log_start(self, partition: Partition, offset: int) -> None:
         """In the background: files go when it suits the disk."""
-        self._in_background(self._follow_log_start(partition, offset))
+        work = self._follow_log_start(partition, offset)
+        self._background.start(work, "deleting what the leader has deleted", of=partition.name)
 
     def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
         return self._shard.reader.read_uncommitted_nowait(partition, offset, max_bytes)
@@ -269,7 +298,7 @@ class ReplicaHost:
             del self._fetchers[
                 place
             ]  # that node is gone, or has moved; of one that is there another partition may be led
-            self._in_background(fetcher.stop())
+            self._background.start(fetcher.stop(), "stopping a fetcher")
 
     def _new_fetcher(self, place: _Place) -> Fetcher:
         exchange = self._connect(place.url)
@@ -283,7 +312,7 @@ class ReplicaHost:
 
     def _send_proposals(self) -> None:
         proposals, self._proposals = self._proposals, []
-        self._in_background(self._proposed(proposals))
+        self._background.start(self._proposed(proposals), "proposing partition states")
 
     async def _proposed(self, changes: Sequence[tuple[Replica, Leader, Propose]]) -> None:
         proposals = [
@@ -313,11 +342,6 @@ class ReplicaHost:
                     hosted.replica.tick()
                 except Exception:  # a bug in one partition's leadership is not everybody's
                     log.exception("a tick failed", extra={"partition": hosted.replica.key})
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _split(key: str) -> tuple[str, int]:

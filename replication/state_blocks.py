@@ -9,9 +9,10 @@ Invariants: one commit under way at a time; what is known of a block is never re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine.background import in_background
 from replication.cluster_keys import block_key, block_of, topic_id_of
 from replication.cluster_values import (
     Confirmed,
@@ -27,6 +28,8 @@ from replication.coordination.interface import Check, Conflict, Put, Session, Se
 from replication.cores.partition_state import VersionedState
 
 COMMIT_BYTES_MAX = 512 * 1024  # ZooKeeper takes 1 MiB in one request
+CHECKS_MAX = 1000  # in one commit: a check takes about 100 bytes of a request
+CONFIRM_AGAIN_S = (0.0, 0.01, 0.05, 0.1, 0.2)  # after a change that came first; a server may know of it a little late
 GATHER_S = 0.002  # proposals of many partitions come in one burst: a node that dies is missed by all its leaders
 
 
@@ -99,7 +102,7 @@ class StateBlocks:
         wanted = [_Wanted(proposal, fence, loop.create_future()) for proposal in proposals]
         self._waiting += wanted
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_all())
+            self._writing = in_background(self._write_all(), "writing partition states", self._give_up)
         outcomes = await asyncio.gather(*(one.outcome for one in wanted), return_exceptions=True)
         failed = next((one for one in outcomes if isinstance(one, BaseException)), None)
         if failed is not None:
@@ -109,6 +112,33 @@ class StateBlocks:
     async def read(self, name: str) -> None:
         """Again, from the store. Raises SessionLost."""
         self.adopt([(name, await self._session.get(block_key(name)))])
+
+    async def confirm(self, names: Sequence[str]) -> dict[str, Mapping[int, VersionedState]]:
+        """The states of each block, as the store has them at some time after this call; without blocks that are gone.
+
+        A read would not do: a server of ZooKeeper may answer it with what was true some time ago. A commit that only
+        checks versions is ordered among all other commits. Raises SessionLost, Unsure, and Conflict if it goes on.
+        """
+        confirmed: dict[str, Mapping[int, VersionedState]] = {}
+        for start in range(0, len(names), CHECKS_MAX):
+            confirmed |= await self._confirm(names[start : start + CHECKS_MAX])
+        return confirmed
+
+    async def _confirm(self, names: Sequence[str]) -> dict[str, Mapping[int, VersionedState]]:
+        for pause_s in CONFIRM_AGAIN_S:
+            for name in names:
+                if name not in self._blocks:
+                    await self.read(name)
+            known = {name: self._blocks[name] for name in names if name in self._blocks}
+            try:
+                if known:
+                    await self._session.commit(*(Check(block_key(n), one.seen.version) for n, one in known.items()))
+                return {name: block.states for name, block in known.items()}
+            except Conflict:
+                await asyncio.sleep(pause_s)
+                for name in names:
+                    await self.read(name)
+        raise Conflict("the states of partitions change too often to be confirmed", hint="try again")
 
     def _adopt(self, name: str, seen: Versioned | None) -> list[StateChange]:
         known = self._blocks.get(name)
@@ -135,15 +165,21 @@ class StateBlocks:
             try:
                 is_first_try = await self._write(batch)
             except SessionLost:
-                for one in (*batch, *self._waiting):
+                for one in batch:
                     one.settle(NotKnown())
-                self._waiting = []
+                self._give_up()
             except Deposed as error:
                 for one in batch:
                     one.fail(error)
             except Exception as error:  # the writers are told, each of them, and say it
                 for one in batch:
                     one.fail(error)
+
+    def _give_up(self) -> None:
+        """Answers everyone who waits; what the store has will be read."""
+        for one in self._waiting:
+            one.settle(NotKnown())
+        self._waiting = []
 
     def _next_batch(self, is_first_try: bool) -> tuple[list[_Wanted], list[_Wanted]]:
         """What goes into one commit: of one fence, of blocks that fit. After a conflict one block goes alone."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from engine.background import start_task
 from engine.errors import EngineError
 from replication.coordination.interface import Session, State, Unsure
 
@@ -29,14 +30,15 @@ async def while_answered(
     session: Session, work: Callable[[], Awaitable[Result]], *, changes: bool = True, silent_s: float = SILENT_S
 ) -> Result:
     """What the work gives. Raises StoreSilent when it was not begun, or changes nothing; else Unsure."""
-    silence = asyncio.ensure_future(_silence(session, silent_s))
-    connected = asyncio.ensure_future(_until_not_suspended(session))
+    silence = start_task(_silence(session, silent_s))
+    connected = start_task(_until_not_suspended(session))
     working: asyncio.Future[Result] | None = None
     try:
         await asyncio.wait([connected, silence], return_when=asyncio.FIRST_COMPLETED)
         if not silence.done():
-            working = asyncio.ensure_future(work())
-            await asyncio.wait([working, silence], return_when=asyncio.FIRST_COMPLETED)
+            working = start_task(work())
+            both: list[asyncio.Future[Any]] = [working, silence]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
     finally:

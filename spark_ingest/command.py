@@ -16,7 +16,9 @@ from engine.errors import EngineError
 from engine.tiering.store import StoreUnusable
 from spark_ingest.environment import demand_spark, is_submitted
 from spark_ingest.errors import IngestRefused
+from spark_ingest.event_time import path_of
 from spark_ingest.history import History
+from spark_ingest.json_types import is_decodable
 from spark_ingest.options import Pattern, job_option, json_option, output_option, store_option
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, JSON, PAYLOADS, RECORD, Recipe
 from spark_ingest.planner import EARLIEST, FAIL_ON_LOSS, LATEST, PLAN_BYTES_MAX, SKIP_LOST, TASK_BYTES, Selection
@@ -25,7 +27,7 @@ from spark_ingest.runner import Components, Job, run
 from spark_ingest.spark_execute import SparkExecutor
 from spark_ingest.stores import open_output, open_source
 
-EXIT_FAILED, EXIT_REFUSED = 1, 2
+EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
 _REFUSALS = (IngestRefused, StoreUnusable)
 
 
@@ -71,8 +73,10 @@ _REFUSALS = (IngestRefused, StoreUnusable)
     type=click.Choice((FAIL_ON_LOSS, SKIP_LOST)),
     default=FAIL_ON_LOSS,
     show_default=True,
-    help="What to do if retention removed records before they were ingested.",
+    help="What to do if records were removed, by retention or with their topic, before they were ingested. "
+    f"skip: go on, record the loss in the commit and end with {EXIT_LOST}.",
 )
+@click.option("--allow-no-topics", is_flag=True, help="Do nothing, without an error, if no topic matches --topics.")
 @click.option(
     "--task-bytes",
     type=click.IntRange(1 << 10),
@@ -93,18 +97,30 @@ _REFUSALS = (IngestRefused, StoreUnusable)
 def run_command(store: str, output: str, job_name: str, as_json: bool, master: str | None, **options: Any) -> None:
     """Write what is new in the store into Parquet tables, exactly once.
 
-    Run it again after any failure or kill: it goes on where it was. A run that finds nothing adds 0 rows.
+    Run it again after any failure or kill: it goes on where it was. A run that finds nothing adds 0 rows. Ends with 1
+    if it failed, 2 if it cannot start as asked, 5 if it went on without records that are lost.
     """
     demand_spark()
     selection = Selection(
         **{name: options[name] for name in ("topics", "exclude", "cluster", "start", "on_lost")},
-        **{name: options[name] for name in ("task_bytes", "plan_bytes_max")},
+        **{name: options[name] for name in ("task_bytes", "plan_bytes_max", "allow_no_topics")},
     )
+    demand_event_time(options["event_time"])
     recipe = Recipe(**{name: options[name] for name in ("payload", "event_time", "event_time_fallback")})
     job = Job(job_name, selection, recipe, options["bad_percent_max"])
     report = Report(recipe, is_quiet=as_json and is_submitted())
     document = run_on_spark(job, store, output, master, report)
     print_document(document) if as_json else print_summary(document)
+    if document["lost"]:
+        click.get_current_context().exit(EXIT_LOST)
+
+
+def demand_event_time(field: str | None) -> None:
+    """Raises IngestRefused for a path with a member that cannot be looked for."""
+    unusable = [name for name in path_of(field or "") if not is_decodable(name)]
+    if unusable:
+        hint = "names with quotes, backslashes or control characters cannot be read; leave --event-time out"
+        raise IngestRefused(f"--event-time names the member {unusable[0]!r}", hint=hint)
 
 
 def run_on_spark(job: Job, store: str, output: str, master: str | None, report: Report) -> dict[str, Any]:
@@ -130,14 +146,13 @@ def run_on_spark(job: Job, store: str, output: str, master: str | None, report: 
 def main() -> int:
     """For spark-submit: the command with its failures as one line."""
     try:
-        run_command.main(prog_name="penstock-ingest", standalone_mode=False)
+        return int(run_command.main(prog_name="penstock-ingest", standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except EngineError as error:
         click.echo(f"penstock: {error}", err=True)
         return EXIT_REFUSED if is_refusal(error) else EXIT_FAILED
-    return 0
 
 
 def is_refusal(error: EngineError) -> bool:

@@ -11,14 +11,16 @@ import msgspec
 from spark_ingest.cut import Range
 from spark_ingest.harvest import SEEN_MEMBERS_MAX
 from spark_ingest.json_types import Members, merge_members
-from spark_ingest.plan import FORMAT, Plan, Positions, TableSchema, UnreadablePlan, demand_format, positions_after
+from spark_ingest.lost import counted, lost_of
+from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, UnreadablePlan, demand_format, positions_after
 from spark_ingest.task import TaskResult
 
 
 class Commit(msgspec.Struct, frozen=True):
     """Commit `number` of a job. An abandoned one gives up its plan: nothing of it counts, positions are as before.
 
-    `seen` are types of members that had no column; the next plan may make some. `skipped` as in the plan.
+    `seen` are types of members that had no column; the next plan may make some. `skipped` and `deleted` as in the plan.
+    `lost_records` counts what is known to be lost in all commits so far, this one included; releases before it wrote 0.
     """
 
     job: str
@@ -31,8 +33,15 @@ class Commit(msgspec.Struct, frozen=True):
     seen: dict[str, Members]
     results: tuple[TaskResult, ...]
     skipped: dict[str, list[Range]] = {}
+    deleted: tuple[Lost, ...] = ()
+    lost_records: int = 0
     is_abandoned: bool = False
     format: int = FORMAT
+
+    @property
+    def lost(self) -> list[Lost]:
+        """What this commit gave up, by retention and by deletion."""
+        return [*lost_of(self.skipped, self.positions), *self.deleted]
 
     @property
     def rows(self) -> int:
@@ -49,6 +58,7 @@ def commit_of(plan: Plan, before: Commit | None, results: list[TaskResult], now_
         seen[topic] = []
     for result in results:
         seen[result.topic] = merge_members(seen[result.topic], result.seen)[:SEEN_MEMBERS_MAX]
+    lost = [*lost_of(plan.skipped, plan.positions), *plan.deleted]
     return Commit(
         job=plan.job,
         number=plan.number,
@@ -60,6 +70,8 @@ def commit_of(plan: Plan, before: Commit | None, results: list[TaskResult], now_
         seen={topic: members for topic, members in seen.items() if members},
         results=tuple(msgspec.structs.replace(result, seen=[]) for result in sorted(results, key=lambda one: one.task)),
         skipped=plan.skipped,
+        deleted=plan.deleted,
+        lost_records=(before.lost_records if before else 0) + counted(lost),
     )
 
 
@@ -75,6 +87,7 @@ def abandonment_of(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         schemas=before.schemas if before else {},
         seen=before.seen if before else {},
         results=(),
+        lost_records=before.lost_records if before else 0,
         is_abandoned=True,
     )
 

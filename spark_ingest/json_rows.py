@@ -16,7 +16,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from spark_ingest.json_types import Members, Type, infer, merge_members
+from spark_ingest.json_types import (
+    NAME_CHARS_MAX,
+    Members,
+    Type,
+    can_be_column,
+    infer_text,
+    is_decodable,
+    merge_members,
+)
 
 _Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SCALARS: dict[str, Any] = {
@@ -113,18 +121,32 @@ def leftover_members(rows: Rows, limit: int) -> Members:
     """The types of what did not fit, at most `limit` names: the next plan may make columns of them."""
     members: Members = []
     for leftovers in rows.leftovers.values():
-        seen = [[name, infer(msgspec.json.decode(raw))] for name, raw in leftovers.items()]
+        seen = [[name, _type_of(raw)] for name, raw in leftovers.items() if can_be_column(name)]
         members = merge_members(members, seen)[:limit]
     return members
 
 
+def _type_of(raw: msgspec.Raw) -> Type:
+    try:
+        return infer_text(bytes(raw))
+    except _UNFIT:  # nested so deeply that only its text can be kept
+        return "json"
+
+
 def struct_of(members: Members) -> type[msgspec.Struct]:
-    """A struct whose attributes are numbered, since member names can be anything."""
+    """A struct whose attributes are numbered, since member names can be anything.
+
+    A plan of an older release may have a column whose name msgspec cannot look for. The struct looks for a name longer
+    than any column's instead, so that a value with such a member is decoded one member at a time.
+    """
     fields = [
         (attribute_of(at), _annotation(kind), _ABSENT if kind == "json" else None)
         for at, (_, kind) in enumerate(members)
     ]
-    names = {attribute_of(at): name for at, (name, _) in enumerate(members)}
+    names = {
+        attribute_of(at): name if is_decodable(name) else attribute_of(at).rjust(2 * NAME_CHARS_MAX)
+        for at, (name, _) in enumerate(members)
+    }
     return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False, frozen=True)
 
 

@@ -12,8 +12,12 @@ only gains struct members, because written files stay as they are and Spark cann
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 Type = Any  # the grammar above; mypy knows no recursive alias that msgspec would take
 Members = list[list[Any]]  # [[name, type], ...]
@@ -21,6 +25,8 @@ Members = list[list[Any]]  # [[name, type], ...]
 DEPTH_MAX = 6  # deeper values become JSON text: engines plan badly over very nested types
 NESTED_MEMBERS_MAX = 200  # an object with more is a map in disguise, keyed by data
 COLUMNS_MAX = 1000  # what does not fit goes to _extra
+NAME_CHARS_MAX = 255  # of a column
+_NOT_IN_A_NAME = re.compile('["\\\\\x00-\x1f]')  # msgspec cannot look for such a member
 _INT64 = range(-(2**63), 2**63)
 STANDARD_COLUMNS = (
     *("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_event_time"),
@@ -47,6 +53,32 @@ def infer(value: object, depth: int = 0) -> Type:
         case dict() if depth < DEPTH_MAX:
             return ["struct", [[name, infer(one, depth + 1)] for name, one in value.items()]]
     return "json"
+
+
+def infer_text(text: bytes) -> Type:
+    """The type of one JSON text, whatever its numbers are: 1e400 is a double, and an integer of any length a number.
+
+    Raises msgspec.DecodeError, UnicodeDecodeError, RecursionError for a text that is not JSON or is nested too deeply.
+    """
+    try:
+        return infer(msgspec.json.decode(text))
+    except msgspec.ValidationError:  # valid JSON with a number that has no Python value in msgspec
+        return infer(json.loads(text.decode(), parse_int=_whole_number))
+
+
+def _whole_number(digits: str) -> int:
+    """An integer; one that is out of range stands for all of them, since int() refuses more than 4,300 digits."""
+    return int(digits) if len(digits) < 20 else _INT64.stop
+
+
+def can_be_column(name: str) -> bool:
+    """Whether a member of this name may get a column. The value of any other member goes to `_extra`."""
+    return len(name) <= NAME_CHARS_MAX and is_decodable(name)
+
+
+def is_decodable(name: str) -> bool:
+    """Whether msgspec can look for a member of this name."""
+    return _NOT_IN_A_NAME.search(name) is None
 
 
 def merge_all(types: Iterable[Type]) -> Type:
@@ -82,12 +114,13 @@ def evolve(published: Members, seen: Members) -> Members:
 
     A member of type null has a name and no column: decoding lets it be null, and it may become a column later. A
     member stays so, and its values go to `_extra`, while it holds nothing but null, {} and [], when its name is a
-    standard column's, and when it differs from another column's only by case, which Spark would not tell apart.
+    standard column's, and when it differs from another column's only by case, which Spark would not tell apart. A name
+    that no column can have is left out.
     """
     taken = {name.lower() for name, kind in published if kind != "null"} | _RESERVED
     before = dict(published)
     members: Members = []
-    for name, kind in merge_names(published, seen):
+    for name, kind in merge_names(published, _with_columns(seen)):
         now = grow(before.get(name, "null"), kind)
         if before.get(name, "null") == "null" and now != "null":
             is_free = name and name.lower() not in taken and len(taken) < COLUMNS_MAX
@@ -114,7 +147,7 @@ def grow(published: Type, seen: Type) -> Type:
     before = dict(published[1])
     members = [
         [name, _settle_within(kind) if before.get(name, "null") == "null" else grow(before[name], kind)]
-        for name, kind in merge_names(published[1], seen[1])
+        for name, kind in merge_names(published[1], _with_columns(seen[1]))
     ]
     return ["struct", members] if _is_storable(members) else published
 
@@ -125,7 +158,7 @@ def settle(kind: Type) -> Type:
         return kind
     if kind[0] == "array":
         return "null" if kind[1] == "null" else ["array", _settle_within(kind[1])]
-    members = [[name, _settle_within(one)] for name, one in kind[1]]
+    members = [[name, _settle_within(one)] for name, one in _with_columns(kind[1])]
     if not columns(members):
         return "null"
     return ["struct", members] if _is_storable(members) else "json"
@@ -140,6 +173,10 @@ def _settle_within(kind: Type) -> Type:
 def columns(members: Members) -> Members:
     """The members that have a column."""
     return [[name, kind] for name, kind in members if kind != "null"]
+
+
+def _with_columns(members: Members) -> Members:
+    return [[name, kind] for name, kind in members if can_be_column(name)]
 
 
 def _is_storable(members: Members) -> bool:

@@ -21,6 +21,7 @@ RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
 JSON, RAW = "json", "raw"
 PAYLOADS = (JSON, RAW)
+RETENTION, TOPIC_DELETED = "retention", "topic_deleted"  # why records are lost
 
 
 class UnreadablePlan(EngineError):
@@ -70,12 +71,34 @@ class TopicPosition(msgspec.Struct, frozen=True):
 Positions = dict[str, TopicPosition]
 
 
+class Lost(msgspec.Struct, frozen=True):
+    """Offsets `start` to before `end` of a partition. `end` is None where nobody knows how far the store had it."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int | None
+    reason: str
+
+    @property
+    def records(self) -> int | None:
+        return None if self.end is None else self.end - self.start
+
+    def __str__(self) -> str:
+        place = f"{self.topic} partition {self.partition}"
+        why = "retention was faster" if self.reason == RETENTION else f"topic {self.topic_id} was deleted"
+        if self.end is None:
+            return f"{place}: an unknown number of records from offset {self.start} on ({why})"
+        return f"{place}: {self.end - self.start:,} records, offsets {self.start} to {self.end - 1} ({why})"
+
+
 class Plan(msgspec.Struct, frozen=True):
     """Plan `number` of a job; commit `number - 1` is the state that it starts from.
 
     `nonce` tells two plans of one number apart, of which only one was stored. `positions` are those that the plan's
-    own partitions will have reached; `skipped` is what retention took before it could be read, where the job was told
-    to go on without. `is_partial`: more was there to do.
+    own partitions will have reached; `skipped` is what retention took before it could be read and `deleted` what went
+    with deleted topics, where the job was told to go on without. `is_partial`: more was there to do.
     """
 
     job: str
@@ -89,6 +112,7 @@ class Plan(msgspec.Struct, frozen=True):
     schemas: dict[str, TableSchema]
     tasks: tuple[Task, ...]
     skipped: dict[str, list[Range]] = {}
+    deleted: tuple[Lost, ...] = ()
     is_partial: bool = False
     generation: int = GENERATION
     format: int = FORMAT
@@ -112,8 +136,9 @@ def orders(plan: Plan) -> list[Order]:
 
 
 def positions_after(before: Positions, plan: Plan) -> Positions:
-    """Where the partitions stand once the plan is committed. A recreated topic starts anew."""
-    after = dict(before)
+    """Where the partitions are once the plan is committed. A recreated topic starts again; a lost one is forgotten."""
+    gone = {(one.topic, one.topic_id) for one in plan.deleted}
+    after = {topic: position for topic, position in before.items() if (topic, position.topic_id) not in gone}
     for topic, position in plan.positions.items():
         known = before.get(topic)
         ends = dict(known.ends) if known and known.topic_id == position.topic_id else {}

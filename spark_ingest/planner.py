@@ -17,9 +17,10 @@ import msgspec
 from engine.tiering.store import ObjectStore
 from spark_ingest.commit import Commit
 from spark_ingest.cut import Range, Slice, bounded, cut, fair_target
-from spark_ingest.errors import LostRecords
+from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.json_types import Members, evolve, merge_members
-from spark_ingest.plan import JSON, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
+from spark_ingest.lost import counted, lost_to_retention, lost_with_topics
+from spark_ingest.plan import JSON, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
 from spark_ingest.sample import sampled_members
 from spark_ingest.source import TieredPartition, discover, slices_of, the_cluster
 
@@ -27,6 +28,7 @@ EARLIEST, LATEST = "earliest", "latest"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
 TASK_BYTES = 128 << 20  # of log; a task holds its rows in memory, and makes one file for every hour that it meets
 TASK_BYTES_LEAST = 64 << 20  # a second core would save a second here, and double the number of files
+_PLACES_NAMED = 5  # in one line of an error; status names all
 PLAN_BYTES_MAX = 16 << 30  # what one commit covers at most: about an hour on two cores, all of it lost in a kill
 
 
@@ -41,6 +43,7 @@ class Selection:
     on_lost: str = FAIL_ON_LOSS
     task_bytes: int = TASK_BYTES
     plan_bytes_max: int = PLAN_BYTES_MAX
+    allow_no_topics: bool = False
 
     def wants(self, topic: str) -> bool:
         return bool(self.topics.fullmatch(topic)) and not (self.exclude and self.exclude.fullmatch(topic))
@@ -68,9 +71,17 @@ def next_plan(
 ) -> Plan | None:
     """The plan behind `head`; None when there is nothing to do. Raises IngestRefused, LostRecords."""
     cluster = the_cluster(source, selection.cluster or (head.cluster if head else None))
-    todos = [_todo(one, head, selection) for one in discover(source, cluster, selection.wants)]
+    positions = head.positions if head else {}
+    found = discover(source, cluster, selection.wants)
+    if not found and not selection.allow_no_topics and not any(map(selection.wants, positions)):
+        hint = "--allow-no-topics accepts that, for topics that are yet to come"
+        raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
+    deleted = lost_with_topics(source, cluster, found, positions, selection.wants)
+    if selection.on_lost == FAIL_ON_LOSS:
+        demand_no_loss([*lost_to_retention(found, positions), *deleted])
+    todos = [_todo(one, head, selection) for one in found]
     todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
-    if not todos:
+    if not todos and not deleted:
         return None
     groups = _groups(source, todos, selection, parallelism)
     taken = bounded([group for _, group in groups], selection.plan_bytes_max)
@@ -87,8 +98,21 @@ def next_plan(
         schemas=_schemas(source, head, recipe, tasks),
         tasks=tasks,
         skipped=_skipped(todos, head),
+        deleted=tuple(deleted),
         is_partial=len(taken) < len(groups),
     )
+
+
+def demand_no_loss(lost: Sequence[Lost]) -> None:
+    """Raises LostRecords, which names the first places and counts all."""
+    if lost:
+        more = f"; and {len(lost) - _PLACES_NAMED} more places" if len(lost) > _PLACES_NAMED else ""
+        raise LostRecords(
+            f"{counted(lost):,} records or more were never ingested and are gone from the store: "
+            + "; ".join(map(str, lost[:_PLACES_NAMED]))
+            + more,
+            hint="--on-lost skip goes on without them and records the loss in the commit",
+        )
 
 
 def schema_of(members: Members, payload: str) -> TableSchema:
@@ -112,11 +136,6 @@ def _todo(partition: TieredPartition, head: Commit | None, selection: Selection)
     if start > end:
         raise LostRecords(
             f"{place} is ingested up to {start}, but the store ends at {end}", hint="was an older copy restored?"
-        )
-    if start < partition.log_start and selection.on_lost == FAIL_ON_LOSS:
-        raise LostRecords(
-            f"{place} is ingested up to {start}, but the store begins at {partition.log_start}",
-            hint="retention was faster; --on-lost skip goes on without those records",
         )
     return _Todo(partition, max(start, partition.log_start), end)
 

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from spark_ingest.commit import Commit
+from spark_ingest.lost import counted, lost_of, rows_of
 from spark_ingest.plan import Plan, Recipe
 
 _REMARK_SECONDS = 10  # between lines of progress where there is no terminal
@@ -36,9 +37,8 @@ class Report:
         how = "resuming plan" if is_resumed else "plan"
         self._remark(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
         self._told = self._clock()
-        for topic, ranges in plan.skipped.items():
-            lost = sum(one.end - one.start for one in ranges)
-            self._remark(f"{topic}: {lost:,} records were removed by retention before they were ingested")
+        for lost in (*lost_of(plan.skipped, plan.positions), *plan.deleted):
+            self._remark(f"lost: {lost}")
         if is_resumed and plan.recipe != self._recipe:
             self._remark("the plan was made with other options; they hold until it is committed")
 
@@ -68,6 +68,7 @@ class Report:
     def document(self, job: str, output_url: str, head: Commit | None) -> dict[str, Any]:
         """All of it, for programs."""
         topics = topic_totals(self.commits)
+        lost = [one for commit in self.commits for one in commit.lost]
         return {
             "job": job,
             "output": output_url,
@@ -80,6 +81,8 @@ class Report:
             "commits_of_others": [commit.number for commit in self.others],
             "head": head.number if head else None,
             "topics": topics,
+            "lost_records": counted(lost),
+            "lost": rows_of(lost),
         }
 
 
@@ -117,6 +120,8 @@ def print_summary(document: dict[str, Any]) -> None:
             click.echo(f"  {line}")
     head = f"commit {document['head']}" if document["head"] else "no commit yet"
     seconds = f"{document['seconds']:.1f} s"
+    if document["lost"]:
+        click.echo(f"{document['lost_records']:,} records or more were lost before they could be ingested, see above")
     if not document["commits"]:
         click.echo(f"0 rows: nothing new, {head}, {seconds}")
     else:

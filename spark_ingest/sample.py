@@ -12,7 +12,7 @@ import msgspec
 
 from engine.tiering.store import ObjectStore
 from spark_ingest.cut import Slice
-from spark_ingest.json_types import Members, infer, merge_members
+from spark_ingest.json_types import Members, infer_text, merge_members
 from spark_ingest.scan import scan
 
 PLACES_MAX = 16  # spread evenly over what is planned
@@ -25,7 +25,7 @@ def sampled_members(store: ObjectStore, slices: Sequence[Slice]) -> Members:
     members: Members = []
     for value in _values(store, _places(slices)):
         try:
-            kind = infer(msgspec.json.decode(value))
+            kind = infer_text(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if isinstance(kind, list) and kind[0] == "struct":

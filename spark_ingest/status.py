@@ -8,17 +8,26 @@ from typing import Any
 from engine.tiering.store import ObjectStore
 from spark_ingest.commit import Commit
 from spark_ingest.history import History
+from spark_ingest.lost import counted, lost_to_retention, lost_with_topics, rows_of
 from spark_ingest.source import TieredPartition, discover, the_cluster, unread_entries
 
 
 def status(
     source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool], cluster: str | None
 ) -> dict[str, Any]:
-    """The JSON document of `ingest status`. `lag_ms` is from the oldest record not ingested to the newest one."""
+    """The JSON document of `ingest status`. `lag_ms` is from the oldest record not ingested to the newest one.
+
+    `lost` is what the store no longer has and no commit has given up yet; `skipped_records` what commits have given up.
+    """
     history = History(output, job)
     head = history.head()
     cluster = the_cluster(source, cluster or (head.cluster if head else None))
-    partitions = [_partition(source, one, head) for one in discover(source, cluster, is_wanted)]
+    found, positions = discover(source, cluster, is_wanted), head.positions if head else {}
+    partitions = [_partition(source, one, head) for one in found]
+    lost = [
+        *lost_to_retention(found, positions),
+        *lost_with_topics(source, cluster, found, positions, is_wanted),
+    ]
     pending = history.plan(head.number + 1 if head else 1)
     return {
         "job": job,
@@ -29,6 +38,9 @@ def status(
         "lag_records": sum(one["lag_records"] for one in partitions),
         "lag_bytes": sum(one["lag_bytes"] for one in partitions),
         "partitions": partitions,
+        "lost_records": counted(lost),
+        "lost": rows_of(lost),
+        "skipped_records": head.lost_records if head else 0,
     }
 
 

@@ -13,19 +13,23 @@ from engine.tiering.store import ObjectStore
 from spark_ingest import names
 from spark_ingest.commit import Commit
 from spark_ingest.history import History
-from spark_ingest.plan import Plan
+from spark_ingest.plan import Lost, Plan
 from spark_ingest.task import TaskResult
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was looked at, and what is wrong. `leftovers` are files of a plan that is not committed yet."""
+    """What was looked at, and what is wrong. `leftovers` are files of a plan that is not committed yet.
+
+    `lost` is what commits have given up; it is no fault of the output.
+    """
 
     commits: int = 0
     files: int = 0
     rows: int = 0
     dead_letters: int = 0
     leftovers: int = 0
+    lost: list[Lost] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -38,6 +42,7 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
         findings.problems.append(f"commits are missing: there are {[commit.number for commit in commits]}")
     _check_ranges(commits, findings)
     for commit in commits:
+        findings.lost += commit.lost
         plan = history.plan(commit.number)
         findings.problems += [f"commit {commit.number}: {one}" for one in _against_plan(commit, plan)]
         for result in commit.results:

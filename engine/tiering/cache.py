@@ -11,6 +11,7 @@ never above the bound. One process per directory.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -21,8 +22,12 @@ import aiofiles
 import aiofiles.os
 from crc32c import crc32c
 
-from engine.errors import Corrupt
+from engine import paths
+from engine.background import start_task
+from engine.errors import TOO_MANY_FILES, Corrupt
 from engine.tiering.manifest import ManifestEntry
+
+log = logging.getLogger("penstock.tiering")
 
 _PIECE_BYTES = 8 << 20
 _PARTIAL = ".part"
@@ -56,7 +61,7 @@ class TierCache:
         self._bytes_max = bytes_max
         self._copies: OrderedDict[str, _Copy] = OrderedDict()  # the most recently used last
         self._reserved_bytes = 0
-        self._running: dict[str, asyncio.Task[bool]] = {}
+        self._running: dict[str, asyncio.Future[bool]] = {}
         self._hits = self._misses = self._evictions = self._refused = self._corrupt = 0
 
     def __repr__(self) -> str:
@@ -75,11 +80,23 @@ class TierCache:
         )
 
     async def open(self) -> None:
-        """Take stock of what an earlier process left, and drop its unfinished downloads."""
+        """Take stock of what an earlier process left, and drop its unfinished downloads.
+
+        A directory that cannot be made or read is reported: then every read goes to the store.
+        """
+        try:
+            await self._take_stock()
+        except OSError as error:
+            words = {"directory": self._directory, "reason": str(error)}
+            log.warning("copies of tiered segments cannot be kept", extra=words)
+
+    async def _take_stock(self) -> None:
         await aiofiles.os.makedirs(self._directory, exist_ok=True)
         found: list[tuple[float, str, int]] = []
         for name in await aiofiles.os.listdir(self._directory):
             path = self._path(name)
+            if not paths.is_store_segment(name.removesuffix(_PARTIAL)) or await aiofiles.os.path.islink(path):
+                continue  # of somebody else: neither a copy nor to be removed
             if name.endswith(_PARTIAL):
                 await _remove(path)
             elif await aiofiles.os.path.isfile(path):
@@ -109,9 +126,9 @@ class TierCache:
             self._copies.move_to_end(name)
             return self._path(name)
         if name not in self._running:
-            task = asyncio.get_running_loop().create_task(self._fill(name, entry, fetch))
+            task = start_task(self._fill(name, entry, fetch))
             self._running[name] = task
-            task.add_done_callback(lambda done: self._finished(name, done))
+            task.add_done_callback(lambda _: self._running.pop(name))
         return self._path(name) if await asyncio.shield(self._running[name]) else None
 
     async def drop(self, entry: ManifestEntry) -> None:
@@ -125,14 +142,14 @@ class TierCache:
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
 
-    def _finished(self, name: str, task: asyncio.Task[bool]) -> None:
-        del self._running[name]
-        if not task.cancelled():
-            task.exception()  # seen, also when every reader has left
-
     async def _fill(self, name: str, entry: ManifestEntry, fetch: Fetch) -> bool:
         if name in self._copies:
-            if await self._verify(name, entry):
+            try:
+                is_whole = await self._verify(name, entry)
+            except OSError:  # too many open files: the copy may be whole, and is looked at again later
+                self._refused += 1
+                return False
+            if is_whole:
                 self._hits += 1
                 return True
             await self._evict(name)
@@ -168,13 +185,15 @@ class TierCache:
             raise
 
     async def _verify(self, name: str, entry: ManifestEntry) -> bool:
-        """Whether a copy that an earlier process left is whole."""
+        """Whether a copy that an earlier process left is whole. Raises OSError if no file can be opened now."""
         seen = 0
         try:
             async with aiofiles.open(self._path(name), "rb") as file:
                 while piece := await file.read(_PIECE_BYTES):
                     seen = crc32c(piece, seen)
-        except OSError:
+        except OSError as error:
+            if error.errno in TOO_MANY_FILES:
+                raise
             return False
         copy = self._copies.get(name)
         if copy is None or seen != entry.crc32c or copy.size_bytes != entry.size_bytes:

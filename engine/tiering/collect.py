@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from engine.paths import store_manifest_prefix
-from engine.tiering.keys import generation_of
+from engine.tiering.keys import base_offset_of, generation_of, is_own
 from engine.tiering.manifest import Manifest
 from engine.tiering.manifest_chain import iter_entries, load_generation, load_newest
 from engine.tiering.store import ObjectInfo, ObjectStore
@@ -62,7 +62,8 @@ def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: in
         named |= _named(store, load_generation(store, newest.prefix, generation))
     for found in store.list(newest.prefix):
         is_old = now_ms - found.modified_ms > grace_ms
-        if is_old and found.key not in named and not found.key.startswith(manifests):
+        base_offset = base_offset_of(newest.prefix, found.key)
+        if is_old and found.key not in named and base_offset is not None and base_offset < newest.end_offset:
             yield found
 
 
@@ -82,12 +83,13 @@ def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: in
 
 
 def remove_all(store: ObjectStore, prefix: str) -> int:
-    """Delete every object below a partition's or a topic's prefix, after the topic was deleted; returns how many."""
+    """Delete a partition's or a topic's objects, after the topic was deleted; returns how many. Foreign ones stay."""
     assert prefix.endswith("/")
     removed = 0
     for found in store.list(prefix):
-        store.delete(found.key)
-        removed += 1
+        if is_own(prefix, found.key):
+            store.delete(found.key)
+            removed += 1
     return removed
 
 

@@ -13,6 +13,7 @@ This file and file_tree.py are a door of their own to the operating system; engi
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 import zlib
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
-from engine.errors import Invalid
+from engine.errors import NO_SPACE, Invalid
 from engine.tiering.file_tree import ABSENT, FileTree, Path, is_name
 from engine.tiering.store import (
     NoSuchObject,
@@ -31,8 +32,11 @@ from engine.tiering.store import (
     demand_promises,
 )
 
+log = logging.getLogger("penstock.tiering")
+
 TEMPORARY = ".penstock-tmp"
 _ABANDONED_AFTER_NS = 24 * 3600 * 10**9  # far longer than any upload takes
+_ID_DIGITS_MIN = 32
 _COPY_BYTES = 1 << 20
 _PLACE_ATTEMPTS = 5  # a concurrent delete may remove an emptied directory under us
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO put there must not hang us
@@ -109,6 +113,9 @@ class FileStore:
                 self._drop_abandoned()
             demand_promises(self, self._new_id())
         except StoreUnavailable as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
+                log.warning("the store is full: nothing is uploaded until it has room", extra={"store": self.url})
+                return  # every put fails until then, and what the promises rest on, link(), is asked at each of them
             raise StoreUnusable(error.detail, hint="the directory must be writable and allow hard links") from error
 
     # Writing
@@ -147,11 +154,12 @@ class FileStore:
             fresh = self._new_id()
             _create(temporary, fresh, lambda _: None)
             now_ns = os.stat(fresh, dir_fd=temporary).st_mtime_ns
-            for name in os.listdir(temporary):
-                with suppress(FileNotFoundError):
+            for name in filter(_is_temporary, os.listdir(temporary)):
+                with suppress(FileNotFoundError, IsADirectoryError):
                     written_ns = os.stat(name, dir_fd=temporary, follow_symlinks=False).st_mtime_ns
-                    if name == fresh or now_ns - written_ns > _ABANDONED_AFTER_NS:
+                    if name != fresh and now_ns - written_ns > _ABANDONED_AFTER_NS:
                         os.unlink(name, dir_fd=temporary)
+            os.unlink(fresh, dir_fd=temporary)
 
     # Reading
 
@@ -183,6 +191,11 @@ class FileStore:
             for name, found in self._tree.entries(path)
             if directory or name != TEMPORARY + "/"
         ]
+
+
+def _is_temporary(name: str) -> bool:
+    """Whether a temporary file of ours can have this name; `new_id` gives hexadecimal digits."""
+    return len(name) >= _ID_DIGITS_MIN and set(name) <= set("0123456789abcdef")
 
 
 def _parts_of(key: str) -> Path:

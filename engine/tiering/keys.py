@@ -10,6 +10,9 @@ import re
 
 from engine.paths import AUX, LOG, digits, store_manifest_key, store_manifest_prefix
 
+_SEGMENT = re.compile(r"(\d{20})-\d+-[^/]+(\.log|\.aux)")
+_SUB_MANIFEST = re.compile(r"folded/(\d{20})-[^/]+\.json")
+_OWN = re.compile(r"(\d+/)?(manifest/(\d{20}|latest)\.json|folded/\d{20}-[^/]+\.json|\d{20}-\d+-[^/]+(\.log|\.aux))")
 _ROOT = re.compile(r"(\d{20})\.json")
 
 
@@ -27,6 +30,18 @@ def generation_of(prefix: str, key: str) -> int | None:
     name = key.removeprefix(store_manifest_prefix(prefix))
     match = _ROOT.fullmatch(name) if name != key else None
     return int(match.group(1)) if match else None
+
+
+def base_offset_of(prefix: str, key: str) -> int | None:
+    """Where the records begin that a segment, what lies beside it, or a sub-manifest is about; None for other keys."""
+    name = key.removeprefix(prefix)
+    match = _SEGMENT.fullmatch(name) or _SUB_MANIFEST.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def is_own(prefix: str, key: str) -> bool:
+    """Whether tiering gives such keys below a topic's or a partition's prefix."""
+    return bool(_OWN.fullmatch(key.removeprefix(prefix)))
 
 
 def before_generation(prefix: str, generation: int) -> str:

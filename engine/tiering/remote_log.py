@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from engine.batch import decode_one, read_header
 from engine.disk import Disk
-from engine.errors import Corrupt, InvalidBatch, OffsetBelowLogStart
+from engine.errors import TOO_MANY_FILES, Corrupt, InvalidBatch, OffsetBelowLogStart
 from engine.reader import Chunk
 from engine.tiering.aux_object import SparseIndex, decode_aux
 from engine.tiering.cache import TierCache
@@ -222,7 +222,9 @@ class RemoteLog:
                 break
             try:
                 return await self._blocking(self._use_file, path, use)
-            except (OSError, Corrupt):  # evicted before it was opened, or spoiled by the disk
+            except (OSError, Corrupt) as error:  # evicted before it was opened, or spoiled by the disk
+                if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+                    break
                 await self._cache.drop(entry)
         self._direct_reads += 1
         return await self._blocking(use, lambda at, length: self._store.get(entry.key, at, at + length))

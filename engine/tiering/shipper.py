@@ -13,6 +13,7 @@ finish a commit that a later load finds. `source.tiered` is told only what a com
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from enum import Enum
 from random import Random
 from typing import ParamSpec, Protocol, TypeVar
 
+from engine.background import note_failure
 from engine.clock import Clock
 from engine.disk import Disk
 from engine.errors import EngineError
@@ -33,6 +35,8 @@ from engine.tiering.plan import Halt, Plan, Upload, has_same_history, plan_uploa
 from engine.tiering.store import ObjectStore
 from engine.tiering.upload import upload_segment
 from engine.tiering.values import LocalLog
+
+log = logging.getLogger("penstock.tiering")
 
 _DAY_SECONDS = 24 * 3600.0
 _P = ParamSpec("_P")
@@ -187,6 +191,10 @@ class PartitionShipper:
             except (EngineError, OSError) as error:
                 is_hopeless = isinstance(error, EngineError) and not error.retryable
                 self._note_failure(State.HALTED if is_hopeless else State.BACKING_OFF, error)
+                await asyncio.sleep(self._backoff_seconds())
+            except Exception as error:  # a bug; another pass may not meet it
+                note_failure("shipping", error, of=self._prefix)
+                self._note_failure(State.BACKING_OFF, error)
                 await asyncio.sleep(self._backoff_seconds())
             else:
                 is_quiet = self._last_seen is seen and self._state is not State.HALTED
@@ -345,9 +353,15 @@ class PartitionShipper:
                 await self._woken.wait()
 
     def _note_failure(self, state: State, error: Exception) -> None:
+        kind = type(error).__name__
+        is_repeat = self._failures > 0 and (self._last_error or "").startswith(f"{kind}:")
+        is_busy = isinstance(error, EngineError) and error.code == "overloaded"  # a process that starts or stops
+        if not is_repeat and not is_busy:
+            extra = {"prefix": self._prefix, "state": state.value, "reason": str(error)}
+            log.warning("a partition is not shipped; it is tried again", extra=extra)
         self._state = state
         self._failures += 1
-        self._last_error = f"{type(error).__name__}: {error}"
+        self._last_error = f"{kind}: {error}"
 
     def _backoff_seconds(self) -> float:
         """Doubles up to a bound; half of it is chance, so that partitions do not come back all at once."""

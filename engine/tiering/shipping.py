@@ -10,11 +10,13 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from engine import paths
+from engine.background import BackgroundTasks, keep_running
 from engine.errors import EngineError
-from engine.tiering.collect import remove_all
+from engine.tiering.deleted_topic import remove_topic
 from engine.tiering.manifest import Manifest
 from engine.tiering.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
 from engine.topics import TopicRecord
@@ -47,7 +49,7 @@ class Shipping:
         self._cluster_id = cluster_id
         self._writer = writer
         self._shipped: dict[tuple[str, int], _Shipped] = {}
-        self._removing: set[asyncio.Task[None]] = set()
+        self._removing = BackgroundTasks()
         self._stopping = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -62,7 +64,7 @@ class Shipping:
             components=self._with,
             options=self._options,
         )
-        task = asyncio.create_task(shipper.run())
+        task = keep_running(shipper.run, "shipping", of=f"{topic.name}/{partition}")
         self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)
 
     def wake(self, topic_id: str, partition: int) -> None:
@@ -102,10 +104,8 @@ class Shipping:
     def remove_topic(self, topic: TopicRecord) -> None:
         """A topic is deleted: stop shipping it, and take its objects away in the background."""
         tasks = self.leave(topic, range(topic.partitions))
-        prefix = paths.store_topic_prefix(self._cluster_id, topic.name, topic.topic_id)
-        task = asyncio.create_task(self._remove_objects(prefix, tasks))
-        self._removing.add(task)
-        task.add_done_callback(self._removing.discard)
+        work = partial(self._remove_objects, topic, tasks)
+        self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
 
     async def stop(self) -> None:
         """Leave off where it is: what is half done is found again by the next start."""
@@ -113,17 +113,19 @@ class Shipping:
         self._stopping.set()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *self._removing, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._removing.ended()
 
-    async def _remove_objects(self, prefix: str, shippers: list[asyncio.Task[None]]) -> None:
+    async def _remove_objects(self, topic: TopicRecord, shippers: list[asyncio.Task[None]]) -> None:
         await asyncio.gather(*shippers, return_exceptions=True)
         loop, pause_s = asyncio.get_running_loop(), self._options.backoff_first_seconds
+        remove = partial(remove_topic, self._with.store, self._cluster_id, topic.name, topic.topic_id, topic.partitions)
         while not self._stopping.is_set():
             try:
-                await loop.run_in_executor(self._with.executor, remove_all, self._with.store, prefix)
+                await loop.run_in_executor(self._with.executor, remove)
                 return
             except (EngineError, OSError) as error:
-                log.warning("objects of a deleted topic are left", extra={"prefix": prefix, "reason": str(error)})
+                log.warning("objects of a deleted topic are left", extra={"topic": topic.name, "reason": str(error)})
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stopping.wait()

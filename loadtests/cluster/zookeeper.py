@@ -31,8 +31,9 @@ def demand_zookeeper() -> None:
 class Zookeeper:
     """A server that can be started again on the same port and data. `tick_ms` bounds sessions: 2 to 20 of it."""
 
-    def __init__(self, directory: Path, tick_ms: int = 500) -> None:
-        self.port = free_port()
+    def __init__(self, directory: Path, tick_ms: int = 500, host: str = "127.0.0.1") -> None:
+        self.port = free_port(host)
+        self._host = host
         self._directory = directory
         self._tick_ms = tick_ms
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,7 +42,7 @@ class Zookeeper:
         """Returns once it answers. Raises ZookeeperFailed."""
         self._directory.mkdir(exist_ok=True)
         (self._directory / "zoo.cfg").write_text(
-            f"tickTime={self._tick_ms}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"tickTime={self._tick_ms}\nclientPort={self.port}\nclientPortAddress={self._host}\n"
             f"admin.enableServer=false\ndataDir={self._directory / 'data'}\n4lw.commands.whitelist=ruok,dump\n"
             "maxSessionTimeout=60000\nmaxClientCnxns=0\n"
         )
@@ -78,7 +79,7 @@ class Zookeeper:
 
     def ask(self, word: bytes) -> bytes:
         """One of its four-letter words; `dump` names the ephemeral nodes that there are. Raises OSError."""
-        with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+        with socket.create_connection((self._host, self.port), 1) as connection:
             connection.sendall(word)
             pieces = []
             while piece := connection.recv(65536):
@@ -92,7 +93,7 @@ class Zookeeper:
             return False
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])

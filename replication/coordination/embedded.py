@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from engine.background import BackgroundTasks
 from engine.disk import Disk
 from engine.errors import Corrupt, EngineError, StartRefused
 from replication.coordination.interface import (
@@ -43,7 +44,7 @@ class EmbeddedStore:
         self._committing = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by the key at or below which they await a change
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
 
     def __repr__(self) -> str:
         return f"EmbeddedStore({self._tree}, {self._journal})"
@@ -69,11 +70,11 @@ class EmbeddedStore:
             self._journal.close()
 
     async def commit(self, operations: Iterable[Operation], session: EmbeddedSession) -> None:
-        await self._to_its_end(self._commit(tuple(operations), session))
+        await self._background.finish(self._commit(tuple(operations), session), "committing to the journal")
 
     async def end(self, session: EmbeddedSession) -> None:
         """Take out what the session has registered. It is lost already, so that nothing is added any more."""
-        await self._to_its_end(self._end(session))
+        await self._background.finish(self._end(session), "ending a session")
 
     async def until(self, key: str, condition: Callable[[], T | None]) -> T:
         """What the condition gives, as soon as it gives anything; asked again after changes at or below the key."""
@@ -91,18 +92,6 @@ class EmbeddedStore:
         waiting.discard(future)
         if not waiting:
             del self._waiting[key]
-
-    async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
-        """A cancel gives up the wait, not the work."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._forget)
-        await asyncio.shield(task)
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            task.exception()  # looked at, so that a caller who left causes no warning
 
     def _changed(self, keys: Iterable[str]) -> None:
         """A cluster has a watch on each of its keys: only those are asked again that could have heard something."""

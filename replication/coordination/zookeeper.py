@@ -32,6 +32,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
+from engine.background import in_background
 from engine.errors import Invalid, StartRefused
 from replication.coordination.interface import (
     Check,
@@ -54,7 +55,10 @@ _PAUSE_S = 0.05  # between tries while kazoo is between two connections
 _ID_BYTES = 16
 _FORMAT = b"\x01"
 _HEAD_BYTES = len(_FORMAT) + _ID_BYTES
-_ADDRESS = re.compile(r"zookeeper://(?P<hosts>[^/@\s]+)(?P<root>(?:/[A-Za-z0-9._-]+)*)/?")
+_HOST = (
+    r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"  # a name, an IPv4 address, an IPv6 address in brackets
+)
+_ADDRESS = re.compile(rf"zookeeper://(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<root>(?:/[A-Za-z0-9._-]+)*)/?")
 _LOST_CONNECTION = (ConnectionLoss, ConnectionClosedError)
 _NOT_AS_DEMANDED = (NodeExistsError, NoNodeError, BadVersionError)
 
@@ -73,7 +77,8 @@ def parse_address(text: str) -> Address:
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise StartRefused(
-            f"{text!r} is no address of ZooKeeper", hint="give zookeeper://host:2181/penstock, or embedded"
+            f"{text!r} is no address of ZooKeeper",
+            hint="give zookeeper://host:2181/penstock, an IPv6 address in brackets and without a zone, or embedded",
         )
     return Address(match["hosts"], match["root"])
 
@@ -191,7 +196,7 @@ class ZookeeperSession:
         if self.state is not State.LOST:
             self.state = State.LOST
             self._wake()
-            self._stopping = asyncio.ensure_future(asyncio.to_thread(self._stop))
+            self._stopping = in_background(asyncio.to_thread(self._stop), "closing a connection to ZooKeeper")
 
     def _stop(self) -> None:
         self._client.stop()

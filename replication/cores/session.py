@@ -1,8 +1,13 @@
-"""The coordination session as the node's driver sees it, and what a leader may still do while it is in doubt.
+"""The coordination session as the node's drivers see it, and what a leader may still do while it is in doubt.
 
 Not kazoo's callbacks: the driver turns those into these events (engine.md 1.15). A session that does not answer may
 have expired in the store already, and another leader be elected. Acks=all needs no care for that: no follower serves
-two leaders. Acks=1 does, so a leader gives it up before the session can have expired.
+two leaders. Acks=1 does, so a leader gives it up before the session can have expired. A leader that has no contact for
+the whole timeout does not report its high watermark as the end of the partition.
+
+The supervisor and every shard keep a session of their own and compare its times with their own clock. So each of them
+judges correctly when it continues after a pause, before it has read any message. `now` is Clock.boottime: it includes
+the time for which the machine was suspended.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ TRANSITIONS = {
 
 
 class Session:
-    """One session, from its registration to its end; a new one is made after LOST. `now` is monotonic seconds."""
+    """One session, from its registration to its end; a new one is made after LOST."""
 
     def __init__(self, timeout_s: float, now: float) -> None:
         self.state = SessionState.CONNECTED
@@ -57,4 +62,11 @@ class Session:
 
     def may_acknowledge_alone(self, now: float) -> bool:
         """Whether acks=1 may be given: no other leader can have been elected yet."""
-        return self.state is not SessionState.LOST and now - self._heard_at < self._timeout_s * _DOUBT_SHARE
+        return self._has_contact_within(self._timeout_s * _DOUBT_SHARE, now)
+
+    def has_contact(self, now: float) -> bool:
+        """Whether the session was alive less than its timeout ago, as far as this process knows."""
+        return self._has_contact_within(self._timeout_s, now)
+
+    def _has_contact_within(self, seconds: float, now: float) -> bool:
+        return self.state is not SessionState.LOST and now - self._heard_at < seconds

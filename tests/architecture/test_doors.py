@@ -23,6 +23,7 @@ FILE_DOORS = {
     "engine.tiering.s3": "reads the segment file that it uploads",
     "gateway.given_settings": "reads the file that --config names, and whether the TLS files can be read",
     "gateway.server": "reads the machine's boot id",
+    "gateway.kernel_memory": "how much memory the process has, as the kernel counts it",
     "gateway.kernel_sockets": "finds the socket of a client that does not read, among the open files",
     "gateway.supervisor": "the directory of the sockets between its processes",
     "gateway.tokens_file": "the tokens file",

@@ -60,7 +60,10 @@ def main(
     verdicts: list[Verdict] = []
     for together in _together(faults.split(","), is_one_cluster=is_one_cluster):
         with running_cluster(
-            source=source, session_timeout_ms=session_timeout_ms, has_small_disks=together[0].has_small_disks
+            source=source,
+            session_timeout_ms=session_timeout_ms,
+            has_small_disks=together[0].has_small_disks,
+            has_clocks=together[0].has_clocks,
         ) as cluster:
             for fault, number in product(together, range(seed, seed + runs)):
                 kept = output / f"{fault.name}-{number}"
@@ -84,7 +87,7 @@ def _together(names: list[str], *, is_one_cluster: bool) -> list[list[Fault]]:
             possible.append(fault)
     if not is_one_cluster:
         return [[fault] for fault in possible]
-    return [list(those) for _, those in groupby(possible, key=lambda fault: fault.has_small_disks)]
+    return [list(those) for _, those in groupby(possible, key=lambda fault: (fault.has_small_disks, fault.has_clocks))]
 
 
 def cannot() -> str | None:

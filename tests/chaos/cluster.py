@@ -20,6 +20,7 @@ from tests.chaos.disks import make_small_disk
 from tests.chaos.hosts import ROOT, NodeHost, ZookeeperHost
 from tests.chaos.leftovers import registry
 from tests.chaos.namespaces import Network
+from tests.skew.shifted_clock import ShiftedClock
 
 NODES = (1, 2, 3)
 CLIENTS = "clients"
@@ -134,6 +135,9 @@ class Cluster(AskedCluster[NodeHost]):
     async def mend(self) -> None:
         """Everything back, whatever a fault has left."""
         self.network.heal_all()
+        for node in self.nodes.values():
+            if node.clock is not None:
+                node.clock.step(0)
         if not self.zookeeper.is_running:
             await asyncio.to_thread(self.zookeeper.start)
         for node in self.nodes.values():
@@ -158,7 +162,11 @@ def _missing(row: dict[str, Any], *, is_quiet: bool) -> str | None:
 
 @contextmanager
 def running_cluster(
-    *, source: Path = ROOT, session_timeout_ms: int = SESSION_TIMEOUT_MS, has_small_disks: bool = False
+    *,
+    source: Path = ROOT,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    has_small_disks: bool = False,
+    has_clocks: bool = False,
 ) -> Iterator[Cluster]:
     """From here on this process is on the clients' host; another cluster can be made after this one in it."""
     with registry() as own:
@@ -175,6 +183,9 @@ def running_cluster(
             "store": (directory / "store").as_uri(),
         }
         nodes = {n: NodeHost(n, network, directory / f"n{n}", told, source) for n in NODES}
+        if has_clocks:
+            for node in nodes.values():
+                node.clock = ShiftedClock(node.directory / "clock")
         if has_small_disks:
             for node in nodes.values():
                 make_small_disk(node.directory / "disk", own)

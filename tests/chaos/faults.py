@@ -16,6 +16,8 @@ from tests.chaos.cluster import CLIENTS, PARTITIONS, Cluster
 from tests.chaos.disks import fill, injected, why_no_injection
 from tests.chaos.hosts import NodeHost
 
+HOUR_MS = 3_600_000
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -46,6 +48,7 @@ class Fault:
     what: str
     inject: Inject
     has_small_disks: bool = False
+    has_clocks: bool = False  # nodes have clocks of their own
     why_not: Callable[[], str | None] = lambda: None
 
 
@@ -84,6 +87,42 @@ async def pause_leader(scene: Scene) -> None:
     node.pause()
     await scene.outlast(1.2, 2)
     node.resume()
+
+
+async def pause_shard(scene: Scene) -> None:
+    """Its node keeps its session and its leaderships; it continues with what it has not been told meanwhile."""
+    node = await scene.leader()
+    scene.cluster.injected(f"SIGSTOP of the shard of node {node.node_id}")
+    node.pause_shards()
+    await scene.outlast(1.2, 2)
+    node.resume()
+
+
+async def pause_supervisor(scene: Scene) -> None:
+    """Its session ends and others lead, and its shard goes on and is not told."""
+    node = await scene.leader()
+    scene.cluster.injected(f"SIGSTOP of the supervisor of node {node.node_id}")
+    node.pause_supervisor()
+    await scene.outlast(1.5, 3)
+    node.resume()
+
+
+async def shift_clock(scene: Scene) -> None:
+    """Hours ahead or behind, from one moment to the next; sometimes it also starts under the wrong clock."""
+    node = await scene.leader()
+    assert node.clock is not None
+    ahead_ms = scene.draw.choice((-30, -3, 3, 30)) * HOUR_MS
+    scene.cluster.injected(f"the clock of node {node.node_id} is {ahead_ms // HOUR_MS:+d} h off")
+    node.clock.step(ahead_ms)
+    await scene.hold(3, 6)
+    if scene.draw.random() < 0.5:
+        await asyncio.to_thread(node.kill)
+        await asyncio.to_thread(node.start)
+        await scene.cluster.wait_until_whole(scene.topic)
+        await scene.hold(2, 4)
+    if scene.draw.random() < 0.7:  # else the next injection finds it wrong
+        node.clock.step(0)
+    await scene.hold(2, 4)
 
 
 async def isolate_leader(scene: Scene) -> None:
@@ -195,6 +234,9 @@ FAULTS = {
         Fault("kill-briefly", "kill -9 of a leader's node, back at once", kill_briefly),
         Fault("kill-all", "kill -9 of all nodes at once", kill_all),
         Fault("pause", "SIGSTOP of a leader's node for longer than its session", pause_leader),
+        Fault("pause-shard", "SIGSTOP of a leader's shard for longer than a session", pause_shard),
+        Fault("pause-supervisor", "SIGSTOP of a leader's supervisor for longer than its session", pause_supervisor),
+        Fault("shifted-clock", "the clock of a leader's node 3 or 30 h ahead or behind", shift_clock, has_clocks=True),
         Fault("isolate", "a leader's node cut off from nodes and ZooKeeper, not from clients", isolate_leader),
         Fault("cut-then-kill", "a leader's node cut off from its followers, then killed", cut_followers_then_kill),
         Fault("one-way", "a leader's node not heard by the others, or not hearing them", cut_one_way),
@@ -202,8 +244,8 @@ FAULTS = {
         Fault("cut-from-zookeeper", "a leader's node cut off from ZooKeeper only", cut_from_zookeeper),
         Fault("zookeeper", "ZooKeeper killed for longer than the sessions", lose_zookeeper),
         Fault("disk-full", "the disk of a leader's node full for 5 to 10 s", fill_disk, has_small_disks=True),
-        Fault("sync-errors", "fdatasync fails on a leader's node", fail_syncs, False, why_no_injection),
-        Fault("slow-syncs", "fdatasync of a leader's node takes 0.2 to 3 s", slow_syncs, False, why_no_injection),
+        Fault("sync-errors", "fdatasync fails on a leader's node", fail_syncs, why_not=why_no_injection),
+        Fault("slow-syncs", "fdatasync of a leader's node takes 0.2 to 3 s", slow_syncs, why_not=why_no_injection),
         Fault("rolling-restart", "SIGTERM and start of each node in turn", restart_all_in_turn),
     )
 }

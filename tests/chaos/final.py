@@ -12,6 +12,7 @@ from engine.batch_header import HEADER_BYTES, read_header
 from tests.chaos.asking import Asking, now, open_session
 from tests.chaos.cluster import PARTITIONS, AnyNode, AskedCluster
 from tests.chaos.judge import Verdict, judge
+from tests.chaos.streams import Streamed
 from tests.simulation.checkers import FinalLog
 from tests.simulation.history import History, Polled
 
@@ -72,11 +73,16 @@ async def final_polls(asking: Asking, topic: str, partition: int) -> list[Polled
 
 
 async def judge_what_is_left(
-    verdict: Verdict, cluster: AskedCluster[AnyNode], topic: str, history: History, began: Sequence[float]
+    verdict: Verdict,
+    cluster: AskedCluster[AnyNode],
+    topic: str,
+    history: History,
+    began: Sequence[float],
+    streams: Sequence[Streamed] = (),
 ) -> None:
     """`began`: when things were done to the cluster. Raises NotWhole, Unreadable."""
     logs = await final_logs(cluster, topic)
     async with open_session() as session:
         for partition in range(PARTITIONS):
             history.polled += await final_polls(Asking(session, cluster.urls, 0), topic, partition)
-    judge(verdict, history, logs, began)
+    judge(verdict, history, logs, began, streams)

@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.chaos.leftovers import processes_in
 from tests.chaos.namespaces import Network
 from tests.replication.zookeeper_process import JAR
+from tests.skew.shifted_clock import ShiftedClock
 
 ROOT = Path(__file__).parents[2]
 READY = re.compile(r"is ready on (\S+)")
@@ -122,6 +123,7 @@ class NodeHost(Host):
         super().__init__(f"n{node_id}", network, directory)
         self.node_id, self.source, self._settings = node_id, source, settings
         self.data = directory / "data"
+        self.clock: ShiftedClock | None = None  # its own, which may be wrong
         self.url = f"http://{self.address}:{PORT}"
 
     def start(self) -> None:
@@ -140,7 +142,8 @@ class NodeHost(Host):
         }
         flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         command = [sys.executable, "-m", "cli.main", "serve", "--insecure", *flags]
-        self._begin(command, {**os.environ, "PYTHONPATH": str(self.source)})
+        environment = {**os.environ, "PYTHONPATH": str(self.source)}
+        self._begin(command, environment if self.clock is None else self.clock.environment(environment))
 
     def wait_until_ready(self) -> None:
         self._wait_until(lambda: READY.search((self.directory / "out").read_text()))
@@ -154,5 +157,25 @@ class NodeHost(Host):
     def pause(self) -> None:
         self.signal_all(signal.SIGSTOP)
 
+    def pause_supervisor(self) -> None:
+        """Its shards go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def pause_shards(self) -> None:
+        """The supervisor goes on, and with it the node's session."""
+        shards = [pid for pid in processes_in(self.network.namespace(self.name)) if _is_shard(pid)]
+        assert shards, f"{self.name} has no shard"
+        for pid in shards:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
     def resume(self) -> None:
         self.signal_all(signal.SIGCONT)
+
+
+def _is_shard(pid: int) -> bool:
+    try:
+        return b"gateway.shard_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False

@@ -6,17 +6,21 @@ read, refused or acknowledged counts as the checkers say.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from math import isnan
 from typing import Any
 
+from tests.chaos.streams import Streamed
 from tests.simulation.checkers import FinalLog, Guarantee, check_all
 from tests.simulation.history import History, Produced
 
 LOST = "C1 lost", "C2 unseen"  # off the leader's disk, over HTTP
 DUPLICATE = "C4"
+WRONG_IDS_MAX = 3  # of a stream: one is enough to look at
 GAP_S = 0.5  # between acknowledgements of a partition that nothing has befallen; shorter is no window
 
 
@@ -36,6 +40,10 @@ class Verdict:
     acknowledged_acks_1: int = 0
     lost_acks_1: int = 0
     client_errors: int = 0
+    streamed: int = 0
+    reads: int = 0
+    old_reads: int = 0
+    oldest_read_s: float = 0.0
     pauses_s: list[float] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
@@ -49,14 +57,24 @@ class Verdict:
         return asdict(self)
 
 
-def judge(verdict: Verdict, history: History, logs: list[FinalLog], injections: Sequence[float]) -> None:
+def judge(
+    verdict: Verdict,
+    history: History,
+    logs: list[FinalLog],
+    injections: Sequence[float],
+    streams: Sequence[Streamed] = (),
+) -> None:
     """Fills in the verdict. `logs`: all in-sync replicas of every partition, each leader's first."""
     leaders: dict[str, FinalLog] = {}
     for log in logs:
         leaders.setdefault(log.partition, log)
     found = check_all(history, [], logs, Guarantee())
     found += [f"C14 nobody was acknowledged in {name}" for name in leaders if not _acked(history.produced, name)]
+    found += [finding for one in streams for finding in stream_findings(one, leaders)]
     verdict.findings += found
+    verdict.streamed = sum(one.events for one in streams)
+    verdict.reads, ages = old_reads(history)
+    verdict.old_reads, verdict.oldest_read_s = len(ages), max(ages, default=0.0)
     verdict.lost = max(sum(one.startswith(kind) for one in found) for kind in LOST)
     verdict.duplicates = sum(one.startswith(DUPLICATE) for one in found)
     counts = Counter[tuple[str, str]]()
@@ -67,6 +85,46 @@ def judge(verdict: Verdict, history: History, logs: list[FinalLog], injections: 
     verdict.unknown = counts["all", "info"] + counts["1", "info"]
     verdict.lost_acks_1 = lost_of_acks_1(history.produced, leaders)
     verdict.pauses_s = pauses(history.produced, injections)
+
+
+def stream_findings(one: Streamed, leaders: dict[str, FinalLog]) -> list[str]:
+    """C16: no stream ends for good, every stream gets everything, and its ids say where it is. Gaps are C6's."""
+    if one.ended:
+        return [f"C16 stream ended for good: {one.name}: {one.ended}"]
+    found = [f"C16 wrong id: {one.name}: {wrong}" for wrong in one.wrong_ids[:WRONG_IDS_MAX]]
+    for number, position in one.positions.items():
+        end = leaders[f"{one.topic}/{number}"].high_watermark
+        if position < end:
+            found.append(f"C16 stream never resumed: {one.name} is at {position} of {end} in partition {number}")
+    return found
+
+
+def old_reads(history: History) -> tuple[int, list[float]]:
+    """How many polls there were, and of those whose node knew less than was committed when it was asked, how old each
+    one's knowledge was. Allowed: cluster.md says how old a read may be.
+    """
+    known: dict[str, list[tuple[float, int]]] = {}
+    for poll in history.polled:
+        known.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
+    rising: dict[str, tuple[list[float], list[int]]] = {}
+    for partition, told in known.items():
+        times: list[float] = []
+        ends: list[int] = []
+        for at, end in sorted(told):
+            if not ends or end > ends[-1]:
+                times.append(at)
+                ends.append(end)
+        rising[partition] = times, ends
+    ages, reads = [], 0
+    for poll in history.polled:
+        if isnan(poll.asked_at):
+            continue
+        reads += 1
+        times, ends = rising[poll.partition]
+        first_above = bisect_right(ends, poll.high_watermark)
+        if first_above < len(ends) and times[first_above] < poll.asked_at:
+            ages.append(poll.asked_at - times[first_above])
+    return reads, ages
 
 
 def lost_of_acks_1(produced: Iterable[Produced], leaders: dict[str, FinalLog]) -> int:

@@ -14,31 +14,53 @@ from tests.chaos.hosts import ROOT
 from tests.chaos.results import PACKAGES
 
 
-class Mutant(NamedTuple):
+class Edit(NamedTuple):
     file: str
     text: str
     planted: str
 
 
+class Mutant(NamedTuple):
+    """`fault` brings it to light within some seconds, and `found` is then in what the harness says."""
+
+    edits: tuple[Edit, ...]
+    fault: str = "cut-then-kill"
+    seconds: float = 1
+    found: str = r" acknowledged, [1-9]\d* lost, "
+
+
 MUTANTS = {
     "ack before replication": Mutant(
-        "replication/acknowledging.py", "if partition.high_watermark < appended.end:", "if False:"
+        (Edit("replication/acknowledging.py", "if partition.high_watermark < appended.end:", "if False:"),)
     ),
     "a high watermark that ignores the in-sync set": Mutant(
-        "replication/cores/leader.py",
-        "ends = [self._progress[node].end for node in self._waited_for(now)] if self._progress else []",
-        "ends: list[int] = []",
+        (
+            Edit(
+                "replication/cores/leader.py",
+                "ends = [self._progress[node].end for node in self._waited_for(now)] if self._progress else []",
+                "ends: list[int] = []",
+            ),
+        )
+    ),
+    "final refusals of whoever believes to lead": Mutant(
+        (
+            Edit("replication/replica_host.py", "return self._session.has_contact(self._boottime())", "return True"),
+            Edit("replication/replica_host.py", "if self._confirmed is None:", "if True:"),
+        ),
+        "pause-supervisor",
+        20,
+        r"C15 wrong refusal: ",
     ),
 }
 
 
 def planted(name: str, directory: Path) -> Path:
     """Where the mutant's code is."""
-    mutant = MUTANTS[name]
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
-    path = directory / mutant.file
-    text = path.read_text()
-    assert text.count(mutant.text) == 1, f"{mutant.file} has changed: plant {name} elsewhere"
-    path.write_text(text.replace(mutant.text, mutant.planted))
+    for edit in MUTANTS[name].edits:
+        path = directory / edit.file
+        text = path.read_text()
+        assert text.count(edit.text) == 1, f"{edit.file} has changed: plant {name} elsewhere"
+        path.write_text(text.replace(edit.text, edit.planted))
     return directory

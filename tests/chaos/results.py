@@ -33,6 +33,9 @@ HEADS = (
     "errors to the client library's users",
     "acks=1: acknowledged",
     "lost",
+    "events streamed",
+    "old reads",
+    "oldest",
 )
 
 
@@ -41,7 +44,9 @@ def line(verdict: Verdict) -> str:
     return (
         f"{verdict.fault:20} seed {verdict.seed:4}  {verdict.acknowledged:6} acknowledged, {verdict.lost} lost, "
         f"{verdict.duplicates} duplicates, {verdict.others} other findings, {pauses}, "
-        f"{verdict.client_errors} client errors; acks=1: {verdict.acknowledged_acks_1}, {verdict.lost_acks_1} lost"
+        f"{verdict.client_errors} client errors; acks=1: {verdict.acknowledged_acks_1}, {verdict.lost_acks_1} lost; "
+        f"{verdict.streamed} events streamed; {verdict.old_reads} of {verdict.reads} reads old, by "
+        f"{verdict.oldest_read_s:.1f} s at most"
     )
 
 
@@ -90,6 +95,18 @@ def _row(what: str, runs: list[Verdict]) -> tuple[str, ...]:
         str(sum(run.client_errors for run in runs)),
         f"{sum(run.acknowledged_acks_1 for run in runs):,}",
         str(sum(run.lost_acks_1 for run in runs)),
+        *_reads(runs),
+    )
+
+
+def _reads(runs: list[Verdict]) -> tuple[str, str, str]:
+    """Runs that were recorded before these were counted have none."""
+    if not any(run.reads for run in runs):
+        return ("", "", "")
+    return (
+        f"{sum(run.streamed for run in runs):,}",
+        f"{sum(run.old_reads for run in runs):,} of {sum(run.reads for run in runs):,}",
+        f"{max(run.oldest_read_s for run in runs):.1f} s",
     )
 
 

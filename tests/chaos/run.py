@@ -12,10 +12,11 @@ import orjson
 
 from tests.chaos.asking import now
 from tests.chaos.cluster import PARTITIONS, Cluster, NotWhole, copy_logs
-from tests.chaos.faults import Fault, Scene
+from tests.chaos.faults import HOUR_MS, Fault, Scene
 from tests.chaos.final import Unreadable, judge_what_is_left
 from tests.chaos.judge import Verdict
 from tests.chaos.load import Load
+from tests.chaos.streams import Streams
 from tests.simulation.history import History
 
 WARM_S = 3.0
@@ -28,17 +29,24 @@ async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit:
     topic = f"{fault.name}-{seed}"
     verdict = Verdict(fault.name, seed, seconds, commit)
     load = Load(topic, PARTITIONS, cluster.urls)
+    streams = Streams(topic, PARTITIONS, cluster.urls, load.history, load.codes)
     cluster.injections.clear()
     await cluster.create(topic)
     try:
         await cluster.wait_until_whole(topic)
-        async with load.running():
-            await asyncio.sleep(WARM_S)
-            await _inject(Scene(cluster, topic, random.Random(f"{fault.name} {seed}")), fault, now() + seconds)
-            await cluster.mend()
-            await cluster.wait_until_whole(topic)
-            await asyncio.sleep(AFTER_S)
-        await judge_what_is_left(verdict, cluster, topic, load.history, [at for at, _ in cluster.injections])
+        async with streams.running():
+            async with load.running():
+                await asyncio.sleep(WARM_S)
+                await _inject(Scene(cluster, topic, random.Random(f"{fault.name} {seed}")), fault, now() + seconds)
+                await cluster.mend()
+                await cluster.wait_until_whole(topic)
+                await asyncio.sleep(AFTER_S)
+            rows = await cluster.wait_until_whole(topic, is_quiet=True)
+            await streams.catch_up({row["partition"]: row["high_watermark"] for row in rows})
+        began = [at for at, _ in cluster.injections]
+        await judge_what_is_left(verdict, cluster, topic, load.history, began, streams.streamed)
+        if fault.has_clocks and load.skew_seen_ms < HOUR_MS:
+            verdict.findings.append(f"C14 no clock was wrong: records were stamped at most {load.skew_seen_ms} ms off")
     except (NotWhole, Unreadable, AssertionError) as error:
         verdict.findings.append(f"C14 {type(error).__name__}: {error}")
     verdict.client_errors = load.errors.total()
@@ -63,6 +71,7 @@ def keep(target: Path, history: History, verdict: Verdict, injections: Sequence[
     events = [(one.invoked_at, "produced", asdict(one)) for one in history.produced]
     events += [(one.at, "polled", asdict(one)) for one in history.polled]
     events += [(one.asked_at, "latest", asdict(one)) for one in history.latest]
+    events += [(one.asked_at, "refused", asdict(one)) for one in history.refused]
     events += [(at, "injected", {"what": what}) for at, what in injections]
     events.sort(key=lambda event: event[0])
     (target / "history.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))

@@ -10,8 +10,9 @@ import pytest
 from engine import batch as record_batch
 from tests.chaos.final import read_files
 from tests.chaos.judge import Verdict, judge, pauses
+from tests.chaos.streams import Streamed
 from tests.simulation.checkers import FinalLog
-from tests.simulation.history import History, Latest, Polled, Produced
+from tests.simulation.history import History, Latest, Polled, Produced, Refused
 
 VALUES = ("a", "b", "c")
 
@@ -39,9 +40,9 @@ def sound() -> tuple[History, list[FinalLog]]:
     return history, [log(1), log(2), log(3)]
 
 
-def verdict_over(history: History, logs: list[FinalLog]) -> Verdict:
+def verdict_over(history: History, logs: list[FinalLog], *streams: Streamed) -> Verdict:
     verdict = Verdict("kill", 1, 60.0, "abc")
-    judge(verdict, history, logs, [0.3])
+    judge(verdict, history, logs, [0.3], streams)
     return verdict
 
 
@@ -82,6 +83,10 @@ def plant_end_that_goes_back(history: History, logs: list[FinalLog]) -> None:
     history.latest.append(Latest("c", "t/0", 2, 3, 9.0))
 
 
+def plant_wrong_refusal(history: History, logs: list[FinalLog]) -> None:
+    history.refused.append(Refused("simple", "t/0", 2, 3, 9.5))
+
+
 def plant_dirty_read(history: History, logs: list[FinalLog]) -> None:
     history.polled.append(Polled("c", "t/0", 1, 3, ((3, "d"),), 0, 4, 9.0))
 
@@ -102,6 +107,7 @@ def plant_different_replica(history: History, logs: list[FinalLog]) -> None:
         (plant_inconsistent_offset, {"C5 inconsistent", "C8 dirty read"}),
         (plant_skip, {"C6 skip"}),
         (plant_end_that_goes_back, {"C6 end went back"}),
+        (plant_wrong_refusal, {"C15 wrong refusal"}),
         (plant_dirty_read, {"C8 dirty read"}),
         (plant_different_replica, {"C9 replicas differ"}),
     ],
@@ -112,6 +118,59 @@ def test_what_is_planted_is_found(plant: Callable[[History, list[FinalLog]], Non
     findings = verdict_over(history, logs).findings
     assert {kind for one in findings for kind in kinds if one.startswith(kind)} == kinds
     assert all(any(one.startswith(kind) for kind in kinds) for one in findings), findings
+
+
+def streamed(history: History, *given: tuple[int, str], position: int = 3) -> Streamed:
+    """A stream that was given these events, as tests/chaos/streams.py would note it, and goes on at the position."""
+    expected = 0
+    for offset, value in given:
+        history.polled.append(Polled("stream", "t/0", 1, expected, ((offset, value),), 0, offset + 1, 5.0))
+        expected = offset + 1
+    return Streamed("stream", "t", {0: position}, len(given))
+
+
+def test_a_stream_that_was_given_everything_has_no_findings():
+    history, logs = sound()
+    verdict = verdict_over(history, logs, streamed(history, *enumerate(VALUES)))
+    assert (verdict.findings, verdict.streamed) == ([], 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ([(0, "a"), (2, "c")], "C6 skip"),  # a gap
+        ([(0, "a"), (1, "b"), (1, "b"), (2, "c")], "C6 skip"),  # a duplicate
+        ([(1, "b"), (0, "a"), (2, "c")], "C6 skip"),  # out of order
+        ([(0, "a"), (1, "x"), (2, "c")], "C8 dirty read"),
+    ],
+)
+def test_gaps_duplicates_and_disorder_of_a_stream_are_found(given: list[tuple[int, str]], kind: str):
+    history, logs = sound()
+    findings = verdict_over(history, logs, streamed(history, *given)).findings
+    assert any(one.startswith(kind) and "stream" in one for one in findings), findings
+
+
+def test_a_stream_that_ended_for_good_or_never_resumed_or_told_a_wrong_id_is_found():
+    history, logs = sound()
+    ended, stalled, wrong = (streamed(history, position=position) for position in (3, 2, 3))
+    ended.ended = "416 offset_above_high_watermark at 3 by node 2"
+    wrong.wrong_ids.append("2 is told where 3 follows")
+    assert verdict_over(history, logs, ended, stalled, wrong).findings == [
+        "C16 stream ended for good: stream: 416 offset_above_high_watermark at 3 by node 2",
+        "C16 stream never resumed: stream is at 2 of 3 in partition 0",
+        "C16 wrong id: stream: 2 is told where 3 follows",
+    ]
+
+
+def test_old_reads_are_counted_and_are_no_findings():
+    """At 12.0 a node knew of 2 records; a reader had been told of 3 at 9.0."""
+    history, logs = sound()
+    history.polled.append(Polled("simple", "t/0", 2, 2, (), 0, 2, 12.5, asked_at=12.0))
+    history.polled.append(Polled("simple", "t/0", 2, 2, (), 0, 2, 9.5, asked_at=8.9))
+    history.polled.append(Polled("simple", "t/0", 1, 3, (), 0, 3, 13.5, asked_at=13.0))
+    verdict = verdict_over(history, logs)
+    assert (verdict.reads, verdict.old_reads, verdict.oldest_read_s) == (3, 1, pytest.approx(3.0))
+    assert verdict.findings == []
 
 
 def test_a_loss_and_a_duplicate_are_counted_as_such():

@@ -8,6 +8,6 @@ from tests.chaos.mutants import MUTANTS, planted
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_planted_in_one_place(mutant, tmp_path):
+def test_a_mutant_is_planted_in_its_places(mutant, tmp_path):
     source = planted(mutant, tmp_path)
-    assert MUTANTS[mutant].planted in (source / MUTANTS[mutant].file).read_text()
+    assert all(edit.planted in (source / edit.file).read_text() for edit in MUTANTS[mutant].edits)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import orjson
 import pytest
 
+from cli.endings import ExitCode
 from cli.printing import _print_lines
+from client.sync import Client
 from tests.cli.conftest import Run
 from tests.cli.test_endings import penstock
 
@@ -17,8 +20,6 @@ from tests.cli.test_endings import penstock
 @pytest.fixture(scope="session")
 def filled(node_url: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A topic of two partitions: 0..99 in partition 0 with times 1000.. ms, 100..149 in partition 1."""
-    from client.sync import Client
-
     with Client(node_url) as client:
         client.create_topic("filled", partitions=2)
         with client.producer() as producer:
@@ -27,8 +28,8 @@ def filled(node_url: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return "filled"
 
 
-def values(run: Run, *arguments: object) -> list[int]:
-    ran = run("consume", "filled", "--format", "values", *arguments)
+def values(run: Run, *arguments: object, topic: str = "filled") -> list[int]:
+    ran = run("consume", topic, "--format", "values", *arguments)
     assert (ran.code, ran.err) == (0, "")
     return [int(line) for line in ran.out.splitlines()]
 
@@ -109,3 +110,43 @@ def test_slow_input_is_passed_on_at_once(ask: Run, node_url: str) -> None:
 def test_a_cut_keeps_whole_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert _print_lines(b"[1,\r2]\n3\n4\n", 2) == 2
     assert capfdbinary.readouterr().out == b"[1,\r2]\n3\n"
+
+
+def test_every_record_names_its_partition(ask: Run, filled: str) -> None:
+    lines = [orjson.loads(line) for line in ask("consume", filled).out.splitlines()]
+    assert {line["partition"]: line["value"] >= 100 for line in lines} == {0: False, 1: True}
+    assert list(lines[0])[:2] == ["partition", "offset"]
+
+
+def test_records_that_are_piped_into_a_smaller_topic_are_placed_by_it(ask: Run, filled: str, tmp_path: Path) -> None:
+    """They carry their partition and offset, and keep neither."""
+    assert ask("topic", "create", "smaller").code == 0
+    copy = tmp_path / "copy.ndjson"
+    copy.write_text(ask("consume", filled).out)
+    assert ask("produce", "smaller", copy, "--format", "records").code == 0
+    assert sorted(values(ask, topic="smaller")) == list(range(150))
+
+
+def test_a_text_looks_the_same_as_record_as_value_and_in_the_api(ask: Run, node_url: str) -> None:
+    assert ask("topic", "create", "texts").code == 0
+    with Client(node_url) as client, client.producer() as producer:
+        producer.send("texts", "plain é", headers={"content-type": "text/plain"})
+    stored = urlopen(f"{node_url}/v1/topics/texts/partitions/0/records?from=earliest").read()
+    expected = orjson.loads(stored)["records"][0]["value"]
+    assert orjson.loads(ask("consume", "texts").out)["value"] == expected
+    assert orjson.loads(ask("consume", "texts", "--format", "values").out) == expected
+
+
+def test_several_nodes_may_be_named_of_which_one_answers(run: Run, node_url: str, filled: str) -> None:
+    dead = "http://127.0.0.1:1"
+    for named in (["--url", f"{dead},{node_url}"], ["--url", dead, "--url", node_url]):
+        assert run("topic", "list", *named).code == 0
+        assert len(run("consume", filled, *named).out.splitlines()) == 150
+    assert run("topic", "list", "--url", dead).code == ExitCode.UNREACHABLE
+
+
+def test_errors_speak_of_flags(ask: Run, filled: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("1\n")
+    ran = ask("produce", filled, lines, "--key-pointer", "user")
+    assert "--key-pointer 'user' is no JSON pointer" in ran.err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,24 @@ def test_a_missing_java_is_told_in_one_line_before_anything_is_done(
     assert refused.stderr.startswith("penstock: Spark needs Java 17 or later, and there is none")
     assert len(refused.stderr.splitlines()) == 1
     assert not lake.output_path.exists()
+
+
+def test_without_spark_it_says_in_one_line_what_to_install(tmp_path: Path) -> None:
+    """With what a node alone has: neither PySpark nor PyArrow can be imported."""
+    blocked = (
+        "import sys\n"
+        "for name in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'py4j'): sys.modules[name] = None\n"
+        "from cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    for arguments in (["run", "--topics", "x"], ["status"], ["verify"], ["abandon"], ["run", "--help"]):
+        places = ["--store", str(tmp_path), "--output", str(tmp_path)] if arguments[0] in ("run", "status") else []
+        places = places or ["--output", str(tmp_path)]
+        ran = subprocess.run(
+            [sys.executable, "-c", blocked, "ingest", *arguments, *places], capture_output=True, text=True, check=False
+        )
+        if ran.returncode == 0:
+            continue  # this one needs no Spark
+        assert ran.returncode == 2, ran.stderr
+        assert ran.stderr.count("\n") == 1
+        assert "is not installed: pip install 'penstock[spark]'" in ran.stderr or "no cluster" in ran.stderr, ran.stderr

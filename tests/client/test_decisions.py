@@ -66,6 +66,7 @@ def refused(code: str, *, no_side_effects: bool = True, **members: object) -> Pr
         (refused("malformed_ndjson", line=2), 3, Cut([0, 1, 2], 1)),
         (refused("malformed_ndjson", line=3), 3, Cut([0, 2], 2)),
         (refused("record_too_large"), 5, Cut([0, 2], None)),
+        (refused("json_too_complex", record=1), 3, Cut([0, 1, 2], 1)),
         (refused("malformed_ndjson", line=9), 5, Cut([0, 2], None)),
         (refused("batch_too_large", line=1), 5, Cut([0, 2], None)),
         (refused("record_too_large"), 1, None),

@@ -65,7 +65,13 @@ def test_every_node_is_tried_whatever_happened(events: list[tuple[int, bool, flo
 def test_addresses_are_checked_and_named_once() -> None:
     assert parse_addresses(["a:1", "http://a:1/", "https://b"]) == ["http://a:1", "https://b:443"]
     assert parse_addresses("a:1") == ["http://a:1"]
-    for wrong in ([], ["ftp://a"]):
+    assert parse_addresses(["[::1]:8080", "http://[2001:DB8::7]/x/", "localhost", "node-1.example.org:1"]) == [
+        "http://[::1]:8080",
+        "http://[2001:db8::7]:80/x",
+        "http://localhost:80",
+        "http://node-1.example.org:1",
+    ]
+    for wrong in ([], ["ftp://a"], ["::1"], ["http://::1:8080"], ["[::1"], ["[fe80::1%eth0]:80"], ["a:x"], ["a:70000"]):
         with pytest.raises(ValueError, match="address"):
             parse_addresses(wrong)
 

@@ -13,8 +13,8 @@ from openapi import Operation, contract_json, load_contract, operations, resolve
 CONTRACT = load_contract()
 OPERATIONS = list(operations(CONTRACT))
 PROBLEMS: dict[str, dict[str, Any]] = CONTRACT["x-penstock-problems"]
-# These two are about paths that are not in the contract, so no operation can list them.
-CODES_OF_NO_OPERATION = {"not_found", "method_not_allowed"}
+# These are about paths that are not in the contract, or about the head of any request, so no operation lists them.
+CODES_OF_NO_OPERATION = {"not_found", "method_not_allowed", "host_not_allowed", "unsupported_transfer_coding"}
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.operation_id)
 
@@ -60,8 +60,14 @@ def test_errors_are_problem_documents(operation: Operation) -> None:
 
 
 @each_operation
-def test_only_planned_operations_answer_nothing_but_501(operation: Operation) -> None:
-    assert operation.is_planned == (operation.spec["x-penstock-codes"] == ["not_implemented"])
+def test_only_planned_operations_answer_nothing_but_501_to_a_request_whose_head_is_right(operation: Operation) -> None:
+    of_heads = ["invalid_header", "forbidden"]
+    assert operation.is_planned == (operation.spec["x-penstock-codes"] == [*of_heads, "not_implemented"])
+
+
+@each_operation
+def test_every_operation_refuses_heads_that_are_wrong(operation: Operation) -> None:
+    assert {"invalid_header", "forbidden"} <= set(operation.spec["x-penstock-codes"])
 
 
 @each_operation

@@ -20,6 +20,18 @@ def resident_mib(pid: int) -> float:
     return int(found[1]) / 1024
 
 
+def begin_peak(pid: int) -> None:
+    """`peak_mib` counts from here on."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_mib(pid: int) -> float:
+    """The most that was resident since `begin_peak`, as the kernel has seen it."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
 def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
@@ -40,7 +52,7 @@ def http2_requests(
     connection = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
     connection.initiate_connection()
     connection.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})
-    fields = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "x"), ("accept", accept)]
+    fields = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "127.0.0.1"), ("accept", accept)]
     for _ in range(streams):
         connection.send_headers(connection.get_next_available_stream_id(), fields, end_stream=True)
     client = socket.create_connection(("127.0.0.1", port))
@@ -51,7 +63,7 @@ def http2_requests(
 def statuses(client: socket.socket, connection: H2Connection, count: int) -> list[str]:
     """Of so many answers on a connection."""
     found: list[str] = []
-    client.settimeout(20)
+    client.settimeout(60)
     while len(found) < count:
         for event in connection.receive_data(client.recv(65536)):
             if isinstance(event, ResponseReceived):

@@ -6,16 +6,18 @@ Knows nothing of HTTP. A node takes a free port itself and prints its URL when i
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-READY = re.compile(r"penstock is ready on (?P<url>\S+?://[^:/]+:(?P<port>\d+))")
+READY = re.compile(r"penstock is ready on (?P<url>\S+?://(?:\[\S+?\]|[^:/]+):(?P<port>\d+))")
 START_S = 60  # generous: the machine may be busy with other tests
 STOP_S = 30
 
@@ -68,18 +70,33 @@ class NodeProcess:
 
 
 @contextmanager
-def running_process(directory: Path, **settings: object) -> Iterator[NodeProcess]:
+def running_process(
+    directory: Path, *, environment: dict[str, str] | None = None, files_max: int | None = None, **settings: object
+) -> Iterator[NodeProcess]:
     """A node with its data in `directory`/data, ended at the latest when the context is left."""
     directory.mkdir(parents=True, exist_ok=True)
     output = directory / f"node-{time.monotonic_ns()}.out"
     command = serve_command({"port": 0, "data_dir": directory / "data", **settings})
     with output.open("wb") as out, output.with_suffix(".err").open("wb") as err:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=ROOT,
+            env=environment,
+            preexec_fn=None if files_max is None else partial(limit_files, files_max),
+        )
     try:
         yield NodeProcess(process, output)
     finally:
         process.kill()
         process.wait()
+
+
+def limit_files(files_max: int) -> None:
+    """Of this process and those that it starts, for good."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
 
 
 def refused_start(*flags: str, **settings: object) -> tuple[int, str, str]:

@@ -29,12 +29,10 @@ SETTINGS = {"port": 0, "session-timeout-ms": SESSION_TIMEOUT_MS, "log-level": "i
 
 
 class Cluster:
-    """Nodes 1, 2, 3 over one ZooKeeper. `own`: what single ones are given besides."""
+    """Nodes 1, 2, 3 over one ZooKeeper at `address`. `own`: what single ones are given besides."""
 
-    def __init__(
-        self, directory: Path, zookeeper_port: int, count: int = 3, own: Own = NOTHING, **settings: object
-    ) -> None:
-        self.coordination = f"zookeeper://127.0.0.1:{zookeeper_port}/penstock"
+    def __init__(self, directory: Path, address: str, count: int = 3, own: Own = NOTHING, **settings: object) -> None:
+        self.coordination = f"zookeeper://{address}/penstock"
         self.directory = directory
         store = directory / "store"
         store.mkdir()
@@ -78,7 +76,7 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def running_cluster(directory: Path, count: int = 3, own: Own = NOTHING, **settings: object) -> Iterator[Cluster]:
     with zookeeper_process(directory / "zookeeper") as zookeeper:
-        cluster = Cluster(directory, zookeeper.port, count, own, **settings)
+        cluster = Cluster(directory, f"127.0.0.1:{zookeeper.port}", count, own, **settings)
         try:
             cluster.start()
             yield cluster

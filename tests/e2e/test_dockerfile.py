@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gateway.given_settings import load_settings
+from gateway.hosts import Hosts
 from gateway.settings import NODE_RULES
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,7 @@ def copied() -> list[str]:
 
 COMMAND = json.loads(only("CMD"))
 HEALTH = json.loads(only("HEALTHCHECK").partition("CMD ")[2])
+VARIABLES = dict(one.split("=", 1) for rest in (r for w, r in DOCKERFILE if w == "ENV") for one in rest.split())
 
 
 def test_the_builder_is_given_what_is_copied_and_nothing_else() -> None:
@@ -65,7 +68,7 @@ def test_the_builder_is_given_what_is_copied_and_nothing_else() -> None:
 
 def test_it_runs_as_nobody_special_on_the_volume_and_port_that_it_declares() -> None:
     assert only("USER") not in ("root", "0")
-    assert only("VOLUME") == COMMAND[COMMAND.index("--data-dir") + 1]
+    assert only("VOLUME") == VARIABLES["PENSTOCK_DATA_DIR"]
     assert only("EXPOSE") == str(NODE_RULES["port"].default)
 
 
@@ -82,7 +85,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return {"PATH": os.environ["PATH"], "PENSTOCK_PORT": str(port)}
+    own = {name: value for name, value in VARIABLES.items() if name.startswith("PENSTOCK_")}
+    return {**own, "PATH": os.environ["PATH"], "PENSTOCK_PORT": str(port), "PENSTOCK_DATA_DIR": str(tmp_path / "data")}
 
 
 @pytest.fixture
@@ -96,16 +100,16 @@ def node(tmp_path: Path, environment: dict[str, str]) -> Iterator[subprocess.Pop
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
-    arguments = [str(tmp_path / "data") if word == only("VOLUME") else word for word in COMMAND[1:]]
-    start = [sys.executable, "-c", START.format(tree=str(tree)), *arguments]
+    start = [sys.executable, "-c", START.format(tree=str(tree)), *COMMAND[1:]]
     with subprocess.Popen(start, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         yield process
         process.kill()
 
 
 def is_healthy(environment: dict[str, str]) -> bool:
-    command = [sys.executable if HEALTH[0] == "python3" else HEALTH[0], *HEALTH[1:]]
-    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+    assert HEALTH[0] == "penstock"
+    command = [sys.executable, "-m", "cli.main", *HEALTH[1:]]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
 def test_what_it_copies_is_enough_to_start_be_healthy_and_stop(
@@ -121,9 +125,23 @@ def test_what_it_copies_is_enough_to_start_be_healthy_and_stop(
     assert not is_healthy(environment), "a check that cannot fail is none"
 
 
+def test_flags_of_the_image_do_not_beat_the_environment() -> None:
+    """Its own settings are variables, so that whoever runs the image can set each of them."""
+    assert not [word for word in COMMAND if word.startswith("-")]
+    given = VARIABLES | {"PENSTOCK_HOST": "127.0.0.1", "PENSTOCK_DATA_DIR": "", "PENSTOCK_DATA_DIRS": "/a,/b"}
+    settings = load_settings({}, given)
+    assert (settings.host, settings.directories, settings.insecure) == ("127.0.0.1", ["/a", "/b"], True)
+
+
 def test_compose_publishes_the_port_to_this_machine_only_and_keeps_the_volume() -> None:
     """There are no tokens yet: what other machines can reach would be open to them."""
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["penstock"]
     port, volume = only("EXPOSE"), only("VOLUME")
     assert service["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert [mount.split(":")[1] for mount in service["volumes"]] == [volume]
+
+
+def test_compose_lets_other_services_call_the_node_by_its_name() -> None:
+    (name, service), *_ = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"].items()
+    settings = load_settings({"insecure": True}, service["environment"])
+    Hosts(settings).check(f"{name}:{only('EXPOSE')}")

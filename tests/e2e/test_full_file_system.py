@@ -1,14 +1,20 @@
-"""A node on a file system that is really full, over HTTP: 507; reads and deletes go on; room is all it needs."""
+"""A node on a file system that is really full, over HTTP: 507; reads and deletes go on; room is all it needs.
+
+So does a start: what it cannot do without is refused in one line, with an exit code.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.node_process import running_process
+from tests.e2e.node_process import refused_start, running_process
+from tests.e2e.test_shards import children, is_alive, until
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import Topic, over_http2
 
@@ -85,3 +91,89 @@ async def test_a_full_disk_refuses_produces_only_and_recovers_by_itself(small):
     with running_process(small) as process:
         async with over_http2(process.port) as gateway:
             assert (await Topic(gateway, "t").positions())["log_end"] == taken + 1
+
+
+def leave_no_room(directory: Path) -> Path:
+    """Fill a file system to its last byte; returns the file that does it."""
+    filler = directory / "filler"
+    with filler.open("ab", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    assert os.statvfs(directory).f_bavail == 0
+    return filler
+
+
+def assert_refused_for_room(small: Path, **settings: object) -> None:
+    code, out, err = refused_start(port=0, data_dir=small / "data", **settings)
+    assert (code, out) == (1, ""), err
+    assert "Traceback" not in err
+    line = err.splitlines()[-1]
+    assert line.startswith("penstock: "), err
+    assert "no space" in line.lower(), err
+    assert "free" in line, err
+
+
+async def test_a_node_that_was_killed_starts_on_a_full_disk_and_serves_what_it_has(small, tmp_path):
+    data_dir = small / "data"
+    with running_process(tmp_path, data_dir=data_dir) as process:
+        async with over_http2(process.port) as gateway:
+            topic = await gateway.create("t", **CONFIG)
+            for _ in range(3):
+                assert (await topic.post(BODY, BINARY)).status == 200
+        process.kill()
+    filler = leave_no_room(small)
+    for stop in (False, True):
+        with running_process(tmp_path, data_dir=data_dir) as process:
+            async with over_http2(process.port) as gateway:
+                topic = Topic(gateway, "t")
+                assert await records_of(topic) == 3
+                answer = await topic.post(BODY, BINARY)
+                assert answer.status == 507
+                assert_problem(answer, "storage_full", retryable=True, no_side_effects=True)
+            if stop:  # what cannot be written down then costs the next start a scan, no more
+                assert process.stop() == 0
+                assert "was not stopped cleanly" in process.errors
+            else:
+                process.kill()
+            assert "Traceback" not in process.errors
+    filler.unlink()
+    with running_process(tmp_path, data_dir=data_dir) as process:
+        async with over_http2(process.port) as gateway:
+            assert (await Topic(gateway, "t").post(BODY, BINARY)).status == 200
+            assert await records_of(Topic(gateway, "t")) == 4
+        assert process.stop() == 0
+
+
+@pytest.mark.parametrize("forms", [{}, {"shards": 2}, {"coordination": "embedded"}], ids=str)
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+async def test_a_start_that_needs_room_on_a_full_disk_is_refused_in_one_line(small, tmp_path, forms, end):
+    data_dir = small / "data"
+    with running_process(tmp_path, data_dir=data_dir, **forms) as process:
+        async with over_http2(process.port) as gateway:
+            topic = await gateway.create("t", **CONFIG)
+            assert (await topic.post(BODY, BINARY)).status == 200
+        if end == "stopped":
+            assert process.stop() == 0
+        else:
+            left = children(process.pid).values()
+            process.kill()
+            until(lambda: not any(map(is_alive, left)))
+    filler = leave_no_room(small)
+    if forms or end == "stopped":
+        assert_refused_for_room(small, **forms)
+    filler.unlink()
+    with running_process(tmp_path, data_dir=data_dir, **forms) as process:
+        async with over_http2(process.port) as gateway:
+            assert await records_of(Topic(gateway, "t")) == 1
+            assert (await Topic(gateway, "t").post(BODY, BINARY)).status == 200
+        assert process.stop() == 0
+
+
+def test_a_first_start_on_a_full_disk_is_refused_in_one_line(small):
+    filler = leave_no_room(small)
+    assert_refused_for_room(small)
+    filler.unlink()
+    with running_process(small) as process:
+        assert process.stop() == 0

@@ -19,6 +19,7 @@ def assert_refused(*flags, says, code=REFUSED, **settings):
     """One line on stderr that holds these words."""
     exit_code, out, err = refused_start(*flags, **settings)
     assert (exit_code, out) == (code, ""), err
+    assert err.count("\n") == 1, err
     (line,) = err.splitlines()
     assert line.startswith("penstock: ")
     for words in says:

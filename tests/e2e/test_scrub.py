@@ -43,9 +43,12 @@ async def test_damage_is_quarantined_then_repaired_from_the_store(tmp_path, shar
                     status = await answer.json()  # a problem, while the worker is not there yet
                     return status["partitions"][0]["tiered_end"] if answer.status == 200 else None
 
-            async def repaired() -> bool:
+            async def metrics() -> list[str]:
                 async with session.get("/metrics") as answer:
-                    lines = (await answer.text()).splitlines()
+                    return (await answer.text()).splitlines()
+
+            async def repaired() -> bool:
+                lines = await metrics()
                 return any(line.startswith("penstock_repaired_segments_total") and line[-3:] == "1.0" for line in lines)
 
             await (await session.put("/v1/topics/t", json={"partitions": 1})).read()
@@ -65,4 +68,6 @@ async def test_damage_is_quarantined_then_repaired_from_the_store(tmp_path, shar
             await until(fetched, lambda answer: answer[0] == 200)
             assert file.read_bytes() == good
             assert await repaired()
+            label = 'shard="worker",' if shards else ""
+            assert f'penstock_background_failures_total{{{label}task="scrubbing"}} 0.0' in await metrics()
         assert "damaged records are in quarantine" in node.errors

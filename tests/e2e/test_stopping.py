@@ -43,7 +43,7 @@ async def test_a_request_that_had_begun_is_finished(tmp_path):
     with running_process(tmp_path) as node:
         await create(node.url, "t", 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
-        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n")
+        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 6\r\n")
         writer.write(b"Content-Type: application/x-ndjson\r\n\r\n[1")
         await asyncio.sleep(0.3)
         node.begin_stop()
@@ -85,7 +85,7 @@ async def test_a_draining_node_says_so_to_those_who_come(tmp_path):
     with running_process(tmp_path) as node:
         await create(node.url, "t", 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
-        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n1")
+        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n1")
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{node.url}/readyz") as response:
                 assert response.status == 200
@@ -107,7 +107,7 @@ async def test_a_request_that_never_ends_does_not_hold_a_stop_for_ever(tmp_path)
     with running_process(tmp_path, shutdown_deadline_ms=500) as node:
         await create(node.url, "t", 1)
         _, writer = await asyncio.open_connection("127.0.0.1", node.port)
-        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1")
+        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n1")
         await asyncio.sleep(0.2)
         begun = time.monotonic()
         node.begin_stop()

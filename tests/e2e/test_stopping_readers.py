@@ -74,7 +74,7 @@ async def test_streams_whose_clients_take_nothing_are_not_waited_for(tmp_path):
                     assert response.status == 200
         _, writer = await asyncio.open_connection("127.0.0.1", node.port, limit=1024)
         path = "/v1/topics/t/records?from=earliest"
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n".encode())
         async with asyncio.timeout(PROMPT_S):
             while await metric(node.url, "penstock_event_streams") < 1:
                 await asyncio.sleep(0.02)

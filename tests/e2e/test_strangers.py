@@ -25,11 +25,11 @@ CONNECTIONS = 300
 AT_ONCE = 50
 GROWTH_MIB_MAX = 60
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEAD = b"POST /v1/topics/t/records HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 def open_stream(connection: H2Connection, stream: int, *, ends: bool) -> None:
-    fields = [(":method", "POST"), (":path", "/v1/topics/t/records"), (":scheme", "http"), (":authority", "x")]
+    fields = [(":method", "POST"), (":path", "/v1/topics/t/records"), (":scheme", "http"), (":authority", "127.0.0.1")]
     connection.send_headers(stream, fields, end_stream=ends)
 
 

@@ -6,9 +6,11 @@ import json
 import socket
 import ssl
 import subprocess
+from urllib.parse import urlsplit
 
 import pytest
 
+from cli.readiness import is_ready
 from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
@@ -88,3 +90,10 @@ def test_plain_http_on_a_tls_port_is_not_answered_and_harms_nobody(node, certifi
     )
     assert ended.returncode != 0
     assert curl(certificate, f"{node.url}/healthz")[1] == "200"
+
+
+@pytest.mark.parametrize("variables", [{}, {"PENSTOCK_TLS_CERT": "/somewhere"}])
+def test_the_health_check_of_a_container_works_under_tls(node, variables):
+    port = str(urlsplit(node.url).port)
+    assert is_ready({"PENSTOCK_PORT": port, **variables})
+    assert not is_ready({"PENSTOCK_PORT": "1", **variables})

@@ -13,6 +13,7 @@ import pytest
 
 from engine.data_directories import open_data_directories
 from engine.disk import Disk, RealDisk
+from engine.pooled_disk import PooledDisk
 from engine.shard import Shard
 from replication.alone import led_alone
 from replication.replica import Replica
@@ -26,12 +27,20 @@ class HandClock:
     def __init__(self) -> None:
         self.ms = 1_700_000_000_000
         self.seconds = 1000.0
+        self._began_ms = self.ms - 1_000_000
 
     def now_ms(self) -> int:
         return self.ms
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def steady_ms(self) -> int:
+        return self._began_ms + round(self.seconds * 1000)
+
+    def restart(self) -> None:
+        """A new process: its steady time begins at the wall time of now."""
+        self._began_ms = self.ms - round(self.seconds * 1000)
 
     def pass_ms(self, ms: int) -> None:
         self.ms += ms
@@ -58,7 +67,7 @@ async def running_node(
     ids: Iterator[str] | None = None,
 ) -> AsyncIterator[Node]:
     ids = ids or (f"id{n}" for n in itertools.count())
-    disk = disk or RealDisk()
+    disk = disk or PooledDisk(RealDisk(), 64)
     with ThreadPoolExecutor(2) as executor:
         directories = open_data_directories(
             disk,
@@ -70,7 +79,11 @@ async def running_node(
         )
         shard = Shard(disk, directories.first, clock, executor, ids.__next__, further=directories.further)
         node = Node(shard)
-        await shard.start()
+        try:
+            await shard.start()
+        except BaseException:
+            directories.release()
+            raise
         try:
             yield node
         finally:

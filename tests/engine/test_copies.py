@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -170,6 +171,31 @@ async def test_a_failed_write_fails_what_is_behind_it_too_and_it_can_be_sent_aga
     assert node.shard.committer.queued_bytes == 0
 
 
+async def test_a_copy_counts_as_queued_until_it_is_written_though_its_wait_is_cancelled(node, monkeypatch):
+    is_in, may_go_on = threading.Event(), threading.Event()
+    pwritev = node.shard.disk.pwritev
+
+    def slow(*args):
+        is_in.set()
+        assert may_go_on.wait(30)
+        return pwritev(*args)
+
+    monkeypatch.setattr(node.shard.disk, "pwritev", slow)
+    committer, first, second = node.shard.committer, batch("a", 0), batch("b", 1)
+    waits = [copy(node, first)]
+    assert await asyncio.to_thread(is_in.wait, 30)
+    waits.append(copy(node, second))
+    for wait in waits:
+        wait.cancel()
+    await asyncio.wait(waits)
+    await asyncio.sleep(0)
+    assert committer.queued_bytes == len(first) + len(second)
+    may_go_on.set()
+    await committer.drained()
+    await asyncio.sleep(0)
+    assert (committer.queued_bytes, stored(node)) == (0, bytes(first + second))
+
+
 async def test_copies_fail_with_their_partition(node, monkeypatch):
     def refuses(*_):
         raise OSError(5, "broken")
@@ -228,7 +254,7 @@ async def test_the_state_at_a_roll_is_that_below_it(node):
     await copy(node, sequenced("a", 0, 0))
     await copy(node, sequenced("b", 1, 1) + sequenced("c", 2, 2), starts_segment=True)
     await copy(node, sequenced("d", 3, 3), starts_segment=True)
-    await asyncio.gather(*node.shard._background)
+    await node.shard._background.ended()
     partition, disk = node.shard.partition("t", 0), node.shard.disk
     kept = {offset: decode_state(read_file(disk, snapshot(partition, offset)), offset) for offset in (1, 3)}
     assert {offset: dict(state.producers)[7].next_sequence for offset, state in kept.items()} == {1: 1, 3: 3}

@@ -321,7 +321,7 @@ async def test_records_of_a_topic_that_the_first_directory_does_not_know_are_kep
     async with lives.life() as node:
         await make(node)
     home = lives.home("b")
-    shutil.rmtree(lives.path / "a" / "topics")  # as if an older copy of the first directory had been restored
+    shutil.rmtree(lives.path / "a" / "topics" / "t")  # as if an older copy of the first directory had been restored
     before = sorted(map(str, home.rglob("*.log")))
     assert before
     async with lives.life() as node:

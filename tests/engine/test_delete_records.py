@@ -86,10 +86,11 @@ async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(new_no
         partition = await filled(node)
         segment = partition.log.segments[0]
         release, may_go_on = segment.begin_read(), threading.Event()
+        handle = segment.handle
 
         def read() -> bytes:
             may_go_on.wait()
-            return node.shard.disk.pread(segment.handle, segment.size_bytes, 0)
+            return node.shard.disk.pread(handle, segment.size_bytes, 0)
 
         reading = asyncio.get_running_loop().run_in_executor(None, read)
         try:
@@ -100,6 +101,30 @@ async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(new_no
         assert [record.offset for record in batch.decode(await reading)] == [0, 1, 2, 3]
         release()
         assert segment._handle is None, "closed with the last reader"
+
+
+async def test_a_read_that_finds_its_segment_deleted_is_told_where_the_log_begins(tmp_path, clock):
+    is_opening, may_open = threading.Event(), threading.Event()
+
+    class Slow(FaultyDisk):
+        def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
+            if path.endswith("/00000000000000000000.log") and not writable:
+                is_opening.set()
+                assert may_open.wait(30)
+            return super().open(path, create=create, writable=writable)
+
+    async with running_node(tmp_path / "data", clock, Slow(RealDisk())) as node:
+        may_open.set()
+        partition = await filled(node)
+        await node.shard.sealer.saved(partition)
+        is_opening.clear()
+        may_open.clear()
+        reading = asyncio.ensure_future(node.shard.reader.read(partition, 0, 1000))
+        assert await asyncio.to_thread(is_opening.wait, 30)
+        await node.shard.delete_before(partition, 4)
+        may_open.set()
+        with pytest.raises(OffsetBelowLogStart):
+            await reading
 
 
 async def test_two_deletions_at_once_end_at_the_higher_one(new_node):

@@ -1,4 +1,4 @@
-"""What every Disk does, run on the real, the recording and a faultless faulty one; then two side by side."""
+"""What every Disk does, run on the real, the recording, a faultless faulty one and pools of each; then side by side."""
 
 import itertools
 import os
@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from engine.disk import Disk, RealDisk, WouldBlock, read_file, write_atomically
 from engine.faulty_disk import FaultyDisk
+from engine.pooled_disk import PooledDisk
 from engine.recording_disk import RecordingDisk
 
-DISKS = {"real": RealDisk, "recording": RecordingDisk, "faulty": lambda: FaultyDisk(RecordingDisk())}
+DISKS = {
+    "real": RealDisk,
+    "recording": RecordingDisk,
+    "faulty": lambda: FaultyDisk(RecordingDisk()),
+    "pool of one file": lambda: PooledDisk(RealDisk(), 1),
+    "pool of many files": lambda: PooledDisk(RecordingDisk(), 100),
+}
 
 
 @pytest.fixture(params=DISKS)
@@ -63,6 +70,7 @@ def test_reading_at_or_beyond_the_end_gives_nothing(disk, root):
 
 def test_a_read_from_memory_gives_the_bytes_or_says_that_it_would_wait(disk, root):
     handle = written(disk, f"{root}/f", b"abcdef")
+    disk.pread(handle, 1, 0)
     try:
         assert disk.pread_nowait(handle, 100, 2) == b"cdef"
         assert disk.pread_nowait(handle, 100, 6) == b""
@@ -282,15 +290,18 @@ class Side:
             self.disk.close(self.handles.pop(number))
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(calls, max_size=40))
-def test_the_recording_disk_cannot_be_told_from_the_real_one(calls):
+@pytest.mark.parametrize("files_max", [None, 1, 3])
+@settings(max_examples=200, deadline=None)
+@given(calls=st.lists(calls, max_size=40))
+def test_the_recording_disk_cannot_be_told_from_the_real_one_nor_a_pool_from_its_disk(files_max, calls):
+    recording: Disk = RecordingDisk()
+    recording = recording if files_max is None else PooledDisk(recording, files_max)
     with tempfile.TemporaryDirectory() as directory:
-        real, recording = Side(RealDisk(), directory), Side(RecordingDisk(), directory)
+        real, other = Side(RealDisk(), directory), Side(recording, directory)
         try:
             for call in calls:
-                assert recording.call(*call) == real.call(*call), call
-            assert tree(recording.disk, directory) == tree(real.disk, directory)
+                assert other.call(*call) == real.call(*call), call
+            assert tree(recording, directory) == tree(real.disk, directory)
         finally:
             for number in range(4):
                 real.close(number)

@@ -20,12 +20,13 @@ from engine.data_directory import Checkpoint, DataDirectory, Identity, LastStop,
 from engine.disk import RealDisk
 from engine.fenced_file import kept_fence
 from engine.fencing import Fence
+from engine.found_topics import find_topics
 from engine.index import SegmentIndex, load_index
 from engine.leader_epochs import load_epochs, save_epochs
 from engine.producers import Producer
 from engine.small_file import rows_as_text
 from engine.snapshots import State, decode_state, encode_state
-from engine.topics import load_topics, save_topic
+from engine.topics import save_topic
 from engine.watermark_hints import load_hints, save_hints
 from replication.vouching import Vouching, load_vouching, save_vouching
 
@@ -289,7 +290,7 @@ def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example
     home = tmp_path / "topics" / "rides" / topic_id
     home.mkdir(parents=True)
     (home / paths.TOPIC_FILE).write_text(EXAMPLES[example])
-    (topic,) = load_topics(disk, str(tmp_path))
+    (topic,) = find_topics(disk, str(tmp_path)).records
     expected = {
         "topic.json": (60_000, {}, None),
         "topic-elsewhere.json": (3_600_000, {"1": EXAMPLE_DIRECTORY}, None),

@@ -82,7 +82,8 @@ class Whole:
 def knowledge(of: Admission) -> tuple[object, ...]:
     """But for how many records each producer stored before its last 16 batches: that may be less."""
     producers = {known: (one.epoch, list(one.batches)) for known, one in of.producers.items()}
-    return producers, of.fencing.present, [of.keys.window.find(key) for key in KEYS]
+    known = [of.keys.window.find(key) for key in KEYS]
+    return producers, of.fencing.present, [one and one._replace(since_ms=None) for one in known]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from engine.boundaries import place_below
 from engine.disk import WouldBlock
 from engine.errors import AckTimeout, OffsetBelowLogStart, StorageFailed
 from engine.log import BytePosition, Write
+from engine.segment import Segment
 from replication.acks import Acks
 
 SIZES = (3, 1, 2, 5, 1, 1, 4, 2)  # records of each batch
@@ -107,17 +109,69 @@ def would_block(*_):
     raise WouldBlock
 
 
-async def test_a_place_that_the_disk_cannot_tell_leaves_the_watermark_where_it_is(new_node, monkeypatch):
+@pytest.mark.parametrize("failing", ["reading", "opening", "looking"])
+async def test_a_place_that_the_disk_does_not_tell_at_once_is_found_without_another_event(
+    new_node, monkeypatch, failing, caplog
+):
+    """Before, one failure left the watermark where it was: the leader says each position only once."""
+    caplog.set_level(logging.WARNING, "penstock.engine")
     async with begun_again(new_node, batches()) as node:
         partition = followed(node)
-        with monkeypatch.context() as patch:
-            patch.setattr(node.shard.disk, "pread_nowait", would_block)
-            patch.setattr(node.shard.disk, "pread", broken)
-            partition.advance_high_watermark(4)
-            await asyncio.gather(*node.shard._background)
-        assert (partition.high_watermark, node.shard.reader.failed_reads) == (0, 1)
+        failures = 3
+
+        def fail_at_first(real):
+            def call(*args, **kwargs):
+                nonlocal failures
+                if failures:
+                    failures -= 1
+                    raise KeyError("a bug") if failing == "looking" else OSError(5, "broken")
+                return real(*args, **kwargs)
+
+            return call
+
+        monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
+        if failing == "reading":
+            monkeypatch.setattr(node.shard.disk, "pread", fail_at_first(node.shard.disk.pread))
+        elif failing == "opening":
+            monkeypatch.setattr(Segment, "begin_read", fail_at_first(Segment.begin_read))
+        else:
+            monkeypatch.setattr("engine.reader.place_below", fail_at_first(place_below))
+        waiting = partition.wait_for_ack(4)
         partition.advance_high_watermark(4)
-        assert partition.high_watermark == 4
+        await asyncio.wait_for(waiting, 30)
+        assert (partition.high_watermark, failures) == (4, 0)
+        assert node.shard.reader.failed_reads == (0 if failing == "looking" else 3)
+        assert len([line for line in caplog.records if line.message == "high watermark not found yet"]) <= 1
+
+
+async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
+    async with begun_again(new_node, batches()) as node:
+        partition, asked, may_tell = followed(node), [], threading.Event()
+
+        def place_found_slowly(log, position, read):
+            asked.append(position)
+            assert may_tell.wait(30)
+            return place_below(log, position, read)
+
+        monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
+        monkeypatch.setattr("engine.reader.place_below", place_found_slowly)
+        for end in ends()[:-1]:
+            partition.advance_high_watermark(end)
+        waiting = partition.wait_for_ack(ends()[-2])
+        may_tell.set()
+        await asyncio.wait_for(waiting, 30)
+        assert asked == [ends()[-2]]
+
+
+async def test_a_stop_does_not_wait_for_a_disk_that_never_tells(new_node, monkeypatch):
+    async with asyncio.timeout(30), begun_again(new_node, batches()) as node:
+        partition = followed(node)
+        monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
+        monkeypatch.setattr("engine.reader.place_below", broken)
+        partition.advance_high_watermark(4)
+        while not node.shard.reader.failed_reads:
+            await asyncio.sleep(0)
+        assert partition.high_watermark == 0
 
 
 async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkeypatch):
@@ -135,13 +189,15 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         with monkeypatch.context() as patch:
             patch.setattr("engine.reader.place_below", place_found_slowly)
-            not_begun = node.shard.reader.find_watermark(partition, last, partition.watermark.life)
+            life = partition.watermark.life
             partition.advance_high_watermark(before_last)
             assert await asyncio.to_thread(found.wait, 30)
             await node.shard.truncate(partition, ends()[2])
             may_tell.set()
-            await asyncio.gather(*node.shard._background)
-            await not_begun
+            await node.shard._finding.ended()
+            partition.watermark.sought = last
+            await node.shard.reader.find_watermark(partition, life)
+            partition.watermark.sought = None
         assert partition.log_end == ends()[2]
         assert partition.high_watermark == 0
         waiting = partition.wait_for_ack(ends()[1])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine import housekeeping
+from engine.background import BackgroundTasks
 from engine.clock import SystemClock
 from engine.housekeeping import Housekeeping
 
@@ -37,7 +38,7 @@ async def test_that_a_checkpoint_fails_is_told_once_for_each_reason(
     full, failing = OSError(errno.ENOSPC, "No space left"), OSError(errno.EIO, "Input/output error")
     keeper: Any = Keeper([full, full, full, failing, failing, full])
     nothing: Any = None
-    keeping = Housekeeping(tuple, nothing, keeper, SystemClock(), lambda _: None, asyncio.ensure_future)  # type: ignore[arg-type]
+    keeping = Housekeeping(tuple, nothing, keeper, SystemClock(), lambda _: None, BackgroundTasks())
     ticking = asyncio.create_task(keeping.tick_for_ever())
     async with asyncio.timeout(LONG_S):
         await keeper.saved.wait()

@@ -110,8 +110,7 @@ async def test_keys_survive_restarts_and_rolls(tmp_path, clock, codec, is_clean)
 
 
 async def idle(node) -> None:
-    while node.shard._background:
-        await next(iter(node.shard._background))
+    await node.shard._background.ended()
 
 
 async def killed(node, path: Path, copy: Path) -> None:
@@ -126,6 +125,12 @@ async def rolled(node, *keys: str) -> None:
         await append(node, key, key)
         await node.shard.roll_topic("t")
         await idle(node)
+
+
+def expired(node) -> None:
+    """What housekeeping does every second."""
+    partition = node.shard.partition("t", 0)
+    partition.admission.expire(node.shard.clock.steady_ms(), partition.settings)
 
 
 def snapshots_of(node) -> list[int]:
@@ -150,8 +155,9 @@ async def test_snapshots_have_the_keys_of_a_window_together_and_nothing_is_walke
             assert snapshots_of(node) == [1, 2, 3, 4, 5, 6]
             await assert_all_known(node, *keys)
     assert looked_into == []
-    clock.pass_ms(2 * WINDOW_MS)
     async with running_node(tmp_path, clock) as node:
+        clock.pass_ms(2 * WINDOW_MS)
+        expired(node)
         await rolled(node, "later", "latest")
         assert snapshots_of(node) == [7, 8]
         await assert_all_known(node, "later", "latest")
@@ -262,8 +268,23 @@ async def test_keys_older_than_the_window_are_not_known_after_a_restart(new_node
         await node.shard.create_topic("t", 1, 1, {})
         await append(node, "k", "a")
         node.shard.clock.pass_ms(2 * WINDOW_MS)
+        expired(node)
     async with new_node() as node:
         assert not (await append(node, "k", "a")).is_duplicate
+
+
+async def test_the_keys_of_a_state_that_went_by_count_are_not_kept_in_its_file(tmp_path, clock):
+    """However often the node is restarted within a window, which begins anew each time."""
+    async with running_node(tmp_path, clock) as node:
+        await node.shard.create_topic("t", 1, 1, {"idempotency_keys_max": 8})
+    counts: list[int] = []
+    for number in range(40):
+        async with running_node(tmp_path, clock) as node:
+            await rolled(node, f"k{number}")
+            counts.append(len(snapshots_of(node)))
+    assert max(counts) <= 12, counts
+    async with running_node(tmp_path, clock) as node:
+        await assert_all_known(node, *(f"k{number}" for number in range(33, 40)))
 
 
 async def test_a_deleted_topic_leaves_its_room(new_node):

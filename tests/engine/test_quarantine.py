@@ -6,6 +6,7 @@ Real files, a real store, the real scrubber; a flipped bit in a file stands for 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ import pytest
 from engine import batch as record_batch
 from engine import paths
 from engine.disk import RealDisk
-from engine.errors import Damaged
+from engine.errors import Damaged, StorageFailed
 from engine.log import ReadSpan
 from engine.quarantine import OwnPartition
 from engine.scrubber import Scrubber
@@ -108,8 +109,7 @@ async def _fill(node) -> None:
             data = record_batch.encode_values([b"x" * 1500] * COUNT, 5)
             await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
-        while node.shard._background:
-            await asyncio.gather(*node.shard._background)
+        await node.shard._background.ended()
 
 
 EVERYTHING = list(range(SEGMENTS * PER_SEGMENT))
@@ -255,7 +255,36 @@ async def test_a_reader_of_the_old_file_ends_in_peace(opened):
         release, old = segment.begin_read(), segment.handle
         await scene.scrub()
         assert segment.handle != old
-        assert RealDisk().pread(old, 10, 0)
+        assert segment.disk.pread(old, 10, 0)
         release()
         with pytest.raises(OSError):
-            RealDisk().pread(old, 10, 0)
+            segment.disk.pread(old, 10, 0)
+
+
+async def test_a_partition_that_cannot_be_scrubbed_for_any_reason_keeps_nobody_from_being_scrubbed(caplog):
+    caplog.set_level(logging.INFO, "penstock")
+    scrubbed = []
+
+    class One:
+        topic, topic_id = "t", "id"
+
+        def __init__(self, number: int, error: Exception | None) -> None:
+            self.number = number
+            self.error = error
+
+        async def sealed_files(self) -> list:
+            scrubbed.append(self.number)
+            if self.error is not None:
+                raise self.error
+            return []
+
+    ones = [One(0, KeyError("a bug")), One(1, OSError(5, "broken")), One(2, StorageFailed("broken")), One(3, None)]
+    scrubber = Scrubber(RealDisk(), lambda: ones, lambda *_: None, bytes_per_second=1 << 40, interval_ms=0)
+    scrubber.start()
+    while scrubbed.count(3) < 2:
+        await asyncio.sleep(0)
+    await scrubber.stop()
+    assert scrubbed[:8] == [0, 1, 2, 3] * 2
+    told = [(record.levelname, record.message) for record in caplog.records][:3]
+    not_scrubbed = "partition not scrubbed"
+    assert told == [("ERROR", "background task failed"), ("WARNING", not_scrubbed), ("INFO", not_scrubbed)]

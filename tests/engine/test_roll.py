@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
 from engine import batch
 from engine.errors import StorageFailed
+from engine.faulty_disk import FaultyDisk, Rule
 from engine.recording_disk import RecordingDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock
@@ -23,9 +25,20 @@ async def test_a_roll_is_not_answered_before_what_it_sealed_is_durable():
     disk = RecordingDisk()
     async with inline_node(disk, HandClock()) as node:
         await node_with_unsynced_record(node)
-        disk.lose_power_after(disk.operations + 3)  # the new file, its truncation, the sync
+        disk.lose_power_after(disk.operations + 4)  # the directory's sync, the new file, its truncation, the sync
         with pytest.raises(StorageFailed):
             await node.shard.roll_topic("t")
+        node.kill()
+
+
+async def test_a_directory_that_cannot_be_synced_before_a_roll_takes_the_partition_offline():
+    disk = FaultyDisk(RecordingDisk())
+    async with inline_node(disk, HandClock()) as node:
+        await node_with_unsynced_record(node)
+        disk.rules.append(Rule("fsync_dir", path="/0", error=errno.ENOSPC))  # a full disk, and final all the same
+        with pytest.raises(StorageFailed):
+            await node.shard.roll_topic("t")
+        assert node.shard.partition("t", 0).offline is not None
         node.kill()
 
 

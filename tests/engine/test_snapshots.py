@@ -37,8 +37,7 @@ def offsets_in(directory: Path) -> list[int]:
 
 
 async def idle(node) -> None:
-    while node.shard._background:
-        await next(iter(node.shard._background))
+    await node.shard._background.ended()
 
 
 async def filled(node, batches: int = 20) -> Path:

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import resource
+import zlib
 
 import pytest
 import zstandard
@@ -72,6 +73,33 @@ def test_a_bomb_takes_no_more_memory_than_the_bound():
             unpack(kind, packed, 64 * MIB)
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib < 150 * 1024
+
+
+def test_gzip_members_are_bounded():
+    member = gzip.compress(b"x")
+    assert unpack("gzip", member * 10_000, MIB) == b"x" * 10_000
+    with pytest.raises(Broken, match="more than 10000 gzip members"):
+        unpack("gzip", member * 10_001, MIB)
+
+
+def empty_deflate_blocks(count: int) -> bytes:
+    """One gzip member of blocks with fixed Huffman codes and nothing in them, 10 bits each."""
+    bits = ("0" + "10" + "0000000") * count + "1" + "10" + "0000000"
+    bits += "0" * (-len(bits) % 8)
+    blocks = bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))
+    return gzip.compress(b"")[:10] + blocks + bytes(8)
+
+
+def test_a_gzip_member_of_empty_blocks_is_refused_after_a_bounded_amount_of_input():
+    assert unpack("gzip", empty_deflate_blocks(1000), 0) == b""
+    with pytest.raises(Broken, match="131072 bytes of a gzip member hold 0 bytes"):
+        unpack("gzip", empty_deflate_blocks(400_000), MIB)
+
+
+def test_gzip_that_is_flushed_after_every_byte_is_read():
+    packing = zlib.compressobj(wbits=31)
+    packed = b"".join(packing.compress(b"a") + packing.flush(zlib.Z_SYNC_FLUSH) for _ in range(30_000))
+    assert unpack("gzip", packed + packing.flush(), MIB) == b"a" * 30_000
 
 
 def xerial(*blocks: bytes) -> bytes:

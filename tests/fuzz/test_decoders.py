@@ -27,7 +27,7 @@ from engine.small_file import read_rows, rows_as_text
 from engine.tiering.aux_object import decode_aux
 from engine.tiering.json_reading import UnsupportedFormat
 from engine.tiering.manifest_json import decode_manifest, decode_sub_manifest, encode_manifest, with_checksum
-from engine.topics import TopicRecord, _decoded, _encoded
+from engine.topics import TopicRecord, _encoded, decoded_topic
 from engine.unpacking import Broken, DoesNotFit, unpack
 from gateway.cloud_events import binary_attributes, binary_event, decode_event, decode_event_batch
 from gateway.event_stream import parse_id, position
@@ -350,7 +350,7 @@ SPREAD = _encoded(TopicRecord("t", "id", 3, 1, {}, 5, {"1": "b", "2": "c"}))
 @given(strangers([TOPIC, SPREAD]))
 def test_a_topic_file(data: bytes) -> None:
     with suppress(Corrupt):
-        topic = _decoded("directory", data)
+        topic = decoded_topic("directory", data)
         assert isinstance(topic.partitions, int)
         assert all(isinstance(place, str) for place in topic.elsewhere.values())
 

@@ -85,6 +85,7 @@ class LedByWord(Replica):
         self.check_serves_reads()
         if self.is_new:
             raise OffsetNotAvailable("not known yet")
+        super().check_latest()
 
 
 class NodesOfTest:

@@ -38,12 +38,13 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, Any]] = []
         self.refused: list[str] = []
+        self.error: Exception = Busy("a shard that cannot be told now")
 
     async def tell_shards(self, change: str, arguments: Any) -> None:
         self.calls.append(("shards", change, arguments))
         if change in self.refused:
             self.refused.remove(change)
-            raise Busy("a shard that cannot be told now")
+            raise self.error
 
     async def tell_worker(self, change: str, arguments: Any) -> None:
         self.calls.append(("worker", change, arguments))
@@ -304,7 +305,10 @@ async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> N
         assert life.topics.has(TOPIC)
 
 
-async def test_what_a_process_did_not_take_is_told_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [Busy("a shard that cannot be told now"), KeyError("a bug")])
+async def test_what_a_process_did_not_take_is_told_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     monkeypatch.setattr(hosted_topics, "RETRY_S", 0.01)
     cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
     async with cluster.life() as life, asyncio.timeout(10):
@@ -315,6 +319,7 @@ async def test_what_a_process_did_not_take_is_told_again(cluster: Cluster, monke
                 await asyncio.sleep(0.01)
                 told += life.told.taken()
 
+        life.told.error = error
         life.told.refused = ["open_topic"]
         await told_twice("open_topic", *OPENED)
         for epoch, refused in enumerate(("open_added", "close_partitions"), 1):

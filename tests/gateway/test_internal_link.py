@@ -14,10 +14,10 @@ import pytest
 
 from engine.errors import StartRefused, UnknownTopic
 from gateway import internal_link
+from gateway.addresses import free_port
 from gateway.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.internal_listener import InternalListener
 from gateway.link import Caller, LinkLost, LinkRefused, RemoteFailure
-from gateway.listener import free_port
 
 OURS = Credentials("cluster-1", "a secret")
 STRANGERS = [replace(OURS, secret="another"), replace(OURS, secret=""), replace(OURS, cluster_id="cluster-2")]

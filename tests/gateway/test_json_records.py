@@ -2,14 +2,13 @@
 
 import base64
 import json
-from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.incoming import IncomingRow, IncomingValues
-from gateway.json_records import decode_envelope, decode_record_lines, rfc3339_ms
+from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.problems import Problem
 from tests.gateway.json_texts import SPACES, SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
 from tests.gateway.refusals import refusal_of
@@ -131,19 +130,3 @@ def test_nesting_of_any_depth_is_taken_or_refused(depth, kind):
         for decode in (decode_envelope, decode_record_lines):
             problem = refusal_of(decode, body.replace("VALUE", value).encode())
             assert problem is None or problem.status == 400
-
-
-@given(st.integers(0, 7 * 10**12), st.integers(-14 * 60, 14 * 60))
-def test_a_time_with_an_offset_is_a_moment(moment_ms, offset_minutes):
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=moment_ms)
-    local = moment.astimezone(timezone(timedelta(minutes=offset_minutes)))
-    assert rfc3339_ms(local.isoformat(timespec="milliseconds")) == moment_ms
-    assert rfc3339_ms(moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")) == moment_ms
-
-
-@pytest.mark.parametrize(
-    "text", ["", "now", "2013-01-01", "2013-01-01T10:00:00", "2013-13-01T10:00:00Z", "10:00Z", "5"]
-)
-def test_a_time_without_an_offset_is_none(text):
-    """It would mean another moment at each reader."""
-    assert rfc3339_ms(text) is None

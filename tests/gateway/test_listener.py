@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.listener import Listener, free_port
+from gateway.addresses import free_port
+from gateway.listener import Listener
 from gateway.server import running_node
 from gateway.settings import NodeSettings
 

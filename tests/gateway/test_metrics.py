@@ -53,8 +53,8 @@ async def test_what_waits_for_the_store_is_told_until_it_is_there(gateway, monke
     with monkeypatch.context() as nothing_tiered:
         nothing_tiered.setattr(gateway.node.shard, "tiered_end", lambda _: 0)
         await topic.roll()
-        now_ms = gateway.node.clock.now_ms()
-        nothing_tiered.setattr(gateway.node.clock, "now_ms", lambda: now_ms + 5000)
+        now_ms = gateway.node.clock.steady_ms()
+        nothing_tiered.setattr(gateway.node.clock, "steady_ms", lambda: now_ms + 5000)
         found = await scrape(gateway)
         assert found["penstock_topic_tier_pending_segments", ("topic", "t")] == 1
         assert found["penstock_topic_tier_pending_bytes", ("topic", "t")] > 61

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gateway.addresses import free_port
 from gateway.internal_link import Credentials
 from gateway.internal_listener import InternalListener
 from gateway.link import LinkDown, LinkLost
-from gateway.listener import free_port
 from gateway.other_nodes import NodeLinks
 from replication.cluster_values import NodeInfo
 from replication.cluster_view import ClusterView

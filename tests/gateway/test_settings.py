@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import StartRefused
-from gateway.given_settings import ENVIRONMENT_PREFIX, load_settings
+from gateway.given_settings import ENVIRONMENT_PREFIX, ignored_variables, load_settings
 from gateway.settings import NODE_RULES, NodeSettings
 
 
@@ -78,7 +78,7 @@ def _another_value(rule):
         return next(choice for choice in rule.choices if choice != rule.default)
     if isinstance(rule.default, int):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
-    return "https://another.example" if rule.name == "cors_origins" else "another"
+    return "https://another.example" if rule.name in ("cors_origins", "advertised_url") else "another"
 
 
 def test_data_dir_and_data_dirs_replace_each_other(config):
@@ -97,12 +97,22 @@ def test_a_stranger_in_the_environment_is_somebody_elses():
     assert load_settings({}, {"PENSTOCK_URL": "http://x", "PENSTOCK_NO_SUCH": "1", "PORT": "1"}) == NodeSettings()
 
 
+def test_an_empty_variable_counts_as_not_given():
+    assert load_settings({}, {"PENSTOCK_PORT": "", "PENSTOCK_DATA_DIR": ""}) == NodeSettings()
+
+
+def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_and_named():
+    given = {"PENSTOCK_PORT": "tcp://10.0.0.7:8080", "PENSTOCK_SERVICE_HOST": "10.0.0.7", "PENSTOCK_URL": "http://x"}
+    given |= {"PENSTOCK_SHARDS": "2", "PENSTOCK_PORTT": "9000", "PATH": "/bin"}
+    assert load_settings({}, given) == NodeSettings(shards=2)
+    assert ignored_variables(given) == ["PENSTOCK_PORT", "PENSTOCK_PORTT", "PENSTOCK_SERVICE_HOST"]
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "toml", "says"),
     [
         ({"port": 65_536}, {}, "", ["the flags", "port is 65536", "0 to 65535"]),
         ({}, {"PENSTOCK_PORT": "8080x"}, "", ["the environment", "port is '8080x'"]),
-        ({}, {"PENSTOCK_PORT": ""}, "", ["the environment", "port is ''"]),
         ({}, {"PENSTOCK_PORT": "--5"}, "", ["the environment", "port"]),
         ({}, {"PENSTOCK_INSECURE": "maybe"}, "", ["the environment", "insecure is 'maybe'"]),
         ({}, {}, "port = '1'", ["penstock.toml", "port is '1'"]),

@@ -32,6 +32,7 @@ class Heard:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.members: list[Member] = []
+        self.contacts: list[float] = []
         self.states: dict[tuple[str, int], PartitionState] = {}
         self.topics: dict[str, TopicEntry] = {}
         self.deleted: list[str] = []
@@ -44,8 +45,8 @@ class Heard:
         self.events.append("lost")
         self.states.clear()
 
-    def on_doubt(self, is_in_doubt: bool) -> None:
-        self.events.append("doubt" if is_in_doubt else "no doubt")
+    def on_contact(self, at: float) -> None:
+        self.contacts.append(at)
 
     def on_nodes(self, view: ClusterView) -> None:
         self.events.append(f"nodes {sorted(view.nodes)}")

@@ -39,7 +39,8 @@ from replication.replica import Replica
 from replication.replica_host import ReplicaHost, ReplicaLimits
 
 OURS = Credentials("cluster", "secret")
-LIMITS = ReplicaLimits(lag_s_max=5.0, fetches=FetchLimits(wait_ms=200))
+SESSION_S = 6.0
+LIMITS = ReplicaLimits(lag_s_max=5.0, fetches=FetchLimits(wait_ms=200), session_timeout_s=SESSION_S)
 
 
 class Store:
@@ -50,6 +51,12 @@ class Store:
         self.nodes: dict[int, HostedNode] = {}
         self.incarnations = itertools.count(1)
         self.proposals: list[Proposal] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def confirm(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], VersionedState]:
+        await self.answers.wait()
+        return {key: self.states[key] for key in keys if key in self.states}
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
         await asyncio.sleep(0)
@@ -93,6 +100,7 @@ class HostedNode:
         self._executor = ThreadPoolExecutor(4)
         self.offline: list[tuple[str, int]] = []
         self.url = ""
+        self.boottime = 1000.0  # moved by the test
 
     async def start(self) -> None:
         disk, ids = RealDisk(), (f"id{n}" for n in itertools.count())
@@ -108,6 +116,8 @@ class HostedNode:
             self._limits,
             connect=self.exchanges.to,
             propose=self._store.propose,
+            confirm=self._store.confirm,
+            boottime=lambda: self.boottime,
             partition_offline=lambda topic_id, number: self.offline.append((topic_id, number)),
             new_session=(f"session {n}" for n in itertools.count()).__next__,
         )
@@ -128,6 +138,7 @@ class HostedNode:
 
     def register(self) -> None:
         self.host.on_registered(Member(self.node_id, next(self._store.incarnations)))
+        self.host.on_contact(self.boottime)
         self._store.nodes[self.node_id] = self
         self._store.tell_nodes()
         self.host.on_states([(*key, found) for key, found in self._store.states.items()])
@@ -154,6 +165,8 @@ class HostedNode:
     def records(self, number: int = 0) -> list[Record]:
         """All that is in the log, committed or not."""
         found, offset, partition = [], self.partition(number).log.local_log_start, self.partition(number)
+        for segment in partition.log.segments:
+            _ = segment.handle, segment.index  # a sealed one may be closed
         while chunk := self.shard.reader.read_uncommitted_nowait(partition, offset, 1 << 20):
             found += decode(chunk.data)
             offset = chunk.next_offset

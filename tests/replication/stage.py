@@ -7,6 +7,7 @@ Logs are lists; what a node decides is replication.cores' business. Time stands 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from engine.epochs import EpochStart, assigned, truncated_from_end
 from replication.cores import follower, reassignment
@@ -23,9 +24,11 @@ from replication.cores.partition_state import (
     initial_state,
 )
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
+from replication.cores.session import Session, SessionEvent
 from replication.cores.watermark import AckVerdict
 
 PARTITION = "t-0"
+SESSION_S = 6.0
 
 
 class StageNode:
@@ -44,6 +47,7 @@ class StageNode:
         self.known: VersionedState | None = None
         self.waiting: list[tuple[int, str]] = []
         self.survives_from = incarnation
+        self.session = Session(SESSION_S, -inf)
 
     def position(self) -> FollowerPosition:
         epoch = self.role.leader_epoch if isinstance(self.role, Follow) else -1
@@ -186,8 +190,10 @@ class Stage:
         self._register(node)
 
     def do_wait(self, seconds: str) -> None:
-        """Time passes, and every leader looks at who keeps up."""
+        """Time passes, every leader looks at who keeps up, and the store hears of whose session lives."""
         self.now += float(seconds)
+        for number in self.registered:
+            self.nodes[number].session.on(SessionEvent.ANSWERED, self.now)
         for node in self.nodes.values():
             if node.leader is not None:
                 self._do(node, node.leader.on_tick(self.now))
@@ -203,9 +209,26 @@ class Stage:
                 self.tell(f"  waiting: {value} for {end}")
 
     def do_latest(self, number: str) -> None:
-        leader = self.nodes[int(number)].leader
-        found = leader.latest_offset if leader is not None else None
-        self.tell("the end is not known yet" if found is None else f"the end is {found}")
+        node = self.nodes[int(number)]
+        found = node.leader.latest_offset if node.leader is not None else None
+        if not node.session.has_contact(self.now):
+            self.tell(f"refused: {number} has no contact with the store, try again")
+        else:
+            self.tell("the end is not known yet" if found is None else f"the end is {found}")
+
+    def do_read(self, number: str, offset: str) -> None:
+        """A consumer asks. Before a refusal for good the leader asks the store whether it still leads."""
+        node, at = self.nodes[int(number)], int(offset)
+        if node.leader is None:
+            self.tell(f"refused: {number} does not lead, try again")
+        elif at <= node.high_watermark:
+            self.tell(f"{number} answers: {' '.join(value for _, value in node.log[at : node.high_watermark]) or '-'}")
+        elif not node.session.has_contact(self.now):
+            self.tell(f"refused: {number} has no contact with the store, try again")
+        elif self.store is None or role_of(node.member, self.store.state) != Lead(node.leader.leader_epoch):
+            self.tell(f"refused: the store does not confirm that {number} leads, try again")
+        else:
+            self.tell(f"refused for good: {at} is above {node.high_watermark}")
 
     # Behind the scenes.
 
@@ -219,6 +242,7 @@ class Stage:
         node.member = Member(node.number, self.incarnations)
         node.survives_from = node.survives_from or self.incarnations
         self.nodes[node.number] = node
+        node.session = Session(SESSION_S, self.now)
         self.registered[node.number] = Registration(self.incarnations, node.survives_from)
 
     def _write(self, state: PartitionState) -> None:

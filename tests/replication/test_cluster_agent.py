@@ -347,3 +347,35 @@ async def test_what_this_version_does_not_understand_it_does_not_act_upon(alone)
     await session.commit(Put(key, b'{"0":"of a newer version"}', seen.version))
     await alone.until(lambda: "lost" in alone.heard[1].events and "lost" in alone.heard[2].events)
     await session.commit(Delete(key, seen.version + 1))
+
+
+@pytest.mark.parametrize("broken", ["a watch of one key", "a watch of children", "taking a change in"])
+async def test_a_watch_that_fails_for_an_unforeseen_reason_ends_the_session(cluster, monkeypatch, broken):
+    """Else the node would act for ever upon what it heard last, and nobody would know."""
+    one, two = await cluster.start_all(1, 2)
+    old, failures = one.member, 1
+
+    def fails_once(real):
+        async def call(session, *args):
+            nonlocal failures
+            found = await real(session, *args)
+            if failures and session is one.session:
+                failures -= 1
+                raise KeyError("a bug")
+            return found
+
+        return call
+
+    session = type(one.session)
+    if broken == "taking a change in":
+        take_in, watch = one._life.watch._take_in_topics, one._life.watch
+        monkeypatch.setattr(watch, "_take_in_topics", lambda: [take_in(), {}["a bug"]])
+    elif broken == "a watch of children":
+        monkeypatch.setattr(session, "wait_for_children", fails_once(session.wait_for_children))
+    else:
+        monkeypatch.setattr(session, "wait_for_change", fails_once(session.wait_for_change))
+    for name in ("orders", "further"):
+        await two.create_topic(name, 2, 1, {})
+    await two.alter_topic("orders", {"retention_ms": 3_600_000}, None)
+    await cluster.until(lambda: one.member not in (None, old))
+    await cluster.until(lambda: one.view.topics["orders"].config == {"retention_ms": 3_600_000})

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from engine.damage import damaged
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.fetch_server import FetchServer, Found
 from replication.fetch_wire import Answered, FetchReply, FetchRequest, as_asked, decode_reply, encode_request
@@ -23,6 +24,7 @@ class Played:
         self.refusal: FetchAnswer | None = None
         self.heard: list[int] = []
         self.hides: asyncio.Event | None = None
+        self.damaged_end: int | None = None
 
     def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
         if self.refusal is None:
@@ -44,6 +46,8 @@ class Played:
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
         if self.hides is not None:
             await self.hides.wait()
+        if self.damaged_end is not None:
+            raise damaged(fetch.log_end, self.damaged_end, "are damaged")
         size = min(self.log_end - fetch.log_end, max_bytes)
         return Found(b"r" * size, self.log_end, False, BatchesEnd(fetch.log_end + size, 1))
 
@@ -226,3 +230,15 @@ async def test_what_is_forgotten_is_not_answered(parts, server, follower):
     server.on_news("b")
     assert keys((await held).answered) == ["b"]
     await until(lambda: not server._held)
+
+
+async def test_damage_that_keeps_a_follower_from_being_served_is_logged_once(parts, server, follower, caplog):
+    parts["a"].log_end, parts["a"].damaged_end = 9, 7
+    for _ in range(4):
+        await follower.fetch({"a": 5}, wait_ms=1)
+    assert [record.message for record in caplog.records] == ["a follower cannot be served"]
+    parts["a"].damaged_end = None
+    assert keys((await follower.fetch({"a": 5})).answered) == ["a"]
+    parts["a"].damaged_end = 7
+    await follower.fetch({"a": 5}, wait_ms=1)
+    assert len(caplog.records) == 2

@@ -6,9 +6,12 @@ import pytest
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster_agent import AgentSettings
-from replication.errors import NoOtherNode
+from replication.cluster_view import ClusterView
+from replication.cores.partition_state import VersionedState, initial_state
+from replication.errors import NodesAbsent, NoOtherNode
 from replication.moves import Reassignment, reassignments
 from tests.replication.clusters import catch_up, leaders, states_of
+from tests.replication.test_cluster_values import NODE
 
 
 async def test_a_partition_moves_once_its_new_replicas_are_in_sync(cluster):
@@ -114,6 +117,36 @@ async def test_a_drained_node_leads_nothing_and_is_given_nothing_until_it_is_tak
         await one.create_topic("more", 1, 2, {})
     await two.operations.drain_node(1, False)
     await cluster.until(lambda: sorted(leaders(two, topic)) == [1, 1, 2, 2])
+
+
+async def test_a_topic_for_which_a_dead_node_is_missing_is_to_be_asked_for_again(alone):
+    one, _ = await alone.start_all(1, 2)
+    await one.create_topic("orders", 1, 2, {})
+    await alone.end(2)
+    await alone.until(lambda: list(one.view.nodes) == [1])
+    for ask in (
+        lambda: one.create_topic("more", 1, 2, {}),
+        lambda: one.alter_topic("orders", {}, 2),
+    ):
+        with pytest.raises(NodesAbsent, match="1 node can take a replica now; absent: 2") as refused:
+            await ask()
+        assert (refused.value.retryable, refused.value.no_side_effects) == (True, True)
+    with pytest.raises(InvalidConfig, match="replication_factor is 3"):
+        await one.create_topic("more", 1, 3, {})
+    await alone.start(2)
+    await alone.until(lambda: sorted(one.view.nodes) == [1, 2])
+    assert (await one.create_topic("more", 1, 2, {}))[1]
+    assert (await one.alter_topic("orders", {}, 2)).partitions == 2
+
+
+def test_absent_nodes_are_those_that_may_come_back():
+    view = ClusterView()
+    view.put_nodes({1: NODE, 2: NODE, 3: NODE})
+    view.put_nodes({1: NODE}, drained=[3])
+    assert view.absent_nodes() == [2], "a drained one was emptied for good"
+    state = initial_state((1, 7), view.registrations)
+    view.put_states([("id", 0, VersionedState(state, 0))])
+    assert view.absent_nodes() == [2, 7], "one that has replicas was there before this process was"
 
 
 async def test_the_last_node_is_neither_drained_nor_emptied(alone):

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from engine import truncation
-from engine.errors import EngineError, StorageFailed, StorageFull
+from engine.background import failures
+from engine.errors import EngineError, StorageFailed, StorageFull, TooManyOpenFiles
 from engine.partition import Partition
 from replication import beginning, following
 from replication.acks import Acks
@@ -125,6 +126,30 @@ async def test_a_leader_that_wrote_nothing_is_not_said_to_be_cut_back(
     assert [line.message for line in caplog.records if "cut back" in line.message] == []
 
 
+@pytest.mark.parametrize("where", ["on the disk", "in memory"])
+async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_replaced(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Before, its task ended in silence, and the partition had no leader for as long as the node lived."""
+    failures.clear()
+    if where == "on the disk":
+        monkeypatch.setattr(three[2].shard, "begin_epoch", a_bug)
+    else:
+        monkeypatch.setattr("replication.beginning.leader_of", a_bug)
+    three.elect(2)
+    await until(lambda: three[2].offline == [(three.topic_id, 0)])
+    assert not three[2].replica().is_leading
+    assert failures["becoming leader"] == 1
+    monkeypatch.undo()
+    three.elect(3)
+    await until(lambda: three[3].replica().is_leading)
+    assert await three[3].produce(b"a") == 0
+
+
+def a_bug(*_: object) -> None:
+    raise KeyError("a bug")
+
+
 async def test_what_was_queued_when_leadership_ended_is_refused_for_certain(three: Hosts) -> None:
     replica = three[1].replica()
     queued = replica.produce(batch_of(b"x"), Acks.ALL, 5000)
@@ -152,16 +177,6 @@ async def test_a_lost_session_ends_leading_before_anything_else(three: Hosts) ->
         await waiting
     with pytest.raises(NotLeader):
         three[1].replica().append_nowait(batch_of(b"x"))
-
-
-async def test_in_doubt_only_acks_all_is_taken(three: Hosts) -> None:
-    three[1].host.on_doubt(True)
-    for acks in (Acks.LEADER, Acks.NONE):
-        with pytest.raises(NotLeader):
-            three[1].replica().produce(batch_of(b"x"), acks, 1000)
-    assert await three[1].produce(b"y") == 0
-    three[1].host.on_doubt(False)
-    assert await three[1].produce(b"z", acks=Acks.LEADER) == 1
 
 
 async def test_a_follower_that_was_restarted_goes_on_and_is_in_sync_again(three: Hosts) -> None:
@@ -264,14 +279,17 @@ async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: 
     assert await three[3].produce(b"a") == 0
 
 
-async def test_who_has_no_room_to_begin_leads_once_there_is_some(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [StorageFull, TooManyOpenFiles])
+async def test_who_has_no_room_to_begin_leads_once_there_is_some(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, refusal: type[EngineError]
+) -> None:
     monkeypatch.setattr(beginning, "NO_ROOM_S", 0.01)
     begin, tries, is_full = three[2].shard.begin_epoch, [], True
 
     async def full(partition: Partition, epoch: int) -> None:
         tries.append(epoch)
         if is_full:
-            raise StorageFull("no space is left")
+            raise refusal("no room is left")
         await begin(partition, epoch)
 
     monkeypatch.setattr(three[2].shard, "begin_epoch", full)

@@ -25,13 +25,18 @@ _ids = (f"{n:032x}" for n in itertools.count(1))
         ("zookeeper://a:2181", Address("a:2181", "")),
         ("zookeeper://a:2181/penstock", Address("a:2181", "/penstock")),
         ("zookeeper://a:2181,b:2182/x/y/", Address("a:2181,b:2182", "/x/y")),
+        ("zookeeper://[::1]:2181,[2001:db8::7],10.0.0.1:1/x", Address("[::1]:2181,[2001:db8::7],10.0.0.1:1", "/x")),
     ],
 )
 def test_an_address_names_hosts_and_a_root(text, address):
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "a:2181", "etcd://a:2181", "zookeeper:///x", "zookeeper://a:2181/x y"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "a:2181", "etcd://a:2181", "zookeeper:///x", "zookeeper://a:2181/x y", "zookeeper://::1:2181/x",
+     "zookeeper://[fe80::1%eth0]:2181/x", "zookeeper://a:x/p", "zookeeper://a,,b/p", "zookeeper://u@a/p"],
+)  # fmt: skip
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(StartRefused):
         parse_address(text)

@@ -18,8 +18,8 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def zookeeper_process(directory: Path) -> Iterator[Zookeeper]:
-    process = Zookeeper(directory, TICK_MS)
+def zookeeper_process(directory: Path, host: str = "127.0.0.1") -> Iterator[Zookeeper]:
+    process = Zookeeper(directory, TICK_MS, host)
     try:
         process.start()
         yield process

@@ -18,7 +18,7 @@ from jsonschema.exceptions import best_match
 from openapi import Operation, load_contract, operations, resolve
 
 JSON = "application/json"
-CODES_OF_NO_OPERATION = ("not_found", "method_not_allowed")
+CODES_OF_NO_OPERATION = ("not_found", "method_not_allowed", "host_not_allowed", "unsupported_transfer_coding")
 PROBLEM = "application/problem+json"
 
 

@@ -151,7 +151,7 @@ class InProcess(Gateway):
     async def _send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         url = URL(str(self._client.make_url("/")).rstrip("/") + path, encoded=True)
         async with self._client.session.request(
-            method, url, data=body or None, headers=headers, skip_auto_headers=AUTOMATIC_HEADERS
+            method, url, data=body or None, headers=headers, skip_auto_headers=AUTOMATIC_HEADERS, allow_redirects=False
         ) as response:
             return Answer(response.status, response.headers, await response.read())
 

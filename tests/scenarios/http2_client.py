@@ -42,7 +42,9 @@ class Http2Client:
         self._reader = reader
         self._writer = writer
         self._authority = authority
-        self._connection = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self._connection = H2Connection(
+            H2Configuration(client_side=True, header_encoding="utf-8", validate_outbound_headers=False)
+        )
         self._streams: dict[int, _Stream] = {}
         self._window_grew = asyncio.Event()
         self._connection.initiate_connection()
@@ -79,11 +81,12 @@ class Http2Client:
         return int(status), [pair for pair in stream.headers if not pair[0].startswith(":")], bytes(stream.body)
 
     def begin(self, method: str, path: str, headers: dict[str, str], *, is_whole: bool) -> tuple[int, _Stream]:
-        """Send the headers of a request; `is_whole` says that no body follows."""
+        """Send the headers of a request; `is_whole` says that no body follows. A `:authority` replaces our own."""
         stream_id = self._connection.get_next_available_stream_id()
         stream = self._streams[stream_id] = _Stream()
-        pseudo = [(":method", method), (":path", path), (":scheme", "http"), (":authority", self._authority)]
-        fields = [(name.lower(), value) for name, value in headers.items()]
+        authority = headers.get(":authority", self._authority)
+        pseudo = [(":method", method), (":path", path), (":scheme", "http"), (":authority", authority)]
+        fields = [(name.lower(), value) for name, value in headers.items() if name != ":authority"]
         self._connection.send_headers(stream_id, pseudo + fields, end_stream=is_whole)
         self._flush()
         return stream_id, stream
@@ -91,6 +94,11 @@ class Http2Client:
     def send_part(self, stream_id: int, data: bytes) -> None:
         """A part of a body that is smaller than the window, and not its end."""
         self._connection.send_data(stream_id, data)
+        self._flush()
+
+    def send_trailers(self, stream_id: int, trailers: list[tuple[str, str]]) -> None:
+        """The end of a body, with fields behind it."""
+        self._connection.send_headers(stream_id, trailers, end_stream=True)
         self._flush()
 
     async def pipelined(

@@ -28,7 +28,7 @@ def send_and_leave(port: int, *parts: bytes) -> None:
 
 
 def request_head(method: str, path: str, *headers: str) -> bytes:
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: test", "Connection: close", *headers, "", ""]).encode()
+    return "\r\n".join([f"{method} {path} HTTP/1.1", f"Host: {HOST}", "Connection: close", *headers, "", ""]).encode()
 
 
 def _read_answer(connection: socket.socket) -> bytes:

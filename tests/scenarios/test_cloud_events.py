@@ -341,3 +341,26 @@ async def test_attributes_too_large_for_headers_are_read_in_structured_mode(topi
 async def test_a_problem_repeats_only_the_beginning_of_a_long_name(topic):
     answer = await topic.post(orjson.dumps({**REQUIRED, "N" * 5000: "x"}), EVENT)
     assert_problem(answer, "invalid_body", attribute="N" * 100)
+
+
+@pytest.mark.parametrize("name", ["id", "source", "type", "subject", "time", "dataschema", "datacontenttype"])
+@pytest.mark.parametrize("value", [5, True])
+async def test_an_attribute_that_must_be_a_string_is_no_number_and_no_boolean(topic, name, value):
+    for document, content_type in (({**REQUIRED, name: value}, EVENT), ([{**REQUIRED, name: value}], EVENT_BATCH)):
+        answer = await topic.post(orjson.dumps(document), content_type)
+        assert_problem(answer, "invalid_body", attribute=name)
+    assert (await topic.positions())["log_end"] == 0
+
+
+async def test_a_stored_structured_event_comes_back_in_binary_mode(topic):
+    """A Kafka producer may store whole events as values; the consumer chooses the form."""
+    made = event({"a": 1}, datacontenttype="application/json", subject="é %")
+    stored = kafka.to_structured_event(made)
+    await topic.post(
+        bytes(record_batch.encode([Row(5, None, stored.value, [("content-type", EVENT.encode())])])), RECORD_BATCH
+    )
+    answer = await topic.fetch(offset=0, max_records=1, cloudevents="binary")
+    assert answer.headers["Content-Type"] == "application/json"
+    headers = {name: value for name, value in answer.headers.items() if name.lower() != "content-length"}
+    assert same(http.from_binary_event(http.HTTPMessage(headers, answer.body)), made)
+    assert same(await one(topic), made)

@@ -4,9 +4,12 @@ Clients of HTTP/2 lose such an answer when the server closes the stream while th
 with curl, as a user would, over both protocols; 4 MiB are far more than any window or buffer on the way holds.
 """
 
+import http.client
 import json
 import re
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -135,6 +138,50 @@ def test_who_waits_for_100_continue_is_refused_before_it_has_sent_anything(share
     command += ["--header", "Expect: 100-continue", "--data-binary", f"@{larger_body}"]
     command += ["--write-out", "%{http_code} %{size_upload}", f"{shared_process.url}{topic_path}/records"]
     assert subprocess.run(command, capture_output=True, timeout=40).stdout == b"413 0"
+
+
+HUGE_BYTES = 200 * 2**20  # more than drain_bytes_max
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_body_larger_than_what_is_drained_is_answered_413(
+    shared_process, topic_path, tmp_path, protocol, is_announced
+):
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(HUGE_BYTES)
+    framing = [] if is_announced else ["--header", "Transfer-Encoding: chunked"]
+    arguments = ["--header", "Expect:", "--header", "Content-Type: text/plain", "--request", "POST", *framing]
+    url = f"{shared_process.url}{topic_path}/records"
+    exit_code, _, status, body = curl(url, protocol, *arguments, "--upload-file", str(huge))
+    assert (exit_code, status) == (0, 413)
+    assert json.loads(body)["code"] == "body_too_large"
+
+
+def test_a_body_announced_too_large_is_answered_before_any_of_it_is_sent(small_process):
+    """Nothing is read for it first: the client below never sends a byte of its body."""
+    with socket.create_connection(("127.0.0.1", small_process.port), timeout=8) as connection:
+        head = f"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {HUGE_BYTES}\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("size", [500_000, 4_000_000])
+def test_a_slow_sender_reads_its_refusal_and_goes_on_with_the_connection(shared_process, size):
+    """It reads nothing before it has sent everything, as many HTTP/1.1 libraries do."""
+    client = http.client.HTTPConnection("127.0.0.1", shared_process.port, timeout=10)
+    client.putrequest("POST", "/v1/topics/no-such-topic/records")
+    client.putheader("Content-Length", str(size))
+    client.endheaders()
+    for _ in range(10):
+        client.send(b"x" * (size // 10))
+        time.sleep(0.03)  # beyond the time from which the client of a request is watched
+    answer = client.getresponse()
+    assert (answer.status, json.loads(answer.read())["code"]) == (404, "unknown_topic")
+    client.request("GET", "/healthz")
+    assert client.getresponse().status == 200
+    client.close()
 
 
 async def test_the_connection_can_be_used_again_after_an_early_answer(shared_process, topic_path):

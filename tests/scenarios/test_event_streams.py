@@ -247,9 +247,8 @@ async def test_a_client_that_never_reads_is_cut_and_costs_a_bounded_amount(start
     gateway = await start_gateway(stream_stall_ms=300, stream_unread_bytes_max=1024 * 1024)
     topic = await unread_topic(gateway)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
-    head = (
-        f"GET {topic.path}/partitions/0/records?from=earliest HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
-    )
+    path = f"{topic.path}/partitions/0/records?from=earliest"
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
     writer.write(head.encode())
     await until(topic, "penstock_event_streams", 1)
     await until(topic, "penstock_event_streams", 0)
@@ -271,7 +270,7 @@ async def test_an_http2_client_that_opens_no_window_is_cut_too(start_gateway):
     connection = H2Connection()
     connection.initiate_connection()
     path = f"{topic.path}/partitions/0/records?from=earliest"
-    pseudo = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "x")]
+    pseudo = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "127.0.0.1")]
     connection.send_headers(1, [*pseudo, ("accept", "text/event-stream")], end_stream=True)
     writer.write(connection.data_to_send())
     async with asyncio.timeout(PROMPT_S):
@@ -304,7 +303,7 @@ async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(
     batch = [f'"{number}{"x" * 1_000_000}"' for number in range(7)]
     assert (await topic.post_lines(*batch)).status == 200
     assert (await topic.post_lines(*batch)).status == 200
-    head = f"GET {topic.path}/records?from=earliest HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
+    head = f"GET {topic.path}/records?from=earliest HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
     clients = [await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024) for _ in range(5)]
     for _, writer in clients:
         writer.write(head.encode())

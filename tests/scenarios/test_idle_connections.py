@@ -46,7 +46,7 @@ def http2_hello():
 
 def ask(connection, method, path, *headers, ends=True):
     stream = connection.get_next_available_stream_id()
-    pseudo = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "x")]
+    pseudo = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "127.0.0.1")]
     connection.send_headers(stream, [*pseudo, *headers], end_stream=ends)
     return stream
 
@@ -95,7 +95,7 @@ async def test_an_http2_connection_is_closed_when_it_is_idle_though_it_answers_p
 
 async def test_an_http1_connection_is_closed_when_it_is_idle(process):
     reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert (await rest_of(reader)).startswith(b"HTTP/1.1 200 ")
     writer.close()
 

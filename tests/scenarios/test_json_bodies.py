@@ -222,3 +222,23 @@ async def test_a_time_far_in_the_future_is_refused(topic):
     problem = assert_problem(await topic.post_records({"value": 1}, {"value": 2, "timestamp": ahead}), "invalid_body")
     assert problem["record"] == 1
     assert await topic.records() == []
+
+
+@pytest.mark.parametrize(
+    ("document", "detail"),
+    [
+        ({"value": 1}, 'there is an unknown field `value`; expected {"records":[{"value":…}]}'),
+        ([{"value": 1}], 'Expected `object`, got `array`; expected {"records":[{"value":…}]}'),
+        (
+            {"records": [{"values": 1}]},
+            (
+                "there is an unknown field `values` - at `$.records[0]`; "
+                "a record has headers, key, key_base64, partition, timestamp, value, value_base64"
+            ),
+        ),
+    ],
+)
+async def test_a_body_of_the_wrong_form_is_answered_with_the_right_one(topic, document, detail):
+    answer = await topic.post(orjson.dumps(document), JSON)
+    assert answer.status == 400
+    assert answer.json["detail"] == detail

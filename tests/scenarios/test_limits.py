@@ -58,17 +58,46 @@ async def test_a_query_value_is_bounded(start_gateway):
     assert_problem(await topic.post(b"x", key="k" * 301), "invalid_query", parameter="key")
 
 
+def one_record(value: bytes, content_type: str) -> bytes:
+    return b'{"records":[{"value":1},{"value":%s}]}' % value if content_type == JSON else b"1\n" + value + b"\n"
+
+
 @one_process
 @pytest.mark.parametrize("content_type", [JSON, NDJSON])
 async def test_json_nested_too_deeply_is_refused(topic, content_type):
-    """The bound is the decoder's own, which guards the stack: Python's 1,000 less the calls that lead there."""
-    for depth, is_taken in ((900, True), (1000, False), (100_000, False)):
-        value = b"[" * depth + b"]" * depth
-        body = b'{"records":[{"value":%s}]}' % value if content_type == JSON else value + b"\n"
-        answer = await topic.post(body, content_type)
-        assert (answer.status == 200) is is_taken, depth
-        if not is_taken:
-            assert_problem(answer, "malformed_json" if content_type == JSON else "malformed_ndjson")
+    """Beyond about 900 levels the decoder gives up by itself: Python's 1,000 less the calls that lead there."""
+    for depth in (128, 129, 600, 1_000, 100_000):
+        value = b'{"a":[' * (depth // 2) + b"[" * (depth % 2) + b"1" + b"]" * (depth % 2) + b"]}" * (depth // 2)
+        answer = await topic.post(one_record(value, content_type), content_type)
+        if depth == 128:
+            assert answer.status == 200
+        else:
+            assert_problem(answer, "json_too_complex")
+        if 128 < depth < 900:
+            assert_problem(answer, "json_too_complex", record=1, byte=64 * 6, limit=128)
+    assert (await topic.positions())["log_end"] == 2
+
+
+@one_process
+@pytest.mark.parametrize("content_type", [JSON, NDJSON])
+async def test_a_number_of_too_many_digits_is_refused(topic, content_type):
+    for digits in (1_000, 1_001, 5_000):
+        value = b'{"text":"%s","n":-%s}' % (b"1" * 5_000, b"1" * digits)
+        answer = await topic.post(one_record(value, content_type), content_type)
+        if digits == 1_000:
+            assert answer.status == 200
+        else:
+            assert_problem(answer, "json_too_complex", record=1, byte=5_016, limit=1_000)
+    assert (await topic.positions())["log_end"] == 2
+
+
+@one_process
+async def test_the_limits_on_json_are_settings(start_gateway):
+    gateway = await start_gateway(json_depth_max=300, json_number_digits_max=64)
+    topic = await gateway.create("limits")
+    assert (await topic.post(b"[" * 300 + b"]" * 300 + b"\n", NDJSON)).status == 200
+    assert_problem(await topic.post(b"[" * 301 + b"]" * 301 + b"\n", NDJSON), "json_too_complex", limit=300)
+    assert_problem(await topic.post(b"1" * 65 + b"\n", NDJSON), "json_too_complex", limit=64)
 
 
 DEEP = b"[" * 5000 + b"]" * 5000

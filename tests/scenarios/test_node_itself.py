@@ -1,11 +1,14 @@
 """What a node says of itself: health, cluster, metrics, its contract and the page that explains it."""
 
+import asyncio
 import re
+from functools import partial
 
 import orjson
 
 from openapi import load_contract
-from tests.scenarios.gateways import one_process
+from tests.scenarios.gateways import Answer, OverHttp2, one_process
+from tests.scenarios.raw_http1 import exchange, request_head
 
 
 async def test_a_node_that_runs_is_healthy_and_ready(gateway):
@@ -31,6 +34,32 @@ async def test_the_leader_of_a_partition_is_this_node_and_its_url_answers(topic,
 
 async def test_the_contract_is_served_as_it_is_written(gateway):
     assert (await gateway.send("GET", "/openapi.json")).json == orjson.loads(orjson.dumps(load_contract()))
+
+
+async def test_the_address_alone_leads_to_the_page_and_v1_to_the_paths(gateway):
+    answer = await gateway.send("GET", "/")
+    assert (answer.status, answer.headers["Location"]) == (302, "/docs")
+    links = (await gateway.send("GET", "/v1")).json
+    for name, path in links.items():
+        if "{" not in path:
+            assert (await gateway.send("GET", path)).status == 200, name
+    contract = load_contract()["paths"]
+    assert set(links.values()) <= set(contract)
+
+
+async def test_options_of_the_node_as_a_whole_tells_every_method(gateway):
+    answer = await options_of_all(gateway)
+    assert (answer.status, answer.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
+
+
+async def options_of_all(gateway):
+    """`OPTIONS *`, which client libraries for HTTP/1.1 seldom can send."""
+    if isinstance(gateway, OverHttp2):
+        return await gateway.send("OPTIONS", "*")
+    ask = partial(exchange, gateway.port, request_head("OPTIONS", "*"))
+    head, _, body = (await asyncio.get_running_loop().run_in_executor(None, ask)).partition(b"\r\n\r\n")
+    status, *fields = head.decode().split("\r\n")
+    return Answer(int(status.split()[1]), dict(field.split(": ", 1) for field in fields), body)
 
 
 async def test_the_page_needs_no_network(gateway):

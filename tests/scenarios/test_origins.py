@@ -134,7 +134,7 @@ async def test_a_head_is_the_get_without_its_body(topic, operation):
     }
     assert {name: head.headers.get(name) for name in ours} == {name: get.headers.get(name) for name in ours}
     if operation.operation_id not in ("metrics", "tail_topic"):
-        assert int(head.headers["Content-Length"]) == len(get.body)
+        assert int(head.headers.get("Content-Length", "0")) == len(get.body)
 
 
 async def test_a_head_never_waits(topic):

@@ -40,6 +40,25 @@ async def test_what_is_planned_answers_501(gateway, operation):
     assert_problem(answer, "not_implemented", retryable=False, no_side_effects=True)
 
 
+@pytest.mark.parametrize("operation", [*BUILT, *PLANNED], **IDS)
+async def test_a_head_that_is_wrong_is_refused_everywhere(topic, operation):
+    path = path_of(operation, topic.name)
+    answer = await topic.gateway.send(operation.method, path, b"", {"Penstock-Client-Id": "a b"})
+    assert_problem(answer, "invalid_header", no_side_effects=True)
+    answer = await topic.gateway.send(operation.method, path, b"", {"Origin": "https://elsewhere.example"})
+    assert_problem(answer, "forbidden", no_side_effects=True)
+    assert (await topic.gateway.send("GET", topic.path)).status == 200
+
+
+@pytest.mark.parametrize("operation", [one for one in BUILT if "requestBody" in one.spec], **IDS)
+async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, operation):
+    """`required` of the contract against what comes without a body."""
+    body = resolve(load_contract(), operation.spec["requestBody"])
+    topic = await gateway.create(new_name())
+    answer = await gateway.send(operation.method, path_of(operation, topic.name), b"")
+    assert (answer.status < 400) == (not body.get("required", False)), answer.body
+
+
 @pytest.mark.parametrize("operation", [one for one in BUILT if "{topic}" in one.path], **IDS)
 async def test_an_unknown_topic_is_told_everywhere(gateway, operation):
     if operation.operation_id == "create_topic":
@@ -87,11 +106,19 @@ async def test_a_wrong_method_is_told_which_are_right(gateway, method, path):
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1", "/v2/topics", "/v1/topics/", "/v1/topics/t/", "/v1/topics/t/records/", "/v1/topics/t/partitions",
+    ["/v1/", "/v2/topics", "/v1/topics/", "/v1/topics/t/", "/v1/topics/t/records/", "/v1/topics/t/partitions",
      "/v1/topics//records", "/favicon.ico", "/%2e%2e/etc/passwd", "/docs/", "/v1/topics/t/partitions/0"],
 )  # fmt: skip
 async def test_a_path_with_nothing_at_it(gateway, path):
     assert_problem(await gateway.send("GET", path), "not_found")
+
+
+@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+async def test_an_encoded_slash_does_not_separate(topic):
+    """Granian decodes the path before it hands it out: test_request_heads.py has what comes there."""
+    for path in ("/v1%2Ftopics", f"/v1/topics%2F{topic.name}"):
+        assert_problem(await topic.gateway.send("GET", path), "not_found")
+    assert_problem(await topic.gateway.send("GET", f"{topic.path}%2Frecords"), "unknown_topic")
 
 
 async def test_names_in_problems_do_not_break_them(gateway):

@@ -108,7 +108,7 @@ async def test_a_wish_that_cannot_be_is_refused_and_leaves_no_topic(gateway, new
         (b'{"config":{"compression":"\xff"}}', JSON, "invalid_utf8"),
         (b"[]", JSON, "invalid_body"),
         (b"1", JSON, "invalid_body"),
-        (b'{"config":{"a":' + b"[" * 100_000, JSON, "malformed_json"),
+        (b'{"config":{"a":' + b"[" * 100_000, JSON, "json_too_complex"),
         (b"<topic/>", "application/xml", "unsupported_media_type"),
         (b"{}", "text/plain", "unsupported_media_type"),
     ],

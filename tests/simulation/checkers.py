@@ -55,6 +55,7 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
     if guarantee.keeps_what_was_read:
         found += dirty_reads(history.polled, leaders, history.deleted_below)
         found += ends_going_back(history.latest)
+        found += wrong_refusals(history)
     found += aborted_reads(history.produced, history.polled, leaders.values())
     found += duplicates(leaders.values())
     found += out_of_sequence(history.produced, leaders.values())
@@ -184,6 +185,23 @@ def ends_going_back(latest: Iterable[Latest]) -> list[str]:
         for one in latest
         if one.offset < one.seen
     ]
+
+
+def wrong_refusals(history: History) -> list[str]:
+    """C15: nobody is refused for good at a position that had been acknowledged or read as committed when it asked."""
+    committed: dict[str, list[tuple[float, int]]] = {}
+    for one in history.produced:
+        if one.outcome == "ok" and one.acks == "all":
+            committed.setdefault(one.partition, []).append((one.done_at, one.base_offset + len(one.values)))
+    for poll in history.polled:
+        committed.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
+    found = []
+    for one in history.refused:
+        end = max((end for at, end in committed.get(one.partition, []) if at < one.asked_at), default=0)
+        if one.position <= end:
+            text = f"{one.client} was refused for good at {one.partition} {one.position} by node {one.node_id}"
+            found.append(f"C15 wrong refusal: {text}, asked at {one.asked_at:.4f}; committed was {end}")
+    return found
 
 
 def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:

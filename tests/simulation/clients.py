@@ -12,13 +12,15 @@ from typing import Any
 
 from engine import batch as record_batch
 from engine.batch_header import set_crc, stamp_sequence
-from tests.simulation.history import History, Latest, Polled, Produced, records_of
+from engine.keyed_batch import KeyEntry, stored_entry
+from tests.simulation.history import History, Latest, Polled, Produced, Refused, records_of
 from tests.simulation.network import Network
 from tests.simulation.node import Node
 from tests.simulation.world import World
 
 TIMEOUT_S = 1.2
 GIVE_UP_S = 6.0
+AHEAD, AHEAD_EVERY = 100_000, 20  # a consumer asks once in so often for a position that is not there
 
 
 class Client:
@@ -174,6 +176,69 @@ class SequencedProducer(Client):
         self.world.after(self._every_s, self.run)
 
 
+class KeyedProducer(Client):
+    """Names each batch by a key, sends it until it is answered, and now and then once more when it has long been.
+
+    The time of the key is that of a node that takes the request, another one each time. Repeats are within the window.
+    Keys say nothing of order: each batch has a client of its own.
+    """
+
+    def __init__(self, *args: Any, partition: str, every_s: float) -> None:
+        super().__init__(*args)
+        self._partition, self._every_s = partition, every_s
+        self._leader: int | None = None
+        self._number = 0
+        self._asked: dict[str, int] = {}
+
+    def run(self) -> None:
+        if self.is_stopped or self.is_idle(self.run):
+            return
+        self._number += 1
+        values = (f"{self.name}-{self._number}.0", f"{self.name}-{self._number}.1")
+        produced = Produced(f"{self.name}-{self._number}", self._partition, values, "all", self.world.now)
+        self.history.produced.append(produced)
+        self._send(produced, self.world.now + GIVE_UP_S)
+        self.world.after(self._every_s, self.run)
+
+    def _send(self, produced: Produced, until: float) -> None:
+        key = produced.values[0]
+        self._asked[key] = asked = self._asked.get(key, 0) + 1
+        taken_by, node = self.nodes[self.any_node()], self._leader or self.any_node()
+        entry = KeyEntry(key.encode().ljust(16), b"request".ljust(16), 1, taken_by.clock.now_ms())
+        values = [value.encode() for value in produced.values]
+        batch = record_batch.encode_values(values, 1_700_000_000_000, entry=stored_entry(entry))
+
+        def answered(outcome: str, detail: Any) -> None:
+            if self._asked[key] == asked:
+                self._answered(produced, node, outcome, detail, until)
+
+        def timed_out() -> None:
+            if self._asked[key] == asked:
+                self._answered(produced, node, "info", "no answer", until)
+
+        self.ask(node, "on_produce", self._partition, batch, len(values), "all", answered)
+        self.world.after(TIMEOUT_S, timed_out)
+
+    def _answered(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
+        self._asked[produced.values[0]] += 1
+        self.world.count(f"keyed {outcome}")
+        if outcome == "ok":
+            self._leader = node
+            if produced.outcome == "ok":
+                self.world.count("keyed repeats answered")
+            else:
+                produced.outcome, produced.base_offset, produced.done_at = "ok", detail, self.world.now
+            if self.world.random.random() < 0.6 and not self.is_stopped:
+                again_s = 2 * self.world.random.random()
+                self.world.after(again_s, self._send, produced, self.world.now + again_s + GIVE_UP_S)
+        else:
+            self._leader = None
+            if self.world.now < until and not self.is_stopped:
+                self.world.after(0.1, self._send, produced, until)
+            elif produced.outcome != "ok":
+                produced.done_at = self.world.now
+
+
 class Consumer(Client):
     """Reads one partition from its beginning on; sometimes asks where the end is."""
 
@@ -192,20 +257,35 @@ class Consumer(Client):
             return
         node = self._node or self.any_node()
         asked, number = self.position, self._asked
+        if number % AHEAD_EVERY == 0:
+            asked += AHEAD  # beyond anything that is committed
         if self.world.random.random() < 0.2:
             seen = self._epoch_seen, self._end_seen, self.world.now
             self.ask(node, "on_latest", self.partition, lambda *a: self._told_latest(*seen, *a))
-        self.ask(node, "on_read", self.partition, asked, lambda *a: self._answered(node, asked, number, *a))
+        about = node, asked, number, self.world.now
+        self.ask(node, "on_read", self.partition, asked, lambda *a: self._answered(*about, *a))
         self.world.after(TIMEOUT_S, self._give_up, number)
 
     def _answered(
-        self, node: int, asked: int, number: int, what: str, data: bytes, log_start: int, watermark: int, epoch: int
+        self,
+        node: int,
+        asked: int,
+        number: int,
+        asked_at: float,
+        what: str,
+        data: bytes,
+        log_start: int,
+        watermark: int,
+        epoch: int,
     ) -> None:
         if number != self._asked:
             return
-        self._node = node if what == "ok" and self.world.random.random() < 0.9 else None
+        self._node = node if what == "ok" and self.world.random.random() < 0.6 else None
         if what == "below":
             self.position = log_start
+        elif what == "above":
+            self.world.count("refused for good: above the watermark")
+            self.history.refused.append(Refused(self.name, self.partition, node, asked, asked_at))
         elif what == "ok":
             # Kept from the bytes as they were sent; a batch may begin below the position.
             records = tuple(record for record in records_of(data) if record[0] >= asked)

@@ -114,7 +114,7 @@ class Following:
 
     def _append(self, data: bytes, watermark: int, log_start: int) -> None:
         hosted = self._hosted
-        if data and hosted.log.append_copies(data, hosted.life.clock.now_ms()):
+        if data and hosted.log.append_copies(data, hosted.life.clock.steady_ms()):
             hosted.life.tell("%s: copied to %d", hosted.partition, hosted.log.log.log_end)
             hosted.sync_soon()
         log_end = hosted.log.log.log_end

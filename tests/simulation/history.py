@@ -42,6 +42,7 @@ class Polled:
     high_watermark: int
     at: float
     is_full_read: bool = False  # of one that reads everything once all is quiet
+    asked_at: float = float("nan")  # where it is known
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,17 @@ class Latest:
     partition: str
     offset: int
     seen: int  # the greatest end that this client had seen when it asked
+    asked_at: float
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A node said that a position lies above what is committed, and the client took it as final (416)."""
+
+    client: str
+    partition: str
+    node_id: int
+    position: int
     asked_at: float
 
 
@@ -71,6 +83,7 @@ class History:
     produced: list[Produced] = field(default_factory=list)
     polled: list[Polled] = field(default_factory=list)
     latest: list[Latest] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
     watermarks: list[tuple[str, int, int, int]] = field(default_factory=list)  # partition, node, leader epoch, position
     cuts_below_watermark: list[str] = field(default_factory=list)
     deleted_below: dict[str, int] = field(default_factory=dict)  # by somebody's decision; only that may raise log_start

@@ -189,7 +189,7 @@ class Hosted:
             return
         before = self.log.log.log_end
         try:
-            base_offset = self.log.append(batch, self.life.clock.now_ms())
+            base_offset = self.log.append(batch, self.life.clock.steady_ms())
         except EngineError as error:
             if not isinstance(error, ProducerFenced | SequenceGap | DuplicateOlderThanWindow | StorageFull):
                 self.went_offline(error)
@@ -272,11 +272,31 @@ class Hosted:
         if offset < log_start:
             reply("below", b"", log_start, self.high_watermark, epoch)
             return
+        if offset > self.high_watermark:
+            self._refuse_above(offset, reply)
+            return
         if offset < self.log.log.local_log_start:
             self._read_from_store(offset, reply)
             return
         data = self.log.read(offset, self.high_watermark) if offset < self.high_watermark else b""
         reply("ok", data, log_start, self.high_watermark, epoch)
+
+    def _refuse_above(self, offset: int, reply: Reply) -> None:
+        """As gateway/partition_reads.py: a refusal for good only of a leader that the store has confirmed meanwhile."""
+        leader, life = self.leader, self.life
+        if leader is None or leader.latest_offset is None or not life.session.has_contact(self._now):
+            reply("not_leader", b"", 0, 0, 0)
+            return
+
+        def confirmed(found: VersionedState) -> None:
+            if self.leader is not leader or role_of(life.member, found.state) != Lead(leader.leader_epoch):
+                life.world.count("final refusals withheld")
+                reply("not_leader", b"", 0, 0, 0)
+            else:
+                is_above = offset > self.high_watermark
+                reply("above" if is_above else "ok", b"", 0, self.high_watermark, leader.leader_epoch)
+
+        life.confirm(self.partition, confirmed)
 
     def _read_from_store(self, offset: int, reply: Reply) -> None:
         epoch, log_start, watermark = self.role.leader_epoch, self.log.log.log_start, self.high_watermark
@@ -289,7 +309,8 @@ class Hosted:
 
     def latest(self, reply: Reply) -> None:
         """Where a consumer would begin that asks for the end."""
-        found = self.leader.latest_offset if self.leader is not None else None
+        has_contact = self.life.session.has_contact(self._now)
+        found = self.leader.latest_offset if self.leader is not None and has_contact else None
         reply("not_available" if found is None else "ok", found, self.leader.leader_epoch if self.leader else 0)
 
     def _is_in_sync(self) -> bool:

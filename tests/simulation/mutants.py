@@ -153,6 +153,14 @@ def _version_not_checked() -> Iterator[None]:
         yield
 
 
+def _refuse_by_the_clock(self: hosted.Hosted, offset: int, reply: hosted.Reply) -> None:
+    is_leading = self.leader is not None and self.leader.latest_offset is not None
+    if is_leading and self.life.session.has_contact(self._now):
+        reply("above", b"", 0, self.high_watermark, self.role.leader_epoch)
+    else:
+        reply("not_leader", b"", 0, 0, 0)
+
+
 _restart = ReplicaLog.restart
 
 
@@ -296,6 +304,12 @@ MUTANTS = {
         "who begins where its leader's disk does forgets what the store has before",
         _patched(ReplicaLog, "restart", _restart_at_its_own_start),
         kinds=("lose_disk", "kill", "lose_power", "reassign", "isolate"),
+        fault_every_s=0.3,
+    ),
+    "final refusals by the clock": Mutant(
+        "a leader with contact to the store refuses for good a position above its high watermark, and does not ask",
+        _patched(hosted.Hosted, "_refuse_above", _refuse_by_the_clock),
+        kinds=("pause", "expire_session", "drain", "late_news"),
         fault_every_s=0.3,
     ),
     "end told too early": Mutant(

@@ -28,7 +28,6 @@ from tests.simulation.world import World
 
 DATA_DIR = "/data"
 THREADS_MAX = 4  # of all nodes, in a wait at once
-FOREVER_MS = 1 << 40  # producers are forgotten by wall time, so a clock that jumps by a day may forget them all
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,20 @@ class NodeClock:
     def __init__(self, world: World) -> None:
         self._world = world
         self.offset_ms = 0
+        self._began_ms = 1_700_000_000_000
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + int(self._world.now * 1000) + self.offset_ms
 
     def monotonic(self) -> float:
         return self._world.now
+
+    def steady_ms(self) -> int:
+        return self._began_ms + int(self._world.now * 1000)
+
+    def restart(self) -> None:
+        """A new process: its steady time begins at the wall time of now."""
+        self._began_ms = self.now_ms() - int(self._world.now * 1000)
 
 
 class ProcessEnded(BaseException):
@@ -92,6 +99,7 @@ class Node:
 
     def start(self) -> None:
         if self.life is None:
+            self.clock.restart()
             self.life = Life(self)
             try:
                 self.life.begin()
@@ -191,7 +199,7 @@ class Life(StoreClient):
         self.node.tell(text, *args)
 
     def _host(self, name: str) -> None:
-        log = ReplicaLog(self.data, name, self.settings(), self.clock.now_ms(), self._points)
+        log = ReplicaLog(self.data, name, self.settings(), self.clock.steady_ms(), self._points)
         self.world.counts["holes after power losses"] += log.report.holes
         self.partitions[name] = Hosted(self, name, log)
         self.tell("%s", repr(log))
@@ -199,7 +207,6 @@ class Life(StoreClient):
     def settings(self) -> TopicSettings:
         return TopicSettings(
             segment_bytes=self.options.segment_bytes,
-            producer_expiry_ms=FOREVER_MS,
             retention_ms=None,
             retention_bytes=self.options.retention_bytes,
             local_retention_ms=None,
@@ -249,6 +256,7 @@ class Life(StoreClient):
     def _tick(self) -> None:
         for hosted in self.partitions.values():
             hosted.tick()
+            hosted.log.admission.expire(self.clock.steady_ms(), hosted.log.settings)
         if self.controller is not None:
             self.write(self.controller.moves_to_preferred() if self.world.random.random() < 0.1 else [])
         for hosted in self.partitions.values():

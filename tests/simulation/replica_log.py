@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine import batch as record_batch
-from engine.admission import Admission, Append, Appended
+from engine.admission import Admission, Append, Appended, Terms
+from engine.batch import KEYED_PRODUCER
 from engine.data_directory import Checkpoint, DataDirectory
 from engine.errors import EngineError
 from engine.handover import adopt, encoded, taken
+from engine.keyed_batch import read_entry
 from engine.leader_epochs import note_epoch
 from engine.log import Roll, Run
 from engine.rebuilding import rebuilt_admission
@@ -74,7 +76,9 @@ class ReplicaLog:
 
         Raises EngineError with nothing stored, or the partition offline.
         """
-        append = Append(batch, None, wants_sync=False)  # type: ignore[arg-type] # nobody waits for this future
+        is_keyed = record_batch.read_header(batch).producer_id == KEYED_PRODUCER
+        terms = Terms(key=read_entry(batch)) if is_keyed else None
+        append = Append(batch, None, False, terms)  # type: ignore[arg-type] # nobody waits for this future
         if not self.admission.admit([append], self.log.log_end, now_ms):
             if isinstance(append.verdict, Appended):
                 return append.verdict.base_offset
@@ -106,7 +110,7 @@ class ReplicaLog:
             run = Run(memoryview(data), start=position, headers=[header])
             for offset in self._write(self.log.plan_copies([run], self.settings, now_ms)):
                 save_state(self.log.disk, self.log.directory, self.admission.state(offset), self.high_watermark)
-            self.admission.replay(header, self.settings, now_ms)
+            self.admission.copied([(header, data[position : position + header.size_bytes])], self.settings, now_ms, [])
             taken += 1
         return taken
 

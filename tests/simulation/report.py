@@ -22,7 +22,7 @@ MUST_HAPPEN = (
     "writes refused",
     "refused: not enough replicas",
     "refused: session in doubt",
-    "answers of replaced leaders",
+    "refused for good: above the watermark",
     "tier commits",
     "store requests failed",
     "store replies lost",
@@ -44,7 +44,13 @@ MUST_HAPPEN = (
 
 
 # Once in a hundred runs or so, so that a few runs need not have met them.
-RARE = ("shippers fenced", "elections from eligible", "restarts behind the log's start", "store requests done late")
+RARE = (
+    "answers of replaced leaders",
+    "shippers fenced",
+    "elections from eligible",
+    "restarts behind the log's start",
+    "store requests done late",
+)
 MANY_SEEDS = 1000
 
 

@@ -16,7 +16,7 @@ from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import TopicRules, initial_state
 from tests.simulation.bucket import Bucket
 from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
-from tests.simulation.clients import Consumer, Producer, SequencedProducer
+from tests.simulation.clients import Consumer, KeyedProducer, Producer, SequencedProducer
 from tests.simulation.faults import CALM, KINDS, Faults
 from tests.simulation.history import History, records_of
 from tests.simulation.network import Network
@@ -43,6 +43,8 @@ class Options:
     retention_bytes: int | None = None
     local_retention_bytes: int | None = None
     reads_ahead: bool = False
+    keyed_producers: int = 0  # in place of all others
+    ahead_ms: tuple[int, ...] = ()  # each node's clock, from the beginning
 
 
 @dataclass
@@ -118,11 +120,18 @@ class Run:
         assigned = assigned_replicas(racks, options.partitions, 3)
         self._assigned = {f"t-{number}": replicas for number, replicas in enumerate(assigned)}
         self.partitions = sorted(self._assigned)
-        self.producers: list[Producer | SequencedProducer] = [
+        for node, ahead_ms in zip(self.nodes.values(), options.ahead_ms, strict=False):
+            node.clock.offset_ms = ahead_ms
+        self.producers: list[Producer | SequencedProducer | KeyedProducer] = [
             SequencedProducer(*self._client("p0"), partition=self.partitions[0], producer_id=7, every_s=0.08),
             self._producer("p1", "all", 0.15),
             self._producer("p2", "1", 0.3),
         ]
+        if options.keyed_producers:
+            self.producers = [
+                KeyedProducer(*self._client(f"k{i}"), partition=self.partitions[i % len(self.partitions)], every_s=0.1)
+                for i in range(options.keyed_producers)
+            ]
         self.consumers = [
             Consumer(*self._client(f"c{i}"), partition=self.partitions[i % len(self.partitions)], every_s=0.2)
             for i in range(2)

@@ -6,23 +6,32 @@ the same operations on the same keys. The other half is node.py's Life.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from replication.cluster_keys import node_key
+from replication.cluster_keys import block_key, block_of, node_key
 from replication.cluster_values import NodeInfo, node_to_bytes
-from replication.coordination.interface import Create, Delete, Operation, Put
+from replication.coordination.interface import Check, Create, Delete, Operation, Put
 from replication.cores.controller import Controller, Write
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 from replication.cores.session import Session, SessionEvent
 from replication.vouching import Vouching
 from tests.simulation.blocks import Blocks, Wanted
 from tests.simulation.network import Pipe
-from tests.simulation.store import EPOCH, HOLDER, STORE, Connection, Snapshot
+from tests.simulation.store import EPOCH, HOLDER, STORE, TOPIC, Connection, Snapshot
 
 CONTROLLER_TAG = "controller"
 REGISTER_TAG = "register"
 LATCH_TAG = "latch"
+
+
+@dataclass(frozen=True)
+class Confirming:
+    """Who wants to know what the store says of a partition now."""
+
+    partition: str
+    then: Callable[[VersionedState], None]
 
 
 class StoreClient:
@@ -49,6 +58,11 @@ class StoreClient:
 
     def commit(self, operations: Sequence[Operation], tag: object) -> None:
         self._ask("commit", list(operations), tag)
+
+    def confirm(self, partition: str, then: Callable[[VersionedState], None]) -> None:
+        """As StateBlocks.confirm: a commit that only checks; never answered if the connection breaks."""
+        key = block_key(block_of(TOPIC, 0))
+        self.commit([Check(key, self.node_snapshot.keys[key].version)], Confirming(partition, then))
 
     def ping(self) -> None:
         """As kazoo: no answer for a third of the timeout means that the connection is dead."""
@@ -188,6 +202,8 @@ class StoreClient:
         """What it did was told before, as every commit."""
         if isinstance(tag, Wanted):
             self._blocks.on_committed(tag, snapshot)
+        elif isinstance(tag, Confirming):
+            tag.then(snapshot.partitions[tag.partition])
         elif tag == REGISTER_TAG:
             self._is_registering = False
             self.register()  # it may have changed meanwhile
@@ -196,6 +212,8 @@ class StoreClient:
         self.node_snapshot = snapshot
         if isinstance(tag, Wanted):
             self._blocks.on_conflict(tag, snapshot)
+        elif isinstance(tag, Confirming):
+            self.confirm(tag.partition, tag.then)
         elif tag == REGISTER_TAG:
             self._is_registering = False
             self.register()

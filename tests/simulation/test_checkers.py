@@ -9,7 +9,7 @@ import pytest
 from engine import batch as record_batch
 from replication.cores.partition_state import Member, PartitionState, VersionedState
 from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
-from tests.simulation.history import History, Latest, Polled, Produced
+from tests.simulation.history import History, Latest, Polled, Produced, Refused
 
 VALUES = ("a", "b", "c")
 
@@ -122,6 +122,15 @@ def plant_version_back(history, states, logs):
     states.append(state(1))
 
 
+def plant_wrong_refusal(history, states, logs):
+    history.refused.append(Refused("c", "t", 2, 3, 9.5))
+
+
+def plant_refusal_of_what_was_acknowledged(history, states, logs):
+    history.polled.clear()
+    history.refused.append(Refused("c", "t", 2, 3, 2.6))
+
+
 def plant_cut_below_watermark(history, states, logs):
     history.cuts_below_watermark.append("node 2 cut below its high watermark")
 
@@ -145,6 +154,8 @@ def plant_cut_below_watermark(history, states, logs):
         (plant_watermark_back, "C10 high watermark"),
         (plant_epoch_same, "C10 leader epoch"),
         (plant_version_back, "C10 partition epoch"),
+        (plant_wrong_refusal, "C15 wrong refusal"),
+        (plant_refusal_of_what_was_acknowledged, "C15 wrong refusal"),
         (plant_cut_below_watermark, "below its high watermark"),
     ],
     ids=lambda value: value.__name__.removeprefix("plant_") if callable(value) else "",
@@ -153,6 +164,13 @@ def test_a_planted_anomaly_is_found(plant, says):
     history, states, logs = good()
     plant(history, states, logs)
     assert any(says in problem for problem in problems(history, states, logs))
+
+
+def test_a_refusal_is_right_above_what_was_committed_when_it_was_asked_for():
+    history, states, logs = good()
+    history.polled = history.polled[1:]
+    history.refused += [Refused("c", "t", 2, 4, 9.5), Refused("c", "t", 2, 3, 2.4)]
+    assert problems(history, states, logs) == []
 
 
 def test_who_leaves_an_in_sync_set_for_nothing_is_found():

@@ -13,7 +13,7 @@ FIRST_SEED = {
     "watermark over log_end": 1,
     "truncation skipped": 3,
     "rule 4: join before the epoch's start": 194,
-    "growth counts when confirmed": 86,
+    "growth counts when confirmed": 40,
     "lost disk forgotten": 2,
     "leader epoch does not grow": 2,
     "version not checked": 2,
@@ -28,12 +28,13 @@ FIRST_SEED = {
     "answers of other positions": 64,
     "idle partitions lose their followers": 4,
     "end told too early": 10,
-    "rules 2 and 3: epoch not checked": 212,
+    "final refusals by the clock": 140,
+    "rules 2 and 3: epoch not checked": 49,
     "power loss forgotten": 106,
     "a restarted leader leads on": 2,
     "dedup off": 0,
     "local delete before manifest": 2,
-    "watermark ignores the minimum": 155,
+    "watermark ignores the minimum": 45,
 }
 
 

@@ -108,7 +108,7 @@ class Tier:
             return
         bounds = expired_below(
             _as_partition(hosted),
-            hosted.life.clock.now_ms(),
+            hosted.life.clock.steady_ms(),
             self.end_that_may_go(),
             is_leader=hosted.leader is not None,
         )

@@ -22,6 +22,7 @@ from spark_ingest.spark_context import ROOT
 from spark_ingest.verify import verify
 from spark_ingest.verify_deep import verify_deep
 from tests.engine.tiering import servers
+from tests.spark_ingest.hostile_json import hostile_values
 from tests.spark_ingest.jobs import table_rows
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
@@ -109,6 +110,22 @@ def test_a_topic_becomes_a_table_that_spark_reads(lake: Lake, spark: SparkSessio
     told = spark.read.schema(schema["spark_ddl"]).parquet(str(tmp_path / "an output" / "tables" / "flights"))
     assert sorted(told.columns) == sorted(table.columns)
     assert told.selectExpr("sum(id)").head()[0] == sum(range(900)) + 1
+
+
+def test_hostile_values_become_a_table_that_spark_reads(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
+    """Two runs: the second one has columns for what the first one saw."""
+    values = hostile_values(600, seed=20)
+    for begin in (0, 300):
+        lake.log.add(0, [row(value, at) for at, value in enumerate(values[begin : begin + 300], begin)])
+        ran = lake.run("--dead-letter-max-percent", "100", cwd=tmp_path)
+        assert ran["rows"] + ran["dead_letters"] == 300
+    [*_, newest] = sorted((tmp_path / "an output/_ingest/default/schemas/flights").iterdir(), key=os.path.getmtime)
+    table = spark.read.schema(json.loads(newest.read_text())["spark_ddl"]).parquet(
+        str(tmp_path / "an output/tables/flights")
+    )
+    read = table.collect()
+    assert len(read) == len(table_rows(lake.output)) > 500
+    assert len(read[0]) > 30
 
 
 @pytest.fixture(scope="module")

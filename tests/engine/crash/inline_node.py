@@ -87,8 +87,7 @@ class InlineNode:
     async def idle(self) -> None:
         """Everything queued is written and every background save has ended."""
         await self.shard.committer.drained()
-        while self.shard._background:
-            await asyncio.gather(*self.shard._background)
+        await self.shard._background.ended()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from engine import batch
-from engine.errors import EngineError, StorageFailed
+from engine.errors import EngineError, StorageFailed, TooManyOpenFiles
 from engine.faulty_disk import FaultyDisk, Rule
 from engine.recording_disk import RecordingDisk
 from tests.engine.crash.power_loss import telling
@@ -110,6 +110,25 @@ async def test_an_operation_that_fails_once_anywhere(operation, error):
             check_syncs(disk)
             await teller.check(disk.disk.snapshot())
     assert n > 2, "the story never does that"
+
+
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
+async def test_an_open_for_which_no_file_is_free_is_refused_and_takes_nothing_offline(stride, monkeypatch):
+    """Any one of them, in appends, rolls, checkpoints, deletions and starts."""
+    monkeypatch.setattr("engine.free_files.PAUSE_S", 0)  # here are no timers
+    n = 1
+    while True:
+        n += stride
+        disk, teller = await told(Rule("open", first=n, error=errno.EMFILE))
+        if not disk.faults:
+            break
+        with telling(f"open number {n} fails: {next(call for call in disk.calls if call.error)}"):
+            if teller.node is not None:  # else the data directory could not be opened, and nothing was begun
+                assert not [one for one in teller.node.shard.partitions() if one.offline is not None]
+            assert all(isinstance(error, TooManyOpenFiles) and error.no_side_effects for error in teller.errors)
+            check_syncs(disk)
+            await teller.check(disk.disk.snapshot())
+    assert n > 100, "the story opens files"
 
 
 @pytest.mark.slow

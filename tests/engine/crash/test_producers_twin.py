@@ -49,7 +49,7 @@ def in_another_order(self, appends, log_end, now_ms, admit=admission.Admission.a
     return admit(self, appends, log_end, now_ms)
 
 
-def nothing_is_walked(admitting, segment, begin, keys_begin, settings, now_ms):
+def nothing_is_walked(admitting, segment, begin, keys_begin, settings, now_ms, since_ms):
     """The snapshot is taken for the whole state."""
 
 

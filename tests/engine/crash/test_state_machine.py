@@ -55,8 +55,8 @@ class ForgetfulTrimmer(trimming.Trimmer):
         super().__init__(disk, executor, save_nothing, saved)
 
 
-def batch_behind_left_out(self, span, offset, data, chunk_of=reader.Reader._chunk):
-    chunk = chunk_of(self, span, offset, data)
+def batch_behind_left_out(span, offset, data, *bounds, checked=reader._checked):
+    chunk = checked(span, offset, data, *bounds)
     positions = [position for position, _ in record_batch.walk(chunk.data)]
     return chunk if len(positions) == 1 else reader.Chunk(chunk.data[: positions[-1]], chunk.next_offset)
 
@@ -69,7 +69,7 @@ MUTANTS = {
     "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True),
     "a raised log_start is not saved": (shard, "Trimmer", ForgetfulTrimmer),
     "everything sealed expires": (retention, "_end_of_expired", expired_at_any_age),
-    "a read that leaves a batch out": (reader.Reader, "_chunk", batch_behind_left_out),
+    "a read that leaves a batch out": (reader, "_checked", batch_behind_left_out),
 }
 
 

@@ -55,6 +55,9 @@ class Hands:
     def monotonic(self) -> float:
         return self.ms / 1000
 
+    def steady_ms(self) -> int:
+        return self.ms
+
 
 Make = Callable[..., PartitionShipper]
 

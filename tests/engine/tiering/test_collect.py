@@ -66,8 +66,11 @@ def test_orphans_are_old_objects_that_nothing_names(file_store: ObjectStore, new
         manifest = append(manifest, one)
     manifest = fold_if_due(file_store, successor(manifest, 1, "writer"), new_id)
     commit(file_store, manifest)
-    left = [PREFIX + "00000000000000000000-1-left.log", PREFIX + "folded/left.json"]
-    for key in left:
+    left = [PREFIX + "00000000000000000000-1-left.log", PREFIX + "folded/00000000000000000000-left.json"]
+    end = f"{manifest.end_offset:020d}"
+    foreign = [PREFIX + name for name in ("notes.log", "backup/00000000000000000000-1-left.log", "folded/notes.json")]
+    of_a_lost_root = [PREFIX + f"{end}-1-named.log", PREFIX + f"{end}-1-named.aux", PREFIX + f"folded/{end}-named.json"]
+    for key in [*left, *foreign, *of_a_lost_root]:
         file_store.put(key, b"")
     file_store.put("cluster/topic/0123456789abcdef0123456789abcdef/00/other.log", b"another partition's")
 
@@ -109,14 +112,20 @@ def test_what_a_kept_root_names_stays_for_its_readers(file_store: ObjectStore) -
 def test_an_older_leader_removes_nothing_that_a_newer_one_has_named(file_store: ObjectStore) -> None:
     mine = shipped(file_store, take_over(file_store, PREFIX, 1, "old", 0))
     newest = shipped(file_store, take_over(file_store, PREFIX, 2, "new", 0))
+    folded = PREFIX + "folded/00000000000000000000-new.json"
+    file_store.put(folded, b"")
     later = SystemClock().now_ms() + 2 * GRACE_MS
-    assert [*find_orphans(file_store, mine, later)], "they look like orphans to the older leader"
+    found = [one.key for one in find_orphans(file_store, mine, later)]
+    assert found == [folded], "it looks like an orphan to the older leader"
     assert remove_orphans(file_store, mine, later) == 0
+    assert file_store.head(folded)
     assert all(file_store.head(one.key) for one in newest.entries)
 
 
 def test_a_deleted_topic_leaves_nothing(store: ObjectStore) -> None:
     take_over(store, PREFIX, 1, "writer", 0)
-    store.put("cluster/topic/another/0/x", b"")
+    foreign = ["cluster/topic/another/0/x", PREFIX + "notes.txt"]
+    for key in foreign:
+        store.put(key, b"")
     assert remove_all(store, PREFIX) == 2
-    assert [one.key for one in store.list("")] == ["cluster/topic/another/0/x"]
+    assert [one.key for one in store.list("")] == sorted(foreign)

@@ -252,7 +252,9 @@ async def test_copies_outlive_a_restart_and_are_checked_once_more(
     _, second, third = sorted((tmp_path / "tier-cache").iterdir())
     second.write_bytes(bytes(second.stat().st_size))
     third.write_bytes(b"short")
-    (tmp_path / "tier-cache" / "unfinished.part").write_bytes(b"")
+    unfinished, foreign = tmp_path / "tier-cache" / f"{second.name}.part", tmp_path / "tier-cache" / "notes.part"
+    for path in (unfinished, foreign):
+        path.write_bytes(b"")
     shipped.calls.clear()
 
     again = TierCache(str(tmp_path / "tier-cache"), 100 << 20)
@@ -261,7 +263,7 @@ async def test_copies_outlive_a_restart_and_are_checked_once_more(
     assert await read_all(RemoteLog(shipped, PREFIX, again, disk=RealDisk(), executor=executor)) == expected
     fetched = [key.rpartition("/")[2] for method, key in shipped.calls if method == "get" and key.endswith(".log")]
     assert fetched == [second.name, third.name]
-    assert not (tmp_path / "tier-cache" / "unfinished.part").exists()
+    assert (unfinished.exists(), foreign.exists()) == (False, True)
     assert again.statistics().bytes_used == sum(map(len, log_bytes()))
 
 

@@ -12,6 +12,7 @@ from engine.errors import EngineError
 from engine.tiering.file_store import FileStore
 from engine.tiering.manifest_chain import load_newest
 from engine.tiering.store import ObjectStore
+from engine.tiering.values import LocalLog
 from tests.engine.tiering.making import PREFIX, local_log
 from tests.engine.tiering.shipping import (
     WIDTH,
@@ -54,6 +55,36 @@ async def test_a_fault_at_any_call_neither_loses_nor_doubles(
         await ship_through(shipper)
         check_store(store, segments)
         check_told(store, source)
+
+
+async def test_a_failure_of_any_kind_is_reported_and_tried_again(
+    file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, an exception other than EngineError and OSError ended shipping without a word."""
+    segments, kinds = sealed(tmp_path, 2), [KeyError, OSError, KeyError]
+    source = Source(local_log(segments))
+    local, seen = source.local_log, []
+
+    async def fails_at_first() -> LocalLog:
+        seen.append(shipper.statistics())
+        if kinds:
+            raise kinds.pop(0)("planted")
+        return await local()
+
+    source.local_log = fails_at_first  # type: ignore[method-assign]
+    shipper = make(file_store, source)
+    shipping = asyncio.ensure_future(shipper.run())
+    async with asyncio.timeout(30):
+        while shipper.statistics().shipped_segments < 2:
+            await asyncio.sleep(0.001)
+    shipping.cancel()
+    check_store(file_store, segments)
+    errors = [one.last_error for one in seen[1:4]]
+    assert errors == ["KeyError: 'planted'", "OSError: planted", "KeyError: 'planted'"]
+    assert [one.state for one in seen[1:4]] == ["backing off"] * 3
+    told = [record.message for record in caplog.records]
+    assert told.count("background task failed") == 2
+    assert told.count("a partition is not shipped; it is tried again") == 3
 
 
 class Crash(BaseException):

@@ -75,14 +75,15 @@ def test_links_inside_the_root_are_neither_followed_nor_listed(file_store: Objec
 def test_temporary_files_are_not_objects_and_abandoned_ones_go(tmp_path: Path, new_id: Callable[[], str]) -> None:
     temporary = tmp_path / TEMPORARY
     temporary.mkdir()
-    for name, age_seconds in {"old": 25 * 3600, "young": 3600}.items():
+    young, foreign = "a" * 32, "notes of somebody else"
+    for name, age_seconds in {"b" * 32: 25 * 3600, young: 3600, foreign: 25 * 3600}.items():
         (temporary / name).write_bytes(b"")
         moment = (temporary / name).stat().st_mtime - age_seconds
         os.utime(temporary / name, (moment, moment))
     store = FileStore(str(tmp_path), new_id=new_id)
     assert [*store.list("")] == []
     store.probe()
-    assert [one.name for one in temporary.iterdir()] == ["young"]
+    assert {one.name for one in temporary.iterdir()} == {young, foreign}
 
 
 def test_a_failed_put_leaves_neither_object_nor_temporary_file(

@@ -102,7 +102,10 @@ def test_a_leader_stops_acknowledging_alone_before_its_session_can_have_expired(
     session.on(SessionEvent.DISCONNECTED, 11.0)
     assert session.may_acknowledge_alone(15.9)
     assert not session.may_acknowledge_alone(16.0)
+    assert session.has_contact(18.9)
+    assert not session.has_contact(19.0), "not without any contact for the whole timeout"
     session.on(SessionEvent.ANSWERED, 16.5)
     assert session.may_acknowledge_alone(17.0)
     session.on(SessionEvent.EXPIRED, 17.0)
     assert not session.may_acknowledge_alone(17.0)
+    assert not session.has_contact(17.0)

@@ -1,12 +1,11 @@
 """Connections in great number that ask for nothing: half over HTTP/1.1, half over HTTP/2, each after one request.
 
-500 of them by default; `make connections-long` has 10,000.
+500 of them by default; `make scale-long` has 10,000.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import socket
 import sys
@@ -18,12 +17,12 @@ from h2.connection import H2Connection
 
 from tests.e2e.deaf_clients import open_files, resident_mib
 from tests.e2e.node_process import running_process
+from tests.scale.count import SCALE
 from tests.scenarios.gateways import over_http2
 from tests.scenarios.raw_http1 import request_head
 
 pytestmark = pytest.mark.e2e
 
-CONNECTIONS = int(os.environ.get("PENSTOCK_TEST_CONNECTIONS", "500"))
 EACH_KIB_MAX = 64
 ROOM_MIB = 30  # that a node grows by in passing
 AT_ONCE = 100
@@ -43,7 +42,7 @@ def asked(number: int) -> bytes:
         return request_head("GET", "/healthz").replace(b"Connection: close\r\n", b"")
     connection = H2Connection(H2Configuration(client_side=True))
     connection.initiate_connection()
-    fields = [(":method", "GET"), (":path", "/healthz"), (":scheme", "http"), (":authority", "x")]
+    fields = [(":method", "GET"), (":path", "/healthz"), (":scheme", "http"), (":authority", "127.0.0.1")]
     connection.send_headers(1, fields, end_stream=True)
     return connection.data_to_send()
 
@@ -63,7 +62,7 @@ async def ask_once(port: int, number: int) -> socket.socket:
 
 async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allow_files(CONNECTIONS + 1000)
+    allow_files(SCALE + 1000)
     settings = {"idle_connection_ms": STAY_MS, "header_read_timeout_ms": 600_000, "http2_ping_ms": STAY_MS}
     idle: list[socket.socket] = []
     try:
@@ -72,19 +71,19 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
                 topic = await gateway.create("t")
                 assert (await topic.post(b"x", "text/plain")).status == 200
                 files, before = open_files(process.pid), resident_mib(process.pid)
-                for start in range(0, CONNECTIONS, AT_ONCE):
-                    numbers = range(start, min(start + AT_ONCE, CONNECTIONS))
+                for start in range(0, SCALE, AT_ONCE):
+                    numbers = range(start, min(start + AT_ONCE, SCALE))
                     idle += await asyncio.gather(*(ask_once(process.port, number) for number in numbers))
                 grown = resident_mib(process.pid) - before
-                assert open_files(process.pid) >= files + CONNECTIONS
+                assert open_files(process.pid) >= files + SCALE
                 began = time.monotonic()
                 for _ in range(20):
                     assert (await topic.post(b"x", "text/plain")).status == 200
                 seconds = (time.monotonic() - began) / 20
-                each_kib = grown * 1024 / CONNECTIONS
-                told = f"{CONNECTIONS} idle connections: {grown:.0f} MiB more, {each_kib:.1f} KiB each; "
+                each_kib = grown * 1024 / SCALE
+                told = f"{SCALE} idle connections: {grown:.0f} MiB more, {each_kib:.1f} KiB each; "
                 sys.stderr.write(f"\n{told}a produce takes {1000 * seconds:.1f} ms meanwhile\n")
-                assert grown < ROOM_MIB + CONNECTIONS * EACH_KIB_MAX / 1024
+                assert grown < ROOM_MIB + SCALE * EACH_KIB_MAX / 1024
                 for client in idle:
                     client.close()
                 async with asyncio.timeout(60):
@@ -97,3 +96,28 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
         for client in idle:
             client.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_for_the_log(tmp_path):
+    """Granian would try again and again to accept one for which no file is free, and take a processor for that."""
+    limit = 128
+    settings = {"idle_connection_ms": STAY_MS, "header_read_timeout_ms": 600_000}
+    clients: list[socket.socket] = []
+    with running_process(tmp_path, files_max=limit, **settings) as process:
+        async with over_http2(process.port) as gateway:
+            topic = await gateway.create("t")
+            try:
+                for _ in range(SCALE):
+                    clients.append(socket.create_connection(("127.0.0.1", process.port)))
+                for number in range(10):
+                    assert (await topic.post(b"x", "text/plain")).status == 200
+                    assert (await topic.roll()).status == 200
+                    assert (await topic.fetch(offset=number)).status == 200
+                    assert open_files(process.pid) < limit
+            finally:
+                for client in clients:
+                    client.close()
+            late = await asyncio.wait_for(ask_once(process.port, 1), 60)
+            late.close()
+        assert process.stop() == 0
+        assert "Too many open files" not in process.errors

@@ -1,0 +1,35 @@
+"""Whether the node of this machine is ready: the question of a container's health check.
+
+Tries HTTP and HTTPS, since a health check does not know the node's settings, and does not check the certificate, which
+need not name 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Mapping
+
+TIMEOUT_S = 2.0
+_PORT_DEFAULT = 8080
+
+
+def is_ready(environment: Mapping[str, str]) -> bool:
+    """Ask /readyz on 127.0.0.1, at the port that PENSTOCK_PORT names."""
+    word = environment.get("PENSTOCK_PORT", "")
+    port = int(word) if word.isdecimal() else _PORT_DEFAULT  # Kubernetes may set tcp://…
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    plain = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    secure = http.client.HTTPSConnection("127.0.0.1", port, timeout=TIMEOUT_S, context=unchecked)
+    return any(map(_answers, (secure, plain) if environment.get("PENSTOCK_TLS_CERT") else (plain, secure)))
+
+
+def _answers(connection: http.client.HTTPConnection) -> bool:
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,87 @@
+"""Removes the directories of topics and partitions, and only what the engine itself has put there.
+
+Does not decide when: engine/topics.py, engine/further_topics.py and engine/catalog.py do. What a start may remove is
+listed in engine/FORMAT.md.
+Invariants: a file is removed only if its name is one that the engine gives; a symbolic link is neither removed nor
+followed; a directory goes only when it is empty. Everything else stays where it is and is returned, to be logged.
+"""
+
+from __future__ import annotations
+
+from engine import paths
+from engine.disk import Disk, FileKind
+
+_TOPIC_FILES = (paths.TOPIC_FILE, paths.TOPIC_FILE + paths.TEMPORARY)
+
+
+def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> list[str]:
+    """Remove the directory of a deleted topic. Returns the paths that stay because the engine did not make them.
+
+    `topic.json` goes last, durably: as long as files of the topic are left, it says whose they are. With `keep_name`
+    the empty directory stays.
+    """
+    left: list[str] = []
+    is_changed = False
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if name in _TOPIC_FILES and disk.kind(path) is FileKind.FILE:
+            continue
+        left += remove_partition_dir(disk, path) if _is_partition(disk, directory, name) else [path]
+        is_changed = True
+    if is_changed:
+        disk.fsync_dir(directory)
+    if left:
+        return left
+    for name in disk.listdir(directory):
+        disk.unlink(f"{directory}/{name}")
+    if not keep_name:
+        disk.rmdir(directory)
+    return []
+
+
+def remove_partition_dir(disk: Disk, directory: str) -> list[str]:
+    """Remove a partition's files, then its directory. Returns the paths of files that the engine did not make."""
+    left = []
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if paths.is_partition_file(name) and disk.kind(path) is FileKind.FILE:
+            disk.unlink(path)
+        else:
+            left.append(path)
+    if not left:
+        disk.rmdir(directory)
+    return left
+
+
+def remove_if_empty(disk: Disk, directory: str) -> None:
+    """Remove the directory of a topic's name once no topic of that name is left."""
+    if disk.kind(directory) is FileKind.DIRECTORY and not disk.listdir(directory):
+        disk.rmdir(directory)
+
+
+def is_rest_of_creation(disk: Disk, directory: str) -> bool:
+    """Whether a topic's directory holds nothing but what a creation that was cut short makes.
+
+    That is a temporary `topic.json`, and partition directories without a byte in them.
+    """
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if name == paths.TOPIC_FILE + paths.TEMPORARY and disk.kind(path) is FileKind.FILE:
+            continue
+        if not (_is_partition(disk, directory, name) and is_empty_partition(disk, path)):
+            return False
+    return True
+
+
+def is_empty_partition(disk: Disk, directory: str) -> bool:
+    """Whether a partition's directory holds nothing but empty segments."""
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        stat = disk.stat(path) if paths.base_offset_of(name) is not None else None
+        if stat is None or stat.size_bytes or disk.kind(path) is not FileKind.FILE:
+            return False
+    return True
+
+
+def _is_partition(disk: Disk, directory: str, name: str) -> bool:
+    return paths.is_partition_number(name) and disk.kind(f"{directory}/{name}") is FileKind.DIRECTORY

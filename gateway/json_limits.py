@@ -1,0 +1,119 @@
+"""Limits on a JSON value that a producer sends: levels of nesting and digits of a number.
+
+JSON allows any depth and any number, parsers do not: serde_json reads 128 levels, .NET 64, Jackson numbers of 1,000
+characters. A value beyond the limits could be stored, but not be read by every consumer: it is refused, with its
+position.
+
+Not a parser: the value is valid JSON when it comes here. Most values are too short to break a limit and cost one
+`len`; a longer one costs a count of its brackets and a look at one byte in a thousand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+
+from gateway.problems import Problem
+
+DEPTH_CEILING = 512  # what the setting allows at most; msgspec's decoder gives up at about 900 levels
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_STRINGS = re.compile(_STRING)
+_BRACKETS = re.compile(_STRING + rb"|[\[{]|[\]}]")
+_NUMBERS = re.compile(_STRING + rb"|[0-9]++")
+_DIGITS = b"0123456789"
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class JsonLimits(NamedTuple):
+    """`depth_max`: levels of nesting; a scalar has none. `digits_max`: digits of a number in a row."""
+
+    depth_max: int = 128
+    digits_max: int = 1000
+
+
+DEFAULT_LIMITS = JsonLimits()
+
+
+def check_values(values: Sequence[bytes | Raw], limits: JsonLimits) -> None:
+    """Check the values of a request. Raises Problem json_too_complex, which names the record and the byte."""
+    harmless = harmless_bytes(limits)
+    if values and max(map(len, values)) > harmless:
+        for position, value in enumerate(values):
+            if len(value) > harmless:
+                check_value(value, limits, position)
+
+
+def check_value(value: bytes | Raw, limits: JsonLimits, position: int) -> None:
+    """Check the value of the record at a position of the body. Raises Problem json_too_complex."""
+    text, depth_max, digits_max = bytes(value), limits.depth_max, limits.digits_max
+    if text.count(b"[") + text.count(b"{") > depth_max and _is_too_deep(text, depth_max):
+        at = _first_too_deep(text, depth_max)
+        assert at is not None
+        raise _too_deep(f"record {position}", at, depth_max, record=position)
+    # A run of more digits than the limit holds at least one byte of this sample.
+    if len(text) > digits_max and (sample := text[digits_max :: digits_max + 1]) != sample.translate(None, _DIGITS):
+        at = _first_long_number(text, digits_max)
+        if at is not None:
+            what = f"record {position}: the number at byte {at} of its value has more than {digits_max} digits"
+            raise Problem("json_too_complex", what, record=position, byte=at, limit=digits_max)
+
+
+def stack_exhausted(text: bytes, where: str = "the body", **members: Any) -> Problem:
+    """The problem for JSON on which the decoder gave up because of its depth, whatever the limit is."""
+    at = _first_too_deep(text, DEPTH_CEILING)
+    return _too_deep(where, len(text) if at is None else at, DEPTH_CEILING, **members)
+
+
+def _too_deep(where: str, byte: int, depth_max: int, **members: Any) -> Problem:
+    what = f"{where}: byte {byte} is nested more than {depth_max} levels deep"
+    return Problem("json_too_complex", what, byte=byte, limit=depth_max, **members)
+
+
+def harmless_bytes(limits: JsonLimits) -> int:
+    """The size up to which no value can break a limit: each level takes two brackets."""
+    return min(2 * limits.depth_max + 1, limits.digits_max)
+
+
+def _is_too_deep(text: bytes, depth_max: int) -> bool:
+    """Whether brackets outside of strings nest deeper. Removing all innermost pairs at once removes one level."""
+    brackets = _STRINGS.sub(b"", text).translate(_TO_SQUARE, _NO_BRACKETS)
+    for _ in range(depth_max):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _first_too_deep(text: bytes, depth_max: int) -> int | None:
+    depth = 0
+    for token in _BRACKETS.finditer(text):
+        first = token[0][:1]
+        if first in b"[{":
+            depth += 1
+            if depth > depth_max:
+                return token.start()
+        elif first in b"]}":
+            depth -= 1
+    return None
+
+
+def _first_long_number(text: bytes, digits_max: int) -> int | None:
+    """Where the first number begins that has too many digits in a row."""
+    sampled = range(digits_max, len(text), digits_max + 1)
+    if not any(_run_around(text, at, digits_max) > digits_max for at in sampled if text[at] in _DIGITS):
+        return None
+    for token in _NUMBERS.finditer(text):
+        if token.end() - token.start() > digits_max and token[0][:1] != b'"':
+            return token.start()
+    return None
+
+
+def _run_around(text: bytes, at: int, digits_max: int) -> int:
+    """The length of the run of digits that holds a byte; lengths beyond the limit are not told apart."""
+    before, behind = text[max(0, at - digits_max) : at], text[at : at + digits_max + 1]
+    return len(before) - len(before.rstrip(_DIGITS)) + len(behind) - len(behind.lstrip(_DIGITS))

@@ -1,0 +1,168 @@
+"""What may happen to a file while no node runs, and which files of a data directory it may happen to.
+
+Pure of nodes: a fault changes files and says which ones. Paths are relative to the data directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+GLOBAL = ("lock", "meta", "running", "recovery-points", "coordination")
+
+_ID = re.compile(r"[0-9a-f]{32,64}")
+_DIGITS = re.compile(r"\d{20}")
+
+
+def kind_of(path: str) -> str:
+    """Files of one kind have one of these: the path without ids, offsets and topics."""
+    short = _DIGITS.sub("N", _ID.sub("ID", path))
+    return re.sub(r"(topics|ID)/[a-z]+/ID", r"\1/TOPIC/ID", short).replace("ID/1/", "ID/0/")
+
+
+def without_ids(path: str) -> str:
+    """The same in every run, to sort by."""
+    return _ID.sub("ID", path)
+
+
+def scope_of(path: str) -> str:
+    """Faults of different scopes have nothing to do with each other: a partition, or, empty, all of the node."""
+    parts = path.split("/")
+    if parts[0] == "topics" and parts[-1] != "topic.json":
+        return f"{parts[1]}/{parts[3]}"
+    return f"{parts[2]}/{parts[4]}" if parts[0] == "store" else ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of one file."""
+
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {kind_of(self.path)} ({self.path})"
+
+
+Apply = Callable[[Path, str, Random, Sequence[str]], None]
+
+
+def _remove(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    (root / path).unlink()
+
+
+def _empty(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    (root / path).write_bytes(b"")
+
+
+def _swap(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    """With another of its kind: which is then in the wrong place too. Without another: with one of another kind."""
+    other = root / random.choice(others)
+    data, other_data = (root / path).read_bytes(), other.read_bytes()
+    (root / path).write_bytes(other_data)
+    other.write_bytes(data)
+
+
+def _copy(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    """Another of its kind takes its place."""
+    (root / path).write_bytes((root / random.choice(others)).read_bytes())
+
+
+def _grow(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    with (root / path).open("ab") as file:
+        file.write(random.randbytes(random.choice((1, 61, 5000))))
+
+
+def _cut(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    data = (root / path).read_bytes()
+    (root / path).write_bytes(data[: random.randrange(1, max(2, len(data)))])
+
+
+def _directory(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    (root / path).unlink()
+    (root / path).mkdir()
+
+
+def _link(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    (root / path).unlink()
+    (root / path).symlink_to("/nowhere/at/all")
+
+
+def _random(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    (root / path).write_bytes(random.randbytes(max(1, (root / path).stat().st_size)))
+
+
+def _flip(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    data = bytearray((root / path).read_bytes() or b"\0")
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    (root / path).write_bytes(data)
+
+
+def _beside(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
+    """Foreign files beside it, with names that look like ours."""
+    file = root / path
+    for name in ("notes.txt", ".DS_Store", "old.tmp", "x.deleted", "7.index", f"{file.name}.bak"):
+        file.with_name(name).write_bytes(b"mine")
+    file.with_name("lost+found").mkdir(exist_ok=True)
+    if not file.with_name("pointer").is_symlink():
+        file.with_name("pointer").symlink_to(root)
+
+
+FAULTS: dict[str, Apply] = {
+    "remove": _remove,
+    "empty": _empty,
+    "swap": _swap,
+    "copy": _copy,
+    "grow": _grow,
+    "cut": _cut,
+    "directory": _directory,
+    "link": _link,
+    "random": _random,
+    "flip": _flip,
+    "beside": _beside,
+}
+
+
+def apply(fault: Fault, root: Path, random: Random, files: Sequence[str]) -> None:
+    kind = kind_of(fault.path)
+    same = [one for one in files if kind_of(one) == kind and one != fault.path and (root / one).is_file()]
+    near = [one for one in same if scope_of(one) == scope_of(fault.path)] or same
+    others = near or [one for one in files if one != fault.path and scope_of(one) == scope_of(fault.path)]
+    if (root / fault.path).is_file() or fault.name == "beside":
+        FAULTS[fault.name](root, fault.path, random, others)
+
+
+def replace_tree(root: Path, wanted: dict[str, bytes]) -> None:
+    """Make a directory hold these files and nothing else; what is there already is not written again."""
+    now = tree_of(root)
+    for name in now:
+        if name not in wanted or os.path.islink(root / name):
+            os.unlink(root / name)
+    needed = {os.path.dirname(root / name) for name in wanted}
+    for directory, _, _ in os.walk(root, topdown=False):
+        if directory not in needed and not os.listdir(directory):
+            os.rmdir(directory)
+    for name, data in wanted.items():
+        if now.get(name) != data or not (root / name).is_file():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(data)
+
+
+def tree_of(root: Path) -> dict[str, bytes]:
+    """Every file with its bytes; a link with the path that it points to."""
+    found = {}
+    for directory, inner, files in os.walk(root):
+        short = directory[len(str(root)) + 1 :]
+        for name in (*files, *(one for one in inner if os.path.islink(f"{directory}/{one}"))):
+            path = f"{directory}/{name}"
+            if os.path.islink(path):
+                data = os.readlink(path).encode()
+            else:
+                with open(path, "rb") as file:
+                    data = file.read()
+            found[f"{short}/{name}" if short else name] = data
+    return found

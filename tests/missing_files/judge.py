@@ -1,0 +1,156 @@
+"""Starts a node on what a fault has left, asks it for everything, and says what it did wrong.
+
+Right is: a start that is refused in words, or a node that gives each acknowledged record as it was or a problem that
+says why not, and that has removed nothing but what a start may remove (engine/FORMAT.md).
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+import orjson
+
+from engine import batch
+from engine.errors import EngineError
+from tests.missing_files.faults import tree_of
+from tests.missing_files.template import KEY, KEYED_VALUE, Template
+from tests.scenarios.gateways import Answer, InProcess, Topic, in_process
+
+JSON = "application/json"
+SAYS_WHY = ("records_damaged", "storage_failed", "offset_below_log_start", "store_unavailable")
+
+MAY_VANISH = re.compile(
+    r"running|topics/.*/\d{20}\.(index|timeindex|checksum|quarantine|snapshot)(\.tmp)?"
+    r"|topics/.*/(\d{20}\.log|leader-epochs|fenced|topic\.json)\.tmp|tier-cache/.*"
+)
+MAY_CHANGE = re.compile(
+    r"recovery-points|high-watermarks|coordination|running|topics/.*/\d{20}\..*|store/.*/latest\.json"
+)
+
+
+class Verdict:
+    """What came of one start. `wrong` is empty if all is as it must be."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.refused = ""
+        self.unserved: dict[tuple[str, int], str] = {}  # by topic and partition, one of the problems
+        self.served = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.refused and not self.unserved
+
+
+async def judged(root: Path, template: Template) -> Verdict:
+    """`root` holds `data`."""
+    verdict = Verdict()
+    data = root / "data"
+    before = tree_of(data)
+    try:
+        async with in_process(root) as gateway:
+            gateway.send = partial(_send, gateway)  # type: ignore[method-assign] # the contract is held elsewhere
+            for (topic, partition), records in template.records.items():
+                await _read(verdict, Topic(gateway, topic), partition, records, template)
+            await _repeat(verdict, gateway, template)
+    except EngineError as error:
+        verdict.refused = str(error)
+        if not any(word in verdict.refused for word in (str(data), "topics")):
+            verdict.wrong.append(f"the refusal names no file: {error}")
+    except Exception as error:
+        verdict.wrong.append(f"a traceback: {error!r} {''.join(traceback.format_tb(error.__traceback__)[-2:])}")
+    verdict.wrong += _removed(before, tree_of(data))
+    return verdict
+
+
+async def _send(
+    gateway: InProcess,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
+    **query: object,
+) -> Answer:
+    return await gateway._send(method, path + ("?" + urlencode(query) if query else ""), dict(headers or {}), body)
+
+
+async def _read(verdict: Verdict, topic: Topic, partition: int, records: dict[int, str], template: Template) -> None:
+    which, at, end = (topic.name, partition), template.log_starts.get((topic.name, partition), 0), max(records) + 1
+    while at <= end:
+        answer = await topic.fetch(at, partition, wait_ms=0)
+        if answer.status != 200:
+            problem = answer.json
+            if problem["code"] not in SAYS_WHY or not problem["detail"]:
+                verdict.wrong.append(f"{which} at {at}: {answer.status} {problem}")
+                return
+            verdict.unserved.setdefault(which, f"{at}: {problem['code']} {problem['detail']}")
+            if "damaged_end" not in problem:  # nothing of the partition is served
+                return
+            at = problem["damaged_end"]
+            continue
+        given = answer.json["records"]
+        for record in given:
+            if record["offset"] != at or (at < end and record.get("value") != records[at]):
+                verdict.wrong.append(f"{which} at {at}: got {record}")
+                return
+            at += 1
+        verdict.served += len(given)
+        if answer.json["next_offset"] != at:
+            verdict.wrong.append(f"{which}: after {at} comes {answer.json['next_offset']}")
+            return
+        if not given or at == answer.json["high_watermark"]:
+            if at < end:
+                verdict.wrong.append(f"{which} ends at {at}, not at {end}")
+            return
+
+
+async def _repeat(verdict: Verdict, gateway: InProcess, template: Template) -> None:
+    """Repeats are recognised or refused, never stored; a producer id that is new is nobody else's."""
+    topic = Topic(gateway, "keyed")
+    if "keyed" in {name for name, _ in verdict.unserved}:
+        return
+    body = orjson.dumps({"records": [{"value": KEYED_VALUE}]})
+    answer = await topic.post(body, JSON, KEY, to=0)
+    if answer.status == 200 and answer.json["results"][0]["base_offset"] != template.keyed_offset:
+        verdict.wrong.append(f"a keyed request is stored twice: {answer.json}")
+    answer = await gateway.send("POST", "/v1/producers")
+    if answer.status == 201:
+        made = answer.json
+        fields = {"Producer-Id": made["producer_id"], "Producer-Epoch": made["producer_epoch"], "Producer-Seq": 0}
+        headers = {name: str(value) for name, value in fields.items()}
+        answer = await topic.post(orjson.dumps({"records": [{"value": "new"}]}), JSON, headers, to=0)
+        if answer.status == 200 and answer.json["results"][0]["base_offset"] <= template.keyed_offset:
+            verdict.wrong.append(f"the record of a new producer is taken for an old one: {answer.json}")
+
+
+def _removed(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]:
+    """What is gone and must not be. A batch may have gone from a file if it is in another one, as after a repair."""
+    there = b"".join(data for name, data in after.items() if name.endswith(".log"))
+    for name, data in before.items():
+        if name not in after:
+            if not MAY_VANISH.fullmatch(name):
+                yield f"{name} was removed"
+        elif after[name] != data and not MAY_CHANGE.fullmatch(name):
+            yield f"{name} was changed"
+        elif name.endswith(".log") and after[name] != data:
+            for covered, header in _batches(data):
+                if covered not in there:
+                    yield f"{name}: the batch of offset {header.base_offset} was removed"
+
+
+def _batches(data: bytes) -> Iterator[tuple[bytes, batch.Header]]:
+    """What the checksum covers of those that are whole, wherever they begin."""
+    at = 0
+    while at + batch.HEADER_BYTES <= len(data):
+        header = batch.read_header(data, at)
+        is_whole = header.magic == batch.MAGIC and batch.HEADER_BYTES <= header.size_bytes <= len(data) - at
+        if is_whole and batch.has_valid_crc(data, at, header):
+            yield data[at + 21 : at + header.size_bytes], header
+            at += header.size_bytes
+        else:
+            at += 1

@@ -1,0 +1,165 @@
+"""A property: whatever is done to a segment file, no read in any form skips an offset without a problem.
+
+Bytes flipped, zeroed, cut off, taken out and appended, whole files emptied, swapped and removed, while the node runs
+and between two starts, with and without the derived files, before and after a round of the scrubber.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.batch import walk
+from tests.missing_files.damaged_log import (
+    END,
+    FORMS,
+    PER_SEGMENT,
+    SEGMENTS,
+    fill,
+    opened,
+    rewrite,
+    shippable,
+    within_reach,
+)
+from tests.scale.count import SCALE
+
+KINDS = ("flip", "zero", "cut", "cut at a batch", "take out", "grow", "empty", "swap", "remove")
+OF_BYTES = ("flip", "zero")
+
+
+class Harm(NamedTuple):
+    """What is done to one segment file. `place` and `length` are parts of a thousand of its size."""
+
+    kind: str
+    number: int
+    place: int
+    length: int
+    loses_index: bool
+
+
+class Story(NamedTuple):
+    harms: list[Harm]
+    is_running: bool
+    is_scrubbed: bool
+    form: str
+    max_bytes: int
+
+
+harms = st.builds(
+    Harm,
+    kind=st.sampled_from(KINDS),
+    number=st.integers(0, SEGMENTS),
+    place=st.integers(0, 999),
+    length=st.integers(1, 300),
+    loses_index=st.booleans(),
+)
+stories = st.builds(
+    Story,
+    harms=st.lists(harms, min_size=1, max_size=3, unique_by=lambda harm: harm.number),
+    is_running=st.booleans(),
+    is_scrubbed=st.booleans(),
+    form=st.sampled_from(sorted(FORMS)),
+    max_bytes=st.sampled_from([1, 3000, 1 << 20]),
+)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("filled")
+    asyncio.run(fill(directory))
+    return directory
+
+
+def harmed(good: bytes, harm: Harm, other: bytes) -> bytes:
+    at = harm.place * len(good) // 1000
+    end = min(len(good), at + max(1, harm.length * len(good) // 1000))
+    match harm.kind:
+        case "flip":
+            return bytes([*good[:at], good[at] ^ (1 << harm.length % 8), *good[at + 1 :]])
+        case "zero":
+            return good[:at] + bytes(end - at) + good[end:]
+        case "cut":
+            return good[:at]
+        case "cut at a batch":
+            places = [position for position, _ in walk(good)]
+            return good[: places[harm.place % len(places)]]
+        case "take out":
+            return good[:at] + good[end:]
+        case "grow":
+            return good + good[at:end]
+        case "swap":
+            return other
+        case _:
+            return b""
+
+
+def allowed(good: bytes, bad: bytes, harm: Harm) -> set[int]:
+    """The offsets that may be refused."""
+    base = harm.number * PER_SEGMENT
+    whole = set(range(base, base + PER_SEGMENT))
+    if harm.kind in OF_BYTES and not harm.loses_index and harm.number < SEGMENTS:
+        first = next((at for at, pair in enumerate(zip(good, bad, strict=True)) if pair[0] != pair[1]), len(good))
+        last = max((at for at, pair in enumerate(zip(good, bad, strict=True)) if pair[0] != pair[1]), default=0)
+        if _hits_no_checksum(good, first, last):
+            return whole
+        return within_reach(good, first, last + 1) if bad != good else set()
+    return whole
+
+
+def _hits_no_checksum(good: bytes, first: int, last: int) -> bool:
+    """Whether a leader epoch is hit, which only the checksum of the whole file covers: then all is in doubt."""
+    return any(first < position + 16 and last >= position + 12 for position, _ in walk(good))
+
+
+def do(directory: Path, harm: Harm) -> set[int]:
+    folder = next(directory.glob("data/topics/t/*/0"))
+    path = folder / f"{harm.number * PER_SEGMENT:020d}.log"
+    other = folder / f"{(harm.number + 1) % SEGMENTS * PER_SEGMENT:020d}.log"
+    good = path.read_bytes()
+    bad = harmed(good, harm, other.read_bytes() if other.exists() else b"")
+    if harm.loses_index:
+        for suffix in (".index", ".timeindex", ".checksum"):
+            path.with_suffix(suffix).unlink(missing_ok=True)
+    if harm.kind == "remove":
+        path.unlink()
+    else:
+        rewrite(path, bad)
+    return allowed(good, bad, harm)
+
+
+async def play(filled: Path, story: Story) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(shutil.copytree(filled, Path(scratch, "node")))
+        may_be_refused: set[int] = set()
+        if not story.is_running:
+            # Of a log whose active segment is damaged at the start the partition stays closed.
+            for harm in story.harms:
+                may_be_refused |= do(directory, harm) if harm.number < SEGMENTS else set()
+        async with opened(directory) as log:
+            if story.is_running:
+                for harm in story.harms:
+                    may_be_refused |= do(directory, harm)
+            if story.is_scrubbed:
+                await log.scrub()
+            reading = await log.read_all(story.form, story.max_bytes)
+            assert reading.found | reading.offsets_refused == set(range(END))
+            assert reading.offsets_refused <= may_be_refused
+            shippable(log)
+
+
+@settings(
+    max_examples=max(20, SCALE // 20),
+    deadline=None,
+    derandomize=SCALE <= 500,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(story=stories)
+def test_no_read_skips_an_offset_silently(filled, story):
+    asyncio.run(play(filled, story))

@@ -1,0 +1,7 @@
+"""How many of each thing the suites for large counts use."""
+
+from __future__ import annotations
+
+import os
+
+SCALE = int(os.environ.get("PENSTOCK_TEST_SCALE", "500"))

@@ -1,0 +1,114 @@
+"""A topic of very many partitions: made, grown, stopped and started again. Calls to the disk and processor time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from engine import batch
+from engine.directory_keeper import SAVE_S
+from replication.acks import Acks
+from tests.engine.conftest import HandClock, Node, running_node
+from tests.scale.count import SCALE
+from tests.scale.counting_disk import CountingDisk
+
+T = 1_700_000_000_000
+FEW = 100  # syncs of a change of the catalog, and of the checkpoints that come every second meanwhile
+
+Start = Callable[[], AbstractAsyncContextManager[Node]]
+
+
+@pytest.fixture
+def disk() -> CountingDisk:
+    return CountingDisk()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def start(tmp_path: Path, clock: HandClock, disk: CountingDisk) -> Start:
+    return lambda: running_node(tmp_path / "data", clock, disk)
+
+
+async def fill(node: Node, name: str, *, producer: bool = False) -> None:
+    """One record in each partition, fsynced; perhaps of a producer with a sequence, which a start must know again."""
+    waits = []
+    for number in node.shard.topic(name).partitions:
+        data = batch.encode_values([b"v"], T)
+        if producer:
+            batch.stamp_sequence(data, 7, 0, 0)
+        waits.append(node.leaders[name, number].produce(data, Acks.ALL, 600_000))
+    await asyncio.gather(*waits)
+
+
+async def test_creating_and_growing_a_topic_syncs_directories_and_not_partitions(start: Start, disk: CountingDisk):
+    async with start() as node:
+        disk.reset()
+        await node.shard.create_topic("t", SCALE, 1, {})
+        assert disk.syncs < FEW
+        disk.reset()
+        await node.shard.alter_topic("t", {}, 2 * SCALE)
+        assert disk.syncs < FEW
+        disk.reset()
+        await node.shard.alter_topic("t", {}, 2 * SCALE + 1)
+        assert sum(disk.calls.values()) < FEW + 50, "growing by one partition is one partition's work"
+        assert len(node.shard.topic("t").partitions) == 2 * SCALE + 1
+
+
+async def test_the_first_records_of_a_partition_make_its_directory_durable(start: Start, disk: CountingDisk):
+    async with start() as node:
+        await node.shard.create_topic("t", SCALE, 1, {})
+        disk.reset()
+        await fill(node, "t")
+        assert SCALE <= disk.calls["fsync_dir"] < SCALE + FEW
+        disk.reset()
+        await fill(node, "t")
+        assert disk.calls["fsync_dir"] < FEW
+
+
+async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start: Start, disk: CountingDisk):
+    async with start() as node:
+        await node.shard.create_topic("t", SCALE, 1, {})
+        await fill(node, "t")
+        disk.reset()
+    assert disk.syncs < FEW
+    disk.reset()
+    async with start() as node:
+        assert disk.syncs < FEW, "nor does the start behind it"
+        assert all(one.log_end == 1 for one in node.shard.partitions())
+        await node.shard.delete_topic("t")
+
+
+async def test_a_stop_does_not_save_for_longer_than_it_may(start: Start, disk: CountingDisk, clock: HandClock):
+    """What is saved makes the next start faster, and is not needed: the log has it all."""
+    async with start() as node:
+        await node.shard.create_topic("t", SCALE, 1, {})
+        await fill(node, "t", producer=True)
+        disk.reset()
+        disk.when_synced = lambda: clock.pass_ms(100)
+    assert disk.syncs < FEW + 10 * SAVE_S
+    disk.when_synced = None
+    clock.restart()
+    async with start() as node:
+        again = batch.encode_values([b"v"], T)
+        batch.stamp_sequence(again, 7, 0, 0)
+        for number in (0, SCALE - 1):
+            assert (await node.leaders["t", number].produce(again, Acks.ALL, 600_000)).is_duplicate
+
+
+async def test_checkpoints_write_one_file(start: Start, disk: CountingDisk):
+    async with start() as node:
+        await node.shard.create_topic("t", SCALE, 1, {})
+        await fill(node, "t")
+        disk.reset()
+        await node.shard.keeper.save_checkpoints()
+        assert disk.syncs <= 2  # the file and its directory
+        await node.shard.keeper.save_checkpoints()
+        assert disk.syncs <= 2, "nothing has changed"

@@ -1,0 +1,42 @@
+"""A wall clock of its own for the processes of one node: ahead, behind, and stepped while they run.
+
+`ShiftedClock(file, ahead_ms).environment()` is the environment to start `python -m cli.main serve` with; all children
+inherit it. `step(ahead_ms)` takes effect in running processes within 20 ms. Nothing in the product knows of it: Python
+imports tests/skew/site/sitecustomize.py by itself. Wall time, times of files and the log's times are shifted; monotonic
+time, timers and ZooKeeper's own clock are not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.skew.site import sitecustomize
+
+SITE = Path(sitecustomize.__file__).parent
+
+
+class ShiftedClock:
+    """The clock of one node. `file` is made, and kept over restarts of the node."""
+
+    def __init__(self, file: Path, ahead_ms: int = 0) -> None:
+        self._file = file.absolute()
+        self.ahead_ms = ahead_ms
+        self._file.write_text(f"0 {ahead_ms}\n")
+
+    def __repr__(self) -> str:
+        return f"ShiftedClock({self.ahead_ms:+d} ms)"
+
+    def step(self, ahead_ms: int) -> None:
+        """From now on the clock is this far ahead of the real one; behind it, if negative."""
+        self.ahead_ms = ahead_ms
+        with self._file.open("a") as steps:
+            steps.write(f"{time.time_ns()} {ahead_ms}\n")
+
+    def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """`base`, by default this process's own, for processes that live by this clock."""
+        environment = dict(os.environ if base is None else base)
+        paths = [str(SITE), *filter(None, [environment.get("PYTHONPATH")])]
+        return {**environment, "PYTHONPATH": os.pathsep.join(paths), sitecustomize.VARIABLE: str(self._file)}

@@ -1,0 +1,1 @@
+"""What processes under a shifted clock have on their PYTHONPATH."""
