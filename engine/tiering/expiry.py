@@ -1,19 +1,25 @@
 """What the store may let go: runs whose local copies went long ago, and which are older or more than the topic keeps.
 
 Blocking; asks the store for nothing while the oldest entry stays the same and is kept. The log itself expires what is
-still on the disk (engine/retention.py, by the same rules), and it alone raises log_start: this says how far it may be
-raised. Age counts from arrival (docs/decisions/0002). Entries of format 1 do not tell it: then from the upload, which
-came soon after. Invariants: oldest first, whole objects, and nothing that the disk still has.
+still on the disk (engine/retention.py), and it alone raises log_start: this says how far it may be raised.
+Age counts from the upload and is the store's alone: the time of the object against the time of one just written
+(engine/tiering/store_time.py). `arrived_ms` of an entry comes from the clock of the node that led then, and is not
+looked at (docs/decisions/0014). Invariants: oldest first, whole objects, and nothing that the disk still has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from engine.tiering.manifest import Manifest, ManifestEntry
 from engine.tiering.manifest_chain import iter_entries, load_sub_manifest
 from engine.tiering.store import ObjectStore
 from engine.tiering.values import LocalLog
+
+_LOOKS_MAX = 1000  # times of objects that one pass asks for, each a HEAD: 20 s or so; the rest is for the next passes
+
+StoreNow = Callable[[], int | None]  # milliseconds by the store's clock; None when it cannot be told
 
 
 class StoreExpiry:
@@ -24,39 +30,43 @@ class StoreExpiry:
         self._seen: tuple[str, int] | None = None  # the first run's key and the log_start that what follows is of
         self._oldest: ManifestEntry | None = None
         self._dead_bytes = 0  # of entries of the first run that lie below log_start: a folded range goes as a whole
-        self._uploaded: tuple[str, int] | None = None  # an object without arrival, and when it came
+        self._uploaded: tuple[str, int] | None = None  # the object last looked at, and when it came
 
     def is_due(self, manifest: Manifest, local: LocalLog) -> bool:
         """Whether `expired_end` could find anything at all; asks nobody."""
         is_bounded = local.retention_ms is not None or local.retention_bytes is not None
         return is_bounded and bool(manifest.folded or manifest.entries) and manifest.base_offset < local.local_log_start
 
-    def expired_end(self, manifest: Manifest, local: LocalLog, now_ms: int) -> int | None:
+    def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow) -> int | None:
         """Below this the store may forget everything; None when nothing has expired. Raises what the store raises."""
         self._look_at_oldest(manifest)
+        if self._oldest is None:
+            return None
+        now_ms = store_now() if local.retention_ms is not None else None
         kept_bytes = manifest.data_bytes - self._dead_bytes + local.bytes_from(manifest.end_offset)
-        if self._oldest is None or not self._has_expired(self._oldest, kept_bytes, local, now_ms):
+        if self._has_expired(self._oldest, kept_bytes, local, now_ms) is False:
             return None
         end = None
-        for entry in iter_entries(self._store, manifest, manifest.log_start):
-            if not self._has_expired(entry, kept_bytes, local, now_ms):
+        for entry in islice(iter_entries(self._store, manifest, manifest.log_start), _LOOKS_MAX):
+            has_expired = self._has_expired(entry, kept_bytes, local, now_ms)
+            if has_expired is False:
                 break
             kept_bytes -= entry.size_bytes
-            end = entry.end_offset
+            end = entry.end_offset if has_expired else end
         return end
 
-    def _has_expired(self, entry: ManifestEntry, kept_bytes: int, local: LocalLog, now_ms: int) -> bool:
+    def _has_expired(self, entry: ManifestEntry, kept_bytes: int, local: LocalLog, now_ms: int | None) -> bool | None:
+        """None for an object that is not there: the next one tells, which came later."""
         if entry.end_offset > local.local_log_start:
             return False
         if local.retention_bytes is not None and kept_bytes - entry.size_bytes >= local.retention_bytes:
             return True
-        if local.retention_ms is None:
+        if local.retention_ms is None or now_ms is None:
             return False
-        arrived_ms = self._upload_time(entry) if entry.arrived_ms is None else entry.arrived_ms
-        return arrived_ms is not None and now_ms - arrived_ms > local.retention_ms
+        uploaded_ms = self._upload_time(entry)
+        return None if uploaded_ms is None else now_ms - uploaded_ms > local.retention_ms
 
     def _upload_time(self, entry: ManifestEntry) -> int | None:
-        """None for an object that is not there: what is lost already is not for this to judge."""
         if self._uploaded is None or self._uploaded[0] != entry.key:
             found = self._store.head(entry.key)
             if found is None:

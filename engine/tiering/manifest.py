@@ -35,7 +35,7 @@ class ManifestEntry:
 
     `leader_epochs` are pairs of epoch and the first offset in here that it wrote. `max_timestamp_ms` bounds every
     record; `min_timestamp_ms` is the least first timestamp of a batch, and a record within may be older. `arrived_ms`
-    is when the last of it was appended, which retention counts from; None where format 1 did not say.
+    is when the last of it was appended, by the clock of the node that led; None where format 1 did not say.
     Keys are full keys in the store.
     """
 

@@ -78,8 +78,13 @@ def commit(store: ObjectStore, manifest: Manifest) -> None:
     for found in store.list(store_manifest_prefix(manifest.prefix), key):
         if generation_of(manifest.prefix, found.key) is not None:
             raise Conflict(f"{found.key} exists, {key} is not the newest")
-    with suppress(StoreUnavailable):  # a hint that is late costs a longer LIST
-        store.put(latest_key(manifest.prefix), orjson.dumps({"generation": manifest.generation}))
+    with suppress(StoreUnavailable):
+        write_hint(store, manifest.prefix, manifest.generation)
+
+
+def write_hint(store: ObjectStore, prefix: str, generation: int) -> None:
+    """Where readers begin to look for the newest manifest. A hint that is late costs a longer LIST."""
+    store.put(latest_key(prefix), orjson.dumps({"generation": generation}))
 
 
 def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, log_start: int) -> Manifest:

@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from random import Random
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -33,6 +34,7 @@ from engine.tiering.manifest import Fenced, Manifest, ManifestEntry, append, rai
 from engine.tiering.manifest_chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.plan import Halt, Plan, Upload, has_same_history, plan_uploads
 from engine.tiering.store import ObjectStore
+from engine.tiering.store_time import StoreTime
 from engine.tiering.upload import upload_segment
 from engine.tiering.values import LocalLog
 
@@ -130,6 +132,7 @@ class PartitionShipper:
         self._options = options
         self._woken = asyncio.Event()
         self._expiry = StoreExpiry(components.store)
+        self._store_time = StoreTime(components.store, components.clock)
         self._watch = ManifestWatch(components.store, prefix, components.clock)
         self._state = State.IDLE
         self._has_begun: bool | None = None  # whether the store has a manifest; None until it was asked
@@ -291,8 +294,8 @@ class PartitionShipper:
         """Have log_start raised above what has expired where only the store has it; returns log_start."""
         if not self._expiry.is_due(manifest, local):
             return local.log_start
-        now_ms = self._with.clock.now_ms()
-        end = await self._blocking(self._expiry.expired_end, manifest, local, now_ms)
+        store_now = partial(self._store_time.now_ms, self._prefix, manifest.generation)
+        end = await self._blocking(self._expiry.expired_end, manifest, local, store_now)
         if end is None or end <= local.log_start:
             return local.log_start
         return await self._source.expired(end)

@@ -1,12 +1,14 @@
-"""Stores around a store: one that counts, one that fails or loses answers at a chosen call."""
+"""Stores around a store: one that counts, one that fails or loses answers at a chosen call; and one with a clock."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from engine.tiering.store import ObjectInfo, ObjectStore, StoreUnavailable
+from tests.spark_ingest.memory_store import MemoryStore
 
 FAILS = "fails"  # nothing is done, and the caller is told so
 LOSES = "loses"  # it is done, and the caller is told that the store did not answer
@@ -73,3 +75,32 @@ class Watched:
 
     def probe(self) -> None:
         self.inner.probe()
+
+
+class DatedStore(MemoryStore):
+    """In memory, under a clock of its own that the test turns."""
+
+    checks_uploads = False
+
+    def __init__(self, now_ms: int = 0) -> None:
+        super().__init__()
+        self.now_ms = now_ms
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        super().put(key, data, if_absent=if_absent)
+        self._modified[key] = self.now_ms
+
+    def put_file(
+        self,
+        key: str,
+        path: str,
+        *,
+        size_bytes: int,
+        start: int = 0,
+        crc32: int | None = None,
+        if_absent: bool = False,
+    ) -> None:
+        self.put(key, Path(path).read_bytes()[start : start + size_bytes], if_absent=if_absent)
+
+    def probe(self) -> None:
+        """It keeps what it promises."""

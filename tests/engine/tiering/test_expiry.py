@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -21,23 +21,34 @@ from engine.tiering.manifest_chain import fold_if_due, iter_entries
 from engine.tiering.remote_log import RemoteLog
 from engine.tiering.shipper import PartitionShipper, ShipperComponents
 from engine.tiering.store import ObjectStore, StoreUnavailable
+from engine.tiering.store_time import StoreTime
 from engine.tiering.tier import _Source
 from engine.tiering.values import LocalLog
 from replication.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 from tests.engine.tiering.making import PREFIX, entry, local_log
 from tests.engine.tiering.shipping import QUICK, WIDTH, Make, Source, newest, sealed
-from tests.engine.tiering.stores import Watched
+from tests.engine.tiering.stores import DatedStore, Watched
 
 DAY_MS = 24 * 3600 * 1000
 SEGMENT_BYTES = 1000  # of an entry that `making.entry` makes
 
 
-def manifest_of(count: int, *, arrived: Callable[[int], int | None] = lambda at: at * 100) -> Manifest:
+def manifest_of(count: int) -> Manifest:
+    """The n-th run came when the store's clock was at n * 100; what the leader said of its arrival is nonsense."""
     made = first_manifest(PREFIX, 1, "writer", 0)
     for at in range(count):
-        made = append(made, replace(entry(at * 10, at * 10 + 10), arrived_ms=arrived(at)))
+        made = append(made, replace(entry(at * 10, at * 10 + 10), arrived_ms=-at))
     return made
+
+
+def filled(manifest: Manifest) -> DatedStore:
+    """Where the objects of its runs are."""
+    store = DatedStore()
+    for one in manifest.entries:
+        store.put(one.key, b"data")
+        store.now_ms += 100
+    return store
 
 
 def log_without(end: int, **kept: int) -> LocalLog:
@@ -45,17 +56,30 @@ def log_without(end: int, **kept: int) -> LocalLog:
     return replace(local_log([]), local_log_start=end, log_end=end, **kept)
 
 
-def expired(store: ObjectStore, manifest: Manifest, local: LocalLog, now_ms: int = 0) -> int | None:
+def expired(store: ObjectStore, manifest: Manifest, local: LocalLog, now_ms: int | None = 0) -> int | None:
     expiry = StoreExpiry(store)
     assert expiry.is_due(manifest, local)
-    found = expiry.expired_end(manifest, local, now_ms)
-    assert expiry.expired_end(manifest, local, now_ms) == found, "the same when asked again"
+    found = expiry.expired_end(manifest, local, lambda: now_ms)
+    assert expiry.expired_end(manifest, local, lambda: now_ms) == found, "the same when asked again"
     return found
 
 
 @pytest.mark.parametrize(("now_ms", "end"), [(0, None), (1000, None), (1001, 10), (1100, 10), (1101, 20), (9999, 40)])
-def test_by_age_since_arrival(file_store, now_ms, end):
-    assert expired(file_store, manifest_of(4), log_without(40, retention_ms=1000), now_ms) == end
+def test_by_age_since_the_upload(now_ms, end):
+    manifest = manifest_of(4)
+    assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000), now_ms) == end
+
+
+def test_a_store_that_does_not_tell_its_time_expires_nothing_by_age():
+    manifest = manifest_of(4)
+    assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000), None) is None
+    assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000, retention_bytes=1500), None) == 20
+
+
+def test_one_pass_looks_at_so_many_objects(monkeypatch):
+    monkeypatch.setattr("engine.tiering.expiry._LOOKS_MAX", 3)
+    manifest = manifest_of(5)
+    assert expired(filled(manifest), manifest, log_without(50, retention_ms=1000), 9999) == 30
 
 
 @pytest.mark.parametrize(("keep", "end"), [(9999, None), (4000, None), (3001, None), (3000, 10), (1500, 20), (1, 30)])
@@ -80,84 +104,106 @@ def test_nothing_is_due_where_nothing_is_bounded_or_all_is_on_the_disk(file_stor
     assert not expiry.is_due(manifest_of(0), log_without(40, retention_ms=1))
 
 
-def test_an_entry_that_does_not_tell_its_arrival_ages_from_its_upload(file_store):
-    manifest = manifest_of(2, arrived=lambda _: None)
+def test_an_object_that_is_lost_is_as_old_as_the_next_one():
+    manifest = manifest_of(3)
+    store = filled(manifest)
+    store.delete(manifest.entries[0].key)
+    local = log_without(30, retention_ms=1000)
+    assert expired(store, manifest, local, 1001) is None
+    assert expired(store, manifest, local, 1101) == 20
     for one in manifest.entries:
-        file_store.put(one.key, b"data")
-    uploaded_ms = file_store.head(manifest.entries[0].key).modified_ms
-    local = log_without(20, retention_ms=DAY_MS)
-    assert expired(file_store, manifest, local, uploaded_ms + DAY_MS) is None
-    assert expired(file_store, manifest, local, uploaded_ms + 2 * DAY_MS) == 20
-    file_store.delete(manifest.entries[0].key)
-    assert expired(file_store, manifest, local, uploaded_ms + 2 * DAY_MS) is None
+        store.delete(one.key)
+    assert expired(store, manifest, local, 9999) is None
 
 
-def test_a_folded_range_expires_entry_by_entry(file_store, new_id):
+def test_a_folded_range_expires_entry_by_entry(new_id):
     count = ENTRIES_MAX + 1
-    manifest = fold_if_due(file_store, manifest_of(count), new_id)
+    manifest = manifest_of(count)
+    store = filled(manifest)
+    manifest = fold_if_due(store, manifest, new_id)
     assert len(manifest.folded) == 1
     local = log_without(count * 10, retention_ms=1000)
-    assert expired(file_store, manifest, local, 5 * 100 + 1001) == 60
+    assert expired(store, manifest, local, 5 * 100 + 1001) == 60
     begun = raise_log_start(manifest, 60)
-    assert expired(file_store, begun, local, 5 * 100 + 1001) is None
+    assert expired(store, begun, local, 5 * 100 + 1001) is None
     by_size = log_without(count * 10, retention_bytes=(count - 7) * SEGMENT_BYTES)
-    assert expired(file_store, begun, by_size) == 70, "what lies below log_start already does not count"
-    assert expired(file_store, begun, local, FOLD_ENTRIES * 100 + 1001) == (FOLD_ENTRIES + 1) * 10
+    assert expired(store, begun, by_size) == 70, "what lies below log_start already does not count"
+    assert expired(store, begun, local, FOLD_ENTRIES * 100 + 1001) == (FOLD_ENTRIES + 1) * 10
 
 
-def test_a_quiet_partition_asks_the_store_nothing(file_store, new_id):
-    manifest = fold_if_due(file_store, manifest_of(ENTRIES_MAX + 1), new_id)
-    watched = Watched(file_store)
-    expiry = StoreExpiry(watched)
-    local = log_without(manifest.end_offset, retention_ms=1000)
-    assert expiry.expired_end(manifest, local, 0) is None
+def test_a_quiet_partition_asks_the_store_nothing(new_id):
+    manifest = manifest_of(ENTRIES_MAX + 1)
+    store = filled(manifest)
+    manifest = fold_if_due(store, manifest, new_id)
+    watched = Watched(store)
+    clock = HandClock()
+    expiry, time = StoreExpiry(watched), StoreTime(watched, clock)
+    local = log_without(manifest.end_offset, retention_ms=DAY_MS)
+    store_now = partial(time.now_ms, PREFIX, manifest.generation)
+    assert expiry.expired_end(manifest, local, store_now) is None
     watched.calls.clear()
-    assert expiry.expired_end(manifest, local, 0) is None
+    clock.pass_ms(DAY_MS // 2)
+    assert expiry.expired_end(manifest, local, store_now) is None
     assert watched.calls == []
 
 
-async def test_the_manifest_follows_and_objects_go_after_their_grace(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
-    segments = [replace(one, arrived_ms=at * 1000) for at, one in enumerate(sealed(tmp_path, 4))]
-    source = Source(local_log(segments))
-    shipper = make(file_store, source)
+def test_the_stores_time_goes_on_with_monotonic_time_and_is_asked_for_again_after_a_day():
+    store, clock = DatedStore(5_000), HandClock()
+    time = StoreTime(store, clock)
+    assert time.now_ms(PREFIX, 1) == 5_000
+    clock.pass_ms(1_000)
+    clock.ms += 365 * DAY_MS
+    assert time.now_ms(PREFIX, 1) == 6_000
+    store.now_ms = 3 * DAY_MS  # the machine slept: its monotonic clock did not
+    clock.pass_ms(DAY_MS)
+    assert time.now_ms(PREFIX, 1) == 3 * DAY_MS
+
+
+async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path: Path, make: Make) -> None:
+    segments = sealed(tmp_path, 4)
+    source = Source(local_log([]))
+    store = DatedStore()
+    shipper = make(store, source)
     clock = shipper.clock  # type: ignore[attr-defined]
-    await shipper.ship_once()
-    keys = [one.key for one in iter_entries(file_store, newest(file_store))]
+    store.now_ms = clock.ms
+    for count in range(1, 5):
+        source.local = local_log(segments[:count])
+        await shipper.ship_once()
+        store.now_ms += 1000
+        clock.ms += 1000
+    keys = [one.key for one in iter_entries(store, newest(store))]
     gone = replace(source.local, sealed=(), local_log_start=4 * WIDTH)
-    source.local = replace(gone, retention_ms=clock.ms - 1500)  # older than 1500: the first two
+    source.local = replace(gone, retention_ms=2500)  # the first two are older
     await shipper.ship_once()
-    assert source.local.log_start == newest(file_store).log_start == 2 * WIDTH
-    assert [one.key for one in newest(file_store).entries] == keys[2:]
-    assert all(file_store.head(key) for key in keys), "whoever has read the manifest before may read them yet"
+    assert source.local.log_start == newest(store).log_start == 2 * WIDTH
+    assert [one.key for one in newest(store).entries] == keys[2:]
+    assert all(store.head(key) for key in keys), "whoever has read the manifest before may read them yet"
 
     source.local = replace(source.local, retention_ms=None)
     clock.ms += 3 * GRACE_MS
     await shipper.ship_once()
-    assert [file_store.head(key) is not None for key in keys] == [False, False, True, True]
+    assert [store.head(key) is not None for key in keys] == [False, False, True, True]
 
 
-async def test_a_manifest_never_drops_what_log_start_does_not_give_up(
-    file_store: ObjectStore, tmp_path: Path, make: Make
-) -> None:
+async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path: Path, make: Make) -> None:
     """The log's word comes first: were it lost, offsets would be promised that nobody has."""
 
     class Deaf(Source):
         async def expired(self, end_offset: int) -> int:
             raise StoreUnavailable("the shard is away")
 
-    source = Deaf(local_log([replace(one, arrived_ms=0) for one in sealed(tmp_path, 2)]))
-    shipper = make(file_store, source)
+    source, store = Deaf(local_log(sealed(tmp_path, 2))), DatedStore()
+    shipper = make(store, source)
     await shipper.ship_once()
+    store.now_ms += DAY_MS
     source.local = replace(source.local, sealed=(), local_log_start=2 * WIDTH, retention_ms=1000)
     with pytest.raises(StoreUnavailable):
         await shipper.ship_once()
-    assert (newest(file_store).log_start, newest(file_store).entry_count) == (0, 2)
+    assert (newest(store).log_start, newest(store).entry_count) == (0, 2)
 
 
-async def test_a_real_log_lets_go_locally_first_and_then_everywhere(file_store, tmp_path):
-    clock = HandClock()
+async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
+    clock, store = HandClock(), DatedStore()
     config = {"local_retention_bytes": 0, "retention_ms": DAY_MS}
     async with running_node(tmp_path / "data", clock) as node:
         shard = node.shard
@@ -165,7 +211,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(file_store, 
         partition, leader = shard.partition("t", 0), node.leaders["t", 0]
         with ThreadPoolExecutor(2) as executor:
             ids = iter(f"{n:032x}" for n in range(100))
-            parts = ShipperComponents(file_store, RealDisk(), clock, Random(1), ids.__next__, executor)
+            parts = ShipperComponents(store, RealDisk(), clock, Random(1), ids.__next__, executor)
             ends: list[int] = [0]
             source = _Source(shard, partition, ends.append)
             shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
@@ -174,24 +220,26 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(file_store, 
                 data = record_batch.encode_values([b"x"] * 10, 5)
                 await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
                 await shard.roll_topic("t")
+                await shipper.ship_once()
                 clock.pass_ms(DAY_MS // 3)
-            await shipper.ship_once()
+                store.now_ms += DAY_MS // 3
             await shard._expire(partition)
             found = partition.statistics()
             assert (found.log_start, found.local_log_start, found.log_end) == (0, 30, 30)
             cache = TierCache(str(tmp_path / "cache"), 1 << 26)
             await cache.open()
-            remote = RemoteLog(file_store, PREFIX, cache, disk=RealDisk(), executor=executor)
+            remote = RemoteLog(store, PREFIX, cache, disk=RealDisk(), executor=executor)
             assert await remote.read(0, 1)
 
             clock.pass_ms(DAY_MS // 6)
+            store.now_ms += DAY_MS // 6
             await shard._expire(partition)
             assert partition.log.log_start == 0, "the disk knows nothing of it any more"
             await shipper.ship_once()
-            assert partition.log.log_start == newest(file_store).log_start == 10
+            assert partition.log.log_start == newest(store).log_start == 10
             with pytest.raises(OffsetBelowLogStart):
                 partition.check_readable(0)
-            remote.adopt(newest(file_store))
+            remote.adopt(newest(store))
             with pytest.raises(OffsetBelowLogStart):
                 await remote.read(0, 1)
             assert await remote.read(10, 1)

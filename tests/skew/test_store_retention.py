@@ -1,0 +1,148 @@
+"""Records that only the store has are kept for `retention_ms`, whatever the clocks of the nodes say that ship them.
+
+Real shippers of three nodes over one store with a true clock. They lead in turn, restart, and their wall clocks are
+wrong and step. `PENSTOCK_TEST_SCALE` says how many runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from engine.disk import RealDisk
+from engine.tiering.shipper import PartitionShipper, ShipperComponents
+from engine.tiering.store_time import StoreTime
+from engine.tiering.values import LocalLog, SealedSegment
+from tests.engine.conftest import HandClock
+from tests.engine.tiering.making import PREFIX, local_log
+from tests.engine.tiering.shipping import WIDTH, iter_ids, sealed
+from tests.engine.tiering.stores import DatedStore
+from tests.scale.count import SCALE
+
+HOUR_MS = 3_600_000
+RETENTION_MS = 7 * 24 * HOUR_MS
+RUNS = max(SCALE // 10, 20)
+SEGMENTS = 8
+
+
+class Stepped(PartitionShipper):
+    """Does at once what a thread would do."""
+
+    async def _blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+
+class World:
+    """A partition whose local copies go as soon as they are shipped. Its own time is true, and the store's."""
+
+    def __init__(self, random: Random, segments: list[SealedSegment]) -> None:
+        self.random = random
+        self.store = DatedStore(1_700_000_000_000)
+        self.clocks = [HandClock() for _ in range(3)]
+        self.leader, self.epoch = 0, 1
+        self.waiting = segments
+        self.local: LocalLog = replace(local_log([]), retention_ms=RETENTION_MS)
+        self.appended_ms: list[int] = []  # truly, by segment
+        self.counts: Counter[str] = Counter()
+        self.problems: list[str] = []
+        for clock in self.clocks:
+            self.step(clock)
+        self.start()
+
+    # The shipper's source.
+
+    async def local_log(self) -> LocalLog:
+        return replace(self.local, leader_epoch=self.epoch)
+
+    async def tiered(self, end_offset: int) -> None:
+        self.local = replace(self.local, sealed=(), local_log_start=end_offset)
+
+    async def expired(self, end_offset: int) -> int:
+        self.local = replace(self.local, log_start=max(self.local.log_start, end_offset))
+        self.counts["expired"] += 1
+        youngest_ms = self.store.now_ms - self.appended_ms[end_offset // WIDTH - 1]
+        if youngest_ms <= RETENTION_MS:
+            self.problems.append(f"records below {end_offset} were kept for {youngest_ms / HOUR_MS:.1f} hours")
+        return self.local.log_start
+
+    # What happens.
+
+    def start(self) -> None:
+        """A process that leads, of one of the nodes; its steady time begins with its wall clock."""
+        clock = self.clocks[self.leader]
+        clock.restart()
+        clock.seconds = self.random.random() * 1e6
+        components = ShipperComponents(self.store, RealDisk(), clock, Random(1), iter_ids(), ThreadPoolExecutor(1))
+        self.shipper = Stepped(PREFIX, self, writer=f"{self.leader}", components=components)
+
+    def elect(self) -> None:
+        self.leader, self.epoch = self.random.randrange(3), self.epoch + 1
+        self.start()
+
+    def step(self, clock: HandClock) -> None:
+        clock.ms = self.store.now_ms + self.random.choice((-1, 0, 0, 1)) * self.random.randrange(60 * 24 * HOUR_MS)
+
+    def append(self) -> None:
+        if self.waiting:
+            segment = replace(self.waiting.pop(0), arrived_ms=self.clocks[self.leader].steady_ms())
+            ends = dict.fromkeys(("log_end", "high_watermark", "durable_end"), segment.end_offset)
+            self.local = replace(self.local, sealed=(*self.local.sealed, segment), **ends)  # type: ignore[arg-type]
+            self.appended_ms.append(self.store.now_ms)
+
+    def pass_ms(self, ms: int) -> None:
+        self.store.now_ms += ms
+        for clock in self.clocks:
+            clock.pass_ms(ms)
+
+    async def run(self) -> None:
+        for _ in range(40):
+            happening = self.random.choice(("append", "step", "elect", "start", "pass", "pass"))
+            if happening == "append":
+                self.append()
+            elif happening == "step":
+                self.step(self.random.choice(self.clocks))
+            elif happening == "pass":
+                self.pass_ms(self.random.randrange(24 * HOUR_MS))
+            else:
+                getattr(self, happening)()
+            await self.shipper.ship_once()
+        self.pass_ms(RETENTION_MS + 1)
+        await self.shipper.ship_once()
+        if self.local.log_start != self.local.log_end:
+            self.problems.append(f"nothing above {self.local.log_start} has expired")
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory: pytest.TempPathFactory) -> list[SealedSegment]:
+    return sealed(tmp_path_factory.mktemp("segments"), SEGMENTS)
+
+
+def ran(seed: int, segments: list[SealedSegment]) -> World:
+    world = World(Random(f"retention in the store, {seed}"), [*segments])
+    asyncio.run(world.run())
+    return world
+
+
+def test_no_clock_of_a_node_makes_the_store_forget_early(segments: list[SealedSegment]) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(RUNS):
+        world = ran(seed, segments)
+        assert not world.problems, (seed, world.problems)
+        counts += world.counts
+    assert counts["expired"] > RUNS, "some went while others were kept"
+
+
+@pytest.mark.parametrize("clock", ["now_ms", "steady_ms"])
+def test_an_age_by_a_clock_of_the_node_is_found(
+    segments: list[SealedSegment], monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """Planted: what the node that ships takes for the time of now."""
+    monkeypatch.setattr(StoreTime, "now_ms", lambda self, *_: getattr(self._clock, clock)())
+    assert any(ran(seed, segments).problems for seed in range(RUNS))
