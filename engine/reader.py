@@ -205,7 +205,11 @@ class Reader:
             return None
         offset = segment.index.offset_to_search_time_from(timestamp)
         while offset < partition.high_watermark:
-            chunk = await self.read(partition, offset, _TIME_SCAN_BYTES)
+            offset = max(offset, partition.log.log_start)
+            try:
+                chunk = await self.read(partition, offset, _TIME_SCAN_BYTES)
+            except OffsetBelowLogStart:  # it was raised meanwhile
+                continue
             if chunk is None:
                 return None
             for position, header in record_batch.walk(chunk.data):
@@ -232,7 +236,8 @@ class Reader:
 
         If the index was lost too, what was cut off at the end of a segment counts as no later than the next batch.
         """
-        segments = list(partition.log.segments)
+        log_start = partition.log.log_start
+        segments = [segment for segment in partition.log.segments if segment.next_offset > log_start]
         for at, segment in enumerate(segments):
             await self._open(partition, segment)
             latest = segment.max_timestamp

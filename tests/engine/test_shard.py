@@ -118,3 +118,18 @@ async def test_first_record_at_or_after_a_time(new_node):
         assert await reader.first_at_or_after(part, 150) == (1, 300)
         assert await reader.first_at_or_after(part, 301) == (3, 400)
         assert await reader.first_at_or_after(part, 401) is None
+
+
+async def test_a_time_is_not_looked_for_in_segments_whose_deletion_was_cut_short(new_node):
+    """log_start is durable before the files go, so a start may find both."""
+    async with new_node() as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        leader, part = node.leaders["t", 0], node.shard.partition("t", 0)
+        for time in (100, 300, 200, 400):
+            await leader.acknowledged(leader.append(batch.encode_values([b"x"], time), Acks.ALL), Acks.ALL, 5000)
+            await node.shard.committer.roll(part)
+    async with new_node() as node:
+        part = node.shard.partition("t", 0)
+        part.log.log_start = 2
+        assert await node.shard.reader.first_at_or_after(part, 0) == (2, 200)
+        assert await node.shard.reader.first_at_or_after(part, 250) == (3, 400)

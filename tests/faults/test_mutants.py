@@ -79,7 +79,7 @@ async def test_keys_that_are_not_looked_at_are_caught(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("produce", [sequenced, keyed])
 async def test_a_restart_that_forgets_is_caught(produce, tmp_path, monkeypatch):
-    def admission_of_nothing(disk: object, name: str, *others: object) -> Admission:
+    def admission_of_nothing(disk: object, name: str, *others: object, **named: object) -> Admission:
         return Admission(name)
 
     monkeypatch.setattr(opening, "rebuilt_admission", admission_of_nothing)

@@ -93,7 +93,19 @@ def gaps(tier: FinalTier, leader: FinalLog, deleted_below: int) -> list[str]:
 
 
 def left_behind(tier: FinalTier) -> list[str]:
-    """After a day of grace and a cleaning: nothing is stored that nothing names."""
+    """After a day of grace and a cleaning: nothing is stored that nothing names.
+
+    What begins at the manifest's end or behind it may belong to a lost newer manifest, so it stays until a commit has
+    passed it.
+    """
     newest = tier.newest.entries if tier.newest is not None else ()
+    end_offset = tier.newest.end_offset if tier.newest is not None else 0
     named = {key for entry in newest for key in (entry.key, entry.aux_key)}
-    return [f"C13 orphan: {key} is left" for key in tier.objects if "/manifest/" not in key and key not in named]
+    passed = [key for key in tier.objects if "/manifest/" not in key and begin_of(key) < end_offset]
+    return [f"C13 orphan: {key} is left" for key in passed if key not in named]
+
+
+def begin_of(key: str) -> int:
+    """Where the records begin that an object holds; -1 for names that tiering does not give."""
+    name = key.rpartition("/")[2].partition("-")[0]
+    return int(name) if name.isdigit() else -1
