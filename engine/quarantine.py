@@ -71,7 +71,7 @@ class Quarantine:
             return False
         if segment.damage != finding.damage:
             if finding.damage:
-                return await self._lock_up(partition, segment, finding.damage)
+                return await self._lock_up(partition, segment, finding.damage, finding.scrubbed_bytes)
             await self._let_go(segment)
         return True
 
@@ -101,17 +101,19 @@ class Quarantine:
             extra = {"partition": partition.name, "segment": segment.path, "reason": str(error)}
             log.error("bad bytes were read, and the segment cannot be examined", extra=extra)
 
-    async def _lock_up(self, partition: Partition, segment: Segment, damages: tuple[Damage, ...]) -> bool:
+    async def _lock_up(
+        self, partition: Partition, segment: Segment, damages: tuple[Damage, ...], size_bytes: int
+    ) -> bool:
         """False when nothing of the segment itself is damaged: the one behind it is missing."""
         if await self._is_gap(segment, gap := damages[-1]):
             missing = await self._split(partition, segment, gap)
             if missing is None:
                 return False
-            await self._lock_up(partition, missing, (Damage(gap.start_offset, gap.end_offset, 0, 0),))
+            await self._lock_up(partition, missing, (Damage(gap.start_offset, gap.end_offset, 0, 0),), 0)
             if not (damages := damages[:-1]):
                 return False
         self.damaged_found += not segment.damage
-        segment.damage = damages
+        segment.damaged(damages, size_bytes)
         if all(damage.start_position == damage.end_position == 0 for damage in damages):
             segment.lost()
         for damage in damages:

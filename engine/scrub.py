@@ -41,7 +41,7 @@ class SealedFile:
 class Finding:
     """What an examination found; no damage as a rule."""
 
-    scrubbed_bytes: int
+    scrubbed_bytes: int  # the size of the file; 0 of one that is missing
     damage: tuple[Damage, ...] = ()
 
 

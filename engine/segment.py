@@ -143,6 +143,13 @@ class Segment:
         self.size_bytes, self.damage = size_bytes, ()
         self._close_if_idle()
 
+    def damaged(self, damages: tuple[Damage, ...], size_bytes: int) -> None:
+        """Some of its records must not be served; the file has this size now, and batches may lie elsewhere in it."""
+        self._retire_handle()
+        self._index = None
+        self.size_bytes, self.damage = size_bytes, damages
+        self._close_if_idle()
+
     def lost(self) -> None:
         """The file is missing or empty: nothing of it can be read, whatever handle is open."""
         damage = self.damage
@@ -218,7 +225,7 @@ def load_segment_index(segment: Segment) -> SegmentIndex:
     end of a segment with known damage is not looked at: reads go round the damage.
     """
     index = saved_index(segment.disk, segment.path, segment.base_offset, segment.size_bytes)
-    if index is None:
+    if index is None or (segment.damage and not _holds(index, segment)):
         index = index_from_headers(segment)
     if segment.damage:
         return index
@@ -228,6 +235,18 @@ def load_segment_index(segment: Segment) -> SegmentIndex:
     if segment.next_offset not in (segment.base_offset, end):  # the former as long as nobody knows its end
         raise Corrupt(f"{segment.path} ends at offset {end}, the next segment begins at {segment.next_offset}")
     return index
+
+
+def _holds(index: SegmentIndex, segment: Segment) -> bool:
+    """Whether the undamaged batches of a damaged file lie where its index has them: bytes may have been taken out."""
+    for position in index.positions:
+        offset = index.offset_at(position)
+        if any(damage.start_offset <= offset < damage.end_offset for damage in segment.damage):
+            continue
+        data = segment.pread(HEADER_BYTES, position)
+        if len(data) < HEADER_BYTES or not can_follow(read_header(data), offset, segment.size_bytes - position):
+            return False
+    return True
 
 
 def saved_index(disk: Disk, log_path: str, base_offset: int, size_bytes: int) -> SegmentIndex | None:

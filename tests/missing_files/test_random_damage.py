@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from engine.batch import walk
@@ -161,5 +161,10 @@ async def play(filled: Path, story: Story) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(story=stories)
+# Batches behind what is taken out lie elsewhere than the index says.
+@example(Story([Harm("take out", 0, 259, 262, False)], False, True, "batches", 1))
+@example(
+    Story([Harm("take out", 2, 661, 160, False), Harm("empty", 0, 520, 108, True)], False, False, "values", 1 << 20)
+)
 def test_no_read_skips_an_offset_silently(filled, story):
     asyncio.run(play(filled, story))
