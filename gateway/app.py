@@ -33,6 +33,7 @@ from gateway.hosts import Hosts
 from gateway.node import NODE, Node
 from gateway.origins import Origins, options
 from gateway.problems import Problem, from_engine
+from gateway.query import partitions_named
 from gateway.request_head import RequestHead, check_common_headers
 from gateway.request_log import RequestLog
 
@@ -140,15 +141,14 @@ class _Surroundings:
                 self._node.access.check(request, _operation(handler))
             check_common_headers(request)
             if self._node.topic_finder is not None and "topic" in request.match_info:
-                await self._node.look_for(request.match_info["topic"])
+                await self._node.look_for(request.match_info["topic"], partitions_named(request))
             response = await handler(request)
             if isinstance(response, web.Response) and (body := response.body) is not None:
                 may_refuse = request.method == "GET" and _operation(handler) != "metrics"
                 self._unread.count(request, len(body), may_refuse=may_refuse)  # type: ignore[arg-type]
-        except Problem as problem:
-            response = problem.response(request_id)
-        except EngineError as error:
-            response = from_engine(error).response(request_id)
+        except (Problem, EngineError) as error:
+            problem = error if isinstance(error, Problem) else from_engine(error)
+            response = tail.come_back(request, problem) or problem.response(request_id)
         except ConnectionResetError:
             raise  # the client of a stream has left: nobody is there to be answered
         except web.HTTPException as error:

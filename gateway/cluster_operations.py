@@ -54,8 +54,8 @@ async def reassign(request: web.Request) -> web.Response:
     """POST /v1/cluster/reassignments"""
     node = _operating(request)
     wish = await read_json(request, _Reassign)
-    await node.look_for(wish.topic)
     targets = {partition_number(text): nodes for text, nodes in wish.partitions.items()}
+    await node.look_for(wish.topic, 1 + max(targets, default=0))
     for number in targets:
         topic_id_of(node, wish.topic, number)
     if node.operate is None:

@@ -64,5 +64,10 @@ def parse_id(text: str, count: int) -> list[int]:
     return positions
 
 
+def count_of_id(text: str) -> int:
+    """How many positions an id holds, if it is one."""
+    return text.count("-") + 1
+
+
 def _text(positions: Sequence[int]) -> str:
     return "-".join(map(str, positions))

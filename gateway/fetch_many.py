@@ -70,8 +70,9 @@ async def fetch_many(request: web.Request) -> web.Response:
     _check(wish, partitions_max)
     caller = caller_of(request)
     if node.topic_finder is not None:
-        for name in {entry.topic for entry in wish.partitions if caller.allows(Right.READ, entry.topic)}:
-            await node.look_for(name)
+        allowed = [entry for entry in wish.partitions if caller.allows(Right.READ, entry.topic)]
+        for name in {entry.topic for entry in allowed}:
+            await node.look_for(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
     wanted = [_wanted(node, caller, entry) for entry in wish.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
     parts = await _read(node, known, wish, must_wait=len(known) == len(wanted)) if known else []

@@ -174,8 +174,6 @@ class Node:
         partition = topic.partitions.get(number)
         if partition is None:
             raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
-        if partition is None:
-            raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
         self.replicas.replica(partition).check_serves_reads(least_epoch, from_follower=from_follower)
         return partition
 
@@ -215,23 +213,24 @@ class Node:
         return partitioner
 
     async def topic_to_produce_to(self, name: str) -> Topic:
-        """The topic, made on the spot where `auto_create_topics` says so."""
+        """The topic, which was looked for; made on the spot where `auto_create_topics` says so."""
         settings = self.settings
-        try:
-            return self.shard.topic(name)
-        except UnknownTopic:
-            await self.look_for(name)
-            if name not in self.shard.topics and not settings.auto_create_topics:
-                raise
-        if name in self.shard.topics:
+        if name in self.shard.topics or not settings.auto_create_topics:
             return self.shard.topic(name)
         topic, _ = await self.create_topic(name, settings.default_partitions, settings.default_replication_factor, {})
         return topic
 
-    async def look_for(self, name: str) -> None:
-        """Have a topic that another node of the cluster may just have made."""
-        if self.topic_finder is not None and name not in self.shard.topics:
+    async def look_for(self, name: str, partitions: int = 1) -> None:
+        """Have a topic, of so many partitions, that another node of the cluster may just have made, or let grow."""
+        topic = self.shard.topics.get(name)
+        if self.topic_finder is not None and (topic is None or topic.record.partitions < partitions):
             await self.topic_finder.find(name)
+
+    async def has_grown(self, name: str, partitions: int) -> bool:
+        """Whether a topic has more partitions by now, perhaps only in the cluster, than a request was judged by."""
+        await self.look_for(name, partitions + 1)
+        topic = self.shard.topics.get(name)
+        return topic is not None and topic.record.partitions > partitions
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]

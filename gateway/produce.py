@@ -21,7 +21,7 @@ from gateway.appending import Part, answer, append, demand_one_success, result_o
 from gateway.client_batch import client_batch
 from gateway.cloud_events import EVENT, EVENT_BATCH, binary_attributes, binary_event, decode_event, decode_event_batch
 from gateway.direct import FORWARD, demand_direct, leader_headers
-from gateway.idempotency import InHand, keyed_request, read_key, window_headers
+from gateway.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
 from gateway.incoming import Incoming, IncomingRow
 from gateway.json_records import decode_envelope, decode_record_lines
 from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
@@ -102,9 +102,27 @@ async def _produce_in_turn(
     node.stages.body.observe(time.perf_counter() - began)
     now_ms = node.clock.now_ms()
     node.metrics.produce_bytes.inc(len(body))
-    if key is None:
+    keyed = None if key is None else await node.off_loop(len(body), lambda: keyed_request(key, request, body))
+    partitions = topic.record.partitions
+    try:
+        return await _store_keyed(request, node, topic, wish, body, now_ms, keyed)
+    except Problem as problem:  # of a partition that a record names: nothing is stored yet
+        if problem.code != "unknown_partition" or not await node.has_grown(topic.record.name, partitions):
+            raise
+    return await _store_keyed(request, node, node.shard.topic(topic.record.name), wish, body, now_ms, keyed)
+
+
+async def _store_keyed(
+    request: web.Request,
+    node: Node,
+    topic: Topic,
+    wish: _Wish,
+    body: bytes,
+    now_ms: int,
+    keyed: KeyedRequest | None,
+) -> web.Response:
+    if keyed is None:
         return await _store(request, node, topic, wish, body, now_ms, None)
-    keyed = await node.off_loop(len(body), lambda: keyed_request(key, request, body))
     async with InHand(node, topic, keyed, now_ms) as entry:
         return await _store(request, node, topic, wish, body, now_ms, entry)
 

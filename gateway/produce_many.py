@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -44,11 +45,13 @@ DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
 _Decode = Callable[[bytes, JsonLimits], tuple[list[str], list[IncomingRow]]]
 
 
-class _Rows(NamedTuple):
-    """The records of one topic, and their places in the body."""
+@dataclass(slots=True)
+class _Rows:
+    """The records of one topic, their places in the body, and how many partitions the topic must have for them."""
 
-    rows: list[IncomingRow]
-    positions: list[int]
+    rows: list[IncomingRow] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    partitions: int = 1
 
 
 class _Entry(NamedTuple):
@@ -128,9 +131,11 @@ def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> dict[str, _R
     for position, (name, row) in enumerate(zip(names, rows, strict=True)):
         of_topic = by_topic.get(name)
         if of_topic is None:
-            of_topic = by_topic[name] = _Rows([], [])
+            of_topic = by_topic[name] = _Rows()
         of_topic.rows.append(row)
         of_topic.positions.append(position)
+        if row.partition is not None and row.partition >= of_topic.partitions:
+            of_topic.partitions = row.partition + 1
     return by_topic
 
 
@@ -146,11 +151,13 @@ async def _destinations(
     if len(by_topic) > node.settings.produce_partitions_max:
         raise _too_many_partitions(len(by_topic), node)
     entries, destinations = [], {}
-    for name, (rows, _) in by_topic.items():
+    for name, of_topic in by_topic.items():
+        rows = of_topic.rows
         if not caller.allows(Right.WRITE, name):
             entries.append(_Entry(name, None, len(rows), None, None, forbidden(caller, Right.WRITE, name)))
             continue
         try:
+            await node.look_for(name, of_topic.partitions)
             topic = await node.topic_to_produce_to(name)
             if keyed is None:
                 to = _destination(node, topic, rows, now_ms)

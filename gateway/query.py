@@ -92,6 +92,12 @@ def path_partition(request: web.Request) -> int:
     return partition_number(request.match_info["partition"])
 
 
+def partitions_named(request: web.Request) -> int:
+    """How many partitions a topic must have for the path to be one of it."""
+    text = request.match_info.get("partition", "")
+    return int(text) + 1 if _PARTITION.fullmatch(text) else 1
+
+
 def partition_number(text: str) -> int:
     """One number is written in one way: 00 is none. Raises Problem unknown_partition."""
     if not _PARTITION.fullmatch(text):

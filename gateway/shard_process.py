@@ -88,7 +88,7 @@ async def run(task: ShardTask) -> None:
         node.url, node.direct_url = task.url, task.direct_url
         node.is_ready = False
         if cluster is not None:
-            node.topic_finder = TopicFinder(changes.find_topic, clock.monotonic)
+            node.topic_finder = TopicFinder(changes.find_topic)
             node.operate = changes.operate
         changes.when_all_ready = lambda: setattr(node, "is_ready", True)
         await logs.start()

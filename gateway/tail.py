@@ -39,6 +39,8 @@ WRITE_BYTES = 64 * 1024  # written at once: a piece may be one large batch, and 
 PAUSE_S = 0.25  # before looking again at what was said to be there and is not, as while a shard restarts
 NO_ROOM_PAUSE_S = 0.5  # before another look whether the clients of other streams have taken enough
 PASSING = (*MOVING, "overloaded", "too_many_open_files", "store_unavailable")  # problems that a stream sits out
+PASSING_STATUSES = (429, 503, 504)  # before it has begun
+HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 _START: Rules = {
     "from": Word(None, ("earliest", "latest")),
@@ -64,8 +66,12 @@ async def tail_partition(request: web.Request) -> web.StreamResponse:
 async def tail_topic(request: web.Request) -> web.StreamResponse:
     """GET /v1/topics/{topic}/records"""
     node, name = request.app[NODE], request.match_info["topic"]
-    record = node.shard.topic(name).record
+    known = node.shard.topic(name).record.partitions
     query = read_query(request, QUERY)
+    positions = request.headers.get("Last-Event-ID") or query["positions"] or ""
+    if (count := event_stream.count_of_id(positions)) > known:
+        await node.look_for(name, count)
+    record = node.shard.topic(name).record
     if SSE not in by_preference(request.headers.get("Accept", "")):
         text = f"a whole topic is read as {SSE}: say so in Accept; or fetch its partitions one by one"
         raise Problem("not_acceptable", text)
@@ -78,6 +84,19 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     starts = await _starts(request, query, given, name, numbers)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
     return await _Tail(node, wanted, query["value"], names_partition=True).answer(request)
+
+
+def come_back(request: web.Request, problem: Problem) -> web.Response | None:
+    """To a stream that resumes and cannot begin now: one that ends at once with when to come back. None for others.
+
+    A browser's EventSource that is answered with a status other than 200 gives up for good.
+    """
+    is_resuming = request.method == "GET" and request.headers.get("Last-Event-ID")
+    if not is_resuming or problem.status not in PASSING_STATUSES:
+        return None
+    if SSE not in by_preference(request.headers.get("Accept", "")):
+        return None
+    return web.Response(body=b": %b\n" % problem.code.encode() + event_stream.FAREWELL, headers=HEADERS)
 
 
 class _Tail:
@@ -101,10 +120,9 @@ class _Tail:
                 problem = Problem("draining", "the node is stopping")
             if problem is not None and not _is_sat_out(problem, request):
                 raise problem
-            headers = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             if request.method == "HEAD":
-                return web.Response(headers=headers)
-            response = web.StreamResponse(headers=headers | answer_headers(request))
+                return web.Response(headers=HEADERS)
+            response = web.StreamResponse(headers=HEADERS | answer_headers(request))
             await response.prepare(request)
             node.metrics.answered("tail", response.status, time.perf_counter() - started)
             node.metrics.event_streams.inc()

@@ -1,51 +1,49 @@
-"""Looks for topics that another node has made and this one has not heard of, before anybody is told that there is none.
+"""Looks for topics and partitions that another node has made and this one has not heard of, before a final 404.
 
-Only in a cluster. What the coordination store is asked is bounded: once for all who ask for a name at the same time,
-and a name that is not there is not asked for again for a moment.
+Only in a cluster. An answer comes from a question to the coordination store that was sent after the request came, as
+every refusal that is final (docs/decisions/0015). The store is asked once for all who ask for a name meanwhile, and for
+one name a bounded number of times a second.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from engine.background import start_task
 from engine.errors import InvalidTopicName
 from engine.topics import check_topic_name
+from replication.confirming import Gathering
 
-FORGET_S = 1.0
-NAMES_MAX = 1000  # beyond it the oldest are asked for again
+PAUSE_S = 0.01  # between two questions for a name
+NAMES_MAX = 1000  # beyond it names are forgotten that nobody asks for now
 
 
 class TopicFinder:
-    """`ask` answers whether the cluster has the topic, and returns when this process has it too."""
+    """`ask` answers whether the cluster has the topic, and returns when this process has it too, as it is there."""
 
-    def __init__(self, ask: Callable[[str], Awaitable[bool]], now: Callable[[], float]) -> None:
+    def __init__(self, ask: Callable[[str], Awaitable[bool]]) -> None:
         self._ask = ask
-        self._now = now
-        self._missing: dict[str, float] = {}  # names, and until when they count as not there
-        self._asking: dict[str, asyncio.Future[bool]] = {}
+        self._asking: dict[str, Gathering[str, bool]] = {}  # one for each name: a slow answer holds up no other
+        self._names_max = NAMES_MAX
 
     def __repr__(self) -> str:
-        return f"TopicFinder(asking={len(self._asking)}, missing={len(self._missing)})"
+        return f"TopicFinder(names={len(self._asking)})"
 
     async def find(self, name: str) -> bool:
         """Raises what the asking raises: then nobody knows."""
+        if not _may_be(name):
+            return False
         if name not in self._asking:
-            if self._missing.get(name, 0.0) > self._now() or not _may_be(name):
-                return False
-            asking = self._asking[name] = start_task(self._ask(name))
-            asking.add_done_callback(lambda done: self._asked(name, done))
-        return await asyncio.shield(self._asking[name])  # who leaves takes nothing from the others
+            self._make_room()
+            self._asking[name] = Gathering(self._answers, PAUSE_S)
+        return bool(await self._asking[name].answer(name))
 
-    def _asked(self, name: str, done: asyncio.Future[bool]) -> None:
-        del self._asking[name]
-        if done.cancelled() or done.exception() is not None or done.result():
-            return
-        self._missing.pop(name, None)
-        self._missing[name] = self._now() + FORGET_S
-        if len(self._missing) > NAMES_MAX:
-            del self._missing[next(iter(self._missing))]
+    async def _answers(self, names: Sequence[str]) -> dict[str, bool]:
+        return {name: await self._ask(name) for name in names}
+
+    def _make_room(self) -> None:
+        if len(self._asking) >= self._names_max:
+            self._asking = {name: one for name, one in self._asking.items() if not one.is_idle}
+            self._names_max = max(NAMES_MAX, 2 * len(self._asking))
 
 
 def _may_be(name: str) -> bool:

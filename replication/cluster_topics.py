@@ -47,7 +47,7 @@ class ClusterTopics:
 
     async def find(self, name: str) -> TopicEntry | None:
         """As the store has it now, which a view may not have heard of yet."""
-        found = await self._session.get(topic_key(name))
+        found = await self._session.get_latest(topic_key(name))
         return None if found is None else topic_from_bytes(topic_key(name), found.value)
 
     async def create(

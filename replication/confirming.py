@@ -62,6 +62,11 @@ class Gathering(Generic[K, V]):
         self._waiting: dict[K, asyncio.Future[V | None]] = {}
         self._asking: asyncio.Task[None] | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Nobody waits for an answer, and the pause after the last one is over."""
+        return self._asking is None or self._asking.done()
+
     def __repr__(self) -> str:
         return f"Gathering(waiting={len(self._waiting)})"
 
@@ -71,7 +76,7 @@ class Gathering(Generic[K, V]):
         if future is None:
             future = self._waiting[key] = asyncio.get_running_loop().create_future()
             future.add_done_callback(_look_at)
-        if self._asking is None or self._asking.done():
+        if self.is_idle:
             self._asking = in_background(self._ask_all(), "confirming leaders")
         return await asyncio.shield(future)  # a caller that leaves takes nothing from the others
 

@@ -147,6 +147,9 @@ class EmbeddedSession:
         self._check(key)
         return self._tree.get(key)
 
+    async def get_latest(self, key: str) -> Versioned | None:
+        return await self.get(key)
+
     async def children(self, key: str) -> list[str]:
         self._check(key)
         return self._tree.children(key)

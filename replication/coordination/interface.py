@@ -100,7 +100,11 @@ class Session(Protocol):
     @property
     def state(self) -> State: ...
 
-    async def get(self, key: str) -> Versioned | None: ...
+    async def get(self, key: str) -> Versioned | None:
+        """A key as it was a moment ago: ZooKeeper may answer from a server that is behind."""
+
+    async def get_latest(self, key: str) -> Versioned | None:
+        """A key as every commit has left it that was answered before this call."""
 
     async def children(self, key: str) -> list[str]:
         """Sorted names of what lies directly below a key. One below which everything has gone may still be there."""

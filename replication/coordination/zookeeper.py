@@ -122,6 +122,11 @@ class ZookeeperSession:
         found = await self._answer(lambda: self._client.get_async(self._root + key))
         return None if found is None else _versioned(*found)
 
+    async def get_latest(self, key: str) -> Versioned | None:
+        self._check(key)
+        await self._answer(lambda: self._client.sync_async(self._root + key))
+        return await self.get(key)
+
     async def children(self, key: str) -> list[str]:
         self._check(key)
         return sorted(await self._answer(lambda: self._client.get_children_async(self._root + key)) or ())
@@ -176,7 +181,7 @@ class ZookeeperSession:
     async def close(self) -> None:
         self._lost()
         if self._stopping is not None:
-            await self._stopping
+            await asyncio.shield(self._stopping)  # a cancel ends the wait; kazoo is stopped all the same
 
     # What was heard from kazoo's threads.
 

@@ -57,6 +57,14 @@ async def test_a_key_is_created_read_changed_and_deleted(session):
     assert await session.get("/a") is None
 
 
+async def test_the_latest_value_is_what_another_session_has_just_committed(coordination):
+    one, another = await coordination.session(), await coordination.session()
+    assert await another.get_latest("/a") is None
+    for version, value in enumerate((b"one", b"two", b"three")):
+        await one.commit(Put("/a", value, version - 1) if version else Create("/a", value))
+        assert (await another.get_latest("/a")).value == value
+
+
 async def test_values_may_be_empty_and_large_and_any_bytes(session):
     for number, value in enumerate((b"", bytes(range(256)), bytes(VALUE_BYTES_MAX))):
         await session.commit(Create(f"/v{number}", value))

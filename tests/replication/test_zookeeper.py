@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -50,6 +52,22 @@ async def opened(port: int, root: str = "", start_s: float = START_S) -> Zookeep
 async def test_where_nobody_answers_a_start_is_refused(unused_tcp_port):
     with pytest.raises(StartRefused, match="does not answer"):
         await opened(unused_tcp_port, start_s=0.3)
+
+
+async def test_a_cancelled_close_stops_the_connection_all_the_same():
+    """And whoever closes after that waits for the end."""
+    client, may_end = Mock(), threading.Event()
+    client.stop.side_effect = lambda: may_end.wait(WAIT_S)
+    session = ZookeeperSession(client, "", _ids.__next__)
+    closing = asyncio.ensure_future(session.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    again = asyncio.ensure_future(session.close())
+    may_end.set()
+    await asyncio.wait_for(again, WAIT_S)
+    client.close.assert_called_once_with()
 
 
 class Cable:
