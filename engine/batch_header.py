@@ -32,6 +32,7 @@ _U32 = struct.Struct(">I")
 _I16 = struct.Struct(">h")
 _SEQUENCE = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
 _LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
 _CRC_AT = 17
 _CRC_COVERS_FROM = 21
 _ATTRIBUTES_AT = 21
@@ -173,6 +174,13 @@ def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
             break
         position, expected, left = behind, next_offset, left - 1
     return Sound(begin, position, expected)
+
+
+def begins_batch(data: Buffer, position: int, base_offset: int) -> bool:
+    """Whether what stands at a position looks like the header of a batch of that offset."""
+    if position + HEADER_BYTES > len(data):
+        return False
+    return bool(_I64.unpack_from(data, position)[0] == base_offset and data[position + _MAGIC_AT] == MAGIC)
 
 
 def has_valid_crc(buffer: Buffer, position: int, header: Header) -> bool:

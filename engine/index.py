@@ -16,7 +16,8 @@ from itertools import pairwise
 
 from crc32c import crc32c
 
-from engine.batch import PREFIX_BYTES, Header
+from engine.batch import PREFIX_BYTES, Buffer, Header
+from engine.span_checksums import SpanChecksums
 
 INDEX_INTERVAL_BYTES = 4096  # Kafka's: a lookup then scans at most a page or one batch
 
@@ -31,6 +32,7 @@ class SegmentIndex:
     __slots__ = (
         "_indexed_to",
         "base_offset",
+        "checksums",
         "is_partial",
         "max_timestamp",
         "positions",
@@ -47,6 +49,7 @@ class SegmentIndex:
         self.times = array("q")
         self.time_offsets = array("I")
         self.max_timestamp = -1
+        self.checksums = SpanChecksums()
         self._indexed_to = -INDEX_INTERVAL_BYTES
 
     def __repr__(self) -> str:
@@ -65,8 +68,15 @@ class SegmentIndex:
                 self.time_offsets.append(relative)
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
 
-    def add_all(self, headers: Sequence[Header], position: int) -> int:
-        """The same for batches one after another; returns where the last one ends. Most of them get no entry."""
+    def add_written(self, headers: Sequence[Header], buffers: Sequence[Buffer], start: int) -> int:
+        """The same for batches that were written one after another; returns where the last one ends."""
+        number = len(self.positions)
+        end = self._add_all(headers, start)
+        self.checksums.written(buffers, start, self.positions, number)
+        return end
+
+    def _add_all(self, headers: Sequence[Header], position: int) -> int:
+        """Most batches get no entry."""
         for header in headers:
             if position - self._indexed_to >= INDEX_INTERVAL_BYTES:
                 self.add(header, position)
@@ -103,6 +113,10 @@ class SegmentIndex:
         assert self.positions[found] == position
         return self.base_offset + self.relative_offsets[found]
 
+    def offset_of(self, number: int) -> int:
+        """The offset of the batch at the entry of that number."""
+        return self.base_offset + self.relative_offsets[number]
+
     def offset_to_search_time_from(self, timestamp: int) -> int:
         """An offset such that no record before it has `timestamp` or a later one."""
         found = bisect_right(self.times, timestamp - 1)
@@ -117,6 +131,7 @@ class SegmentIndex:
         keep_times = bisect_right(self.time_offsets, last) if keep else 0
         del self.times[keep_times:]
         del self.time_offsets[keep_times:]
+        self.checksums = SpanChecksums()
         self._indexed_to = self.positions[-1] if keep else -INDEX_INTERVAL_BYTES
 
     def offset_index_bytes(self, size_bytes: int) -> bytes:

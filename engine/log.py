@@ -20,6 +20,7 @@ from engine.damage import check_undamaged, end_before, start_behind
 from engine.disk import Disk
 from engine.epochs import EpochStart
 from engine.errors import UnexpectedOffset
+from engine.index import SegmentIndex
 from engine.segment import Segment
 from engine.settings import TopicSettings
 
@@ -37,10 +38,12 @@ class BytePosition(NamedTuple):
 class ReadSpan(NamedTuple):
     """Whole batches of one segment that hold the offset asked for, perhaps after some that lie before it.
 
-    `start_offset` is the base offset of the first one, `next_offset` follows the last one.
+    `start_offset` is the base offset of the first one, `next_offset` follows the last one. `segment_index` is
+    the one asked: the segment may have another one by the time that the bytes are there.
     """
 
     segment: Segment
+    segment_index: SegmentIndex
     start: int
     end: int
     next_offset: int
@@ -239,7 +242,7 @@ class Log:
             self._recent[self.log_end] = self.end_position
             if len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
-            self.active.appended(step.headers, step.now_ms)
+            self.active.appended(step.headers, step.buffers, step.now_ms)
 
     def copy(self) -> Log:
         """To be cut in a thread, while this one is read. Its segments are the same."""
@@ -314,7 +317,7 @@ class Log:
             next_offset = index.offset_at(end)
         if segment.damage:
             end, next_offset = end_before(segment.damage, offset, end, next_offset)
-        return ReadSpan(segment, start, end, next_offset, start_offset)
+        return ReadSpan(segment, index, start, end, next_offset, start_offset)
 
     def insert_missing(self, before: Segment, base_offset: int) -> Segment:
         """A segment whose file is missing is known by the gap behind the one before, which ends at `base_offset`."""

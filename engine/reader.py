@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from engine import batch as record_batch
 from engine.batch import Buffer, Record
-from engine.batch_header import sound_batches
 from engine.boundaries import place_below
 from engine.damage import check_undamaged
 from engine.disk import Disk, WouldBlock
@@ -33,6 +32,7 @@ from engine.errors import (
 from engine.log import BytePosition, Log, ReadSpan
 from engine.partition import Partition
 from engine.segment import Segment
+from engine.sound_span import sound_span
 
 log = logging.getLogger("penstock.engine")
 
@@ -292,7 +292,7 @@ def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: 
 
     None where there are more batches than may be looked at. Raises _Suspect.
     """
-    begin, end, next_offset, is_bounded = sound_batches(data, span.start_offset, offset, batches_max)
+    begin, end, next_offset, is_bounded = sound_span(span, offset, data, batches_max)
     if is_bounded:
         return None
     if begin == end or next_offset > span.next_offset:

@@ -50,8 +50,12 @@ def sealed_file(segment: Segment) -> SealedFile:
     return SealedFile(segment.path, segment.base_offset, segment.next_offset, segment.size_bytes, is_damaged)
 
 
-def examine(disk: Disk, file: SealedFile, pace: Pace) -> Finding:
-    """The cases of the file's head. `pace` is called with all bytes read. Raises OSError."""
+def examine(disk: Disk, file: SealedFile, pace: Pace, written: Checksum | None = None) -> Finding:
+    """The cases of the file's head. `pace` is called with all bytes read. Raises OSError.
+
+    `written` is that of the sound batches that this process wrote into it, if it wrote all: a file that still holds
+    them needs no look at each batch.
+    """
     known = load_checksum(disk, file.path)
     try:
         seen = checksum_of(disk, file.path, pace)
@@ -62,6 +66,9 @@ def examine(disk: Disk, file: SealedFile, pace: Pace) -> Finding:
             raise
         seen = Checksum(file.size_bytes, -1)
     if seen == known and _is_in_place(disk, file):
+        return Finding(seen.size_bytes)
+    if known is None and seen == written:
+        save_checksum(disk, file.path, seen)
         return Finding(seen.size_bytes)
     damage = find_damage(disk, file, pace)
     if not damage and known is None:

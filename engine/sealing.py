@@ -2,7 +2,8 @@
 ships it, once it is committed.
 
 The checksum of a segment is made only of batches that are all sound: the active segment may have been damaged since its
-batches were written, and a checksum of damaged bytes would make them pass for good. Damage is noted and logged.
+batches were written, and a checksum of damaged bytes would make them pass for good. So the file is read; if it is what
+this process has written, it is not looked through batch by batch. Damage is noted and logged.
 
 In the background: nobody waits for it but a cut of the same log (`saved`), which must not find an index or a checksum
 made of what it has just cut off. Derived files are never evidence: without them the next start is slower, nothing else.
@@ -100,7 +101,7 @@ class Sealer:
             file = sealed_file(segment)
             try:
                 await self._in_thread(save_index, self._disk, segment)
-                finding = await self._in_thread(examine, self._disk, file, at_once)
+                finding = await self._in_thread(examine, self._disk, file, at_once, segment.written_checksum)
                 if finding.damage:
                     await self.when_damaged(partition, file, finding)
             except (OSError, EngineError) as error:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from engine import paths
-from engine.batch import HEADER_BYTES, MAGIC, Header, read_header
-from engine.checksum import load_checksum
+from engine.batch import HEADER_BYTES, MAGIC, Buffer, Header, read_header
+from engine.checksum import Checksum, load_checksum
 from engine.damage import Damage
 from engine.disk import Disk, WouldBlock, read_file, write_fully
 from engine.errors import Corrupt
@@ -100,6 +100,12 @@ class Segment:
         self._index = index
 
     @property
+    def written_checksum(self) -> Checksum | None:
+        """Of all the bytes of the file as this process wrote them; None if it did not write all."""
+        crc = None if self._index is None else self._index.checksums.whole(self.size_bytes)
+        return None if crc is None else Checksum(self.size_bytes, crc)
+
+    @property
     def max_timestamp(self) -> int:
         return self.index.max_timestamp
 
@@ -115,11 +121,11 @@ class Segment:
             return None
         return read_header(self.pread(HEADER_BYTES, 0)).base_timestamp
 
-    def appended(self, headers: Sequence[Header], now_ms: int) -> None:
-        """Batches have been written at the end, one after the other."""
+    def appended(self, headers: Sequence[Header], buffers: Sequence[Buffer], now_ms: int) -> None:
+        """Batches have been written at the end, one after the other; `buffers` hold their bytes."""
         self.last_append_ms = now_ms
         assert headers[0].base_offset == self.next_offset
-        self.size_bytes = self.index.add_all(headers, self.size_bytes)
+        self.size_bytes = self.index.add_written(headers, buffers, self.size_bytes)
         self.next_offset = headers[-1].next_offset
 
     def begin_read(self) -> Callable[[], None]:
