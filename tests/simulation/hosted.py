@@ -100,9 +100,6 @@ class Hosted:
             self.known = found
             self._do(self.leader.on_confirmed(found.partition_epoch, self._now))
 
-    def on_refused(self, found: VersionedState) -> None:
-        self.on_state(found)
-
     def on_read_again(self, found: VersionedState) -> None:
         """The connection was new when this was read: what was proposed on the old one is there or will never be."""
         if self.leader is not None and self.known is not None and found.partition_epoch == self.known.partition_epoch:

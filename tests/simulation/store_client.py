@@ -262,7 +262,7 @@ class StoreClient:
 
     def on_refused(self, tag: object, partition: str, found: VersionedState) -> None:
         if tag != CONTROLLER_TAG:
-            self.partitions[partition].on_refused(found)
+            self.partitions[partition].on_state(found)
         elif self.controller is not None:
             self.controller.on_refused(partition)
             self.write(self.controller.on_partition(partition, found, self.rules))
