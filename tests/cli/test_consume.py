@@ -65,6 +65,16 @@ def test_from_a_time(ask: Run, filled: str) -> None:
     assert values(ask, "--from", "2100-01-01T00:00:00Z") == []
 
 
+def test_a_time_is_what_the_node_takes_for_one(ask: Run, filled: str) -> None:
+    """RFC 3339 with small letters and leap seconds, and nothing else that ISO 8601 knows."""
+    assert values(ask, "--from", "1970-01-01t00:00:01.148z") == [148, 149]
+    assert values(ask, "--from", "2016-12-31T23:59:60Z") == []
+    for text in ("yesterday", "2013-01-01", "2013-W01-2T00:00:00Z", "20130101T000000Z", "2013-01-01T00:00:00", ""):
+        ran = ask("consume", "filled", "--from", text)
+        assert ran.code == ExitCode.REFUSED, ran
+        assert f"--from is {text!r}; give milliseconds or RFC 3339" in ran.err, ran
+
+
 def test_from_the_latest_is_nothing_without_follow(ask: Run, filled: str) -> None:
     assert values(ask, "--from", "latest") == []
 
