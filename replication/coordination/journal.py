@@ -18,7 +18,14 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from engine.disk import Disk, read_file, write_atomically, write_fully
-from engine.errors import Corrupt, EngineError, StorageFailed, storage_error
+from engine.errors import (
+    TOO_MANY_FILES,
+    Corrupt,
+    EngineError,
+    StorageFailed,
+    storage_error,
+    too_many_open_files,
+)
 from replication.coordination.tree import Entry, Tree
 
 HEADER = b"penstock coordination 1\n"
@@ -59,14 +66,17 @@ class Journal:
         self._handle = handle
         self._failure: EngineError | None = None
         self.size_bytes = size_bytes
+        self._is_name_durable = True
 
     def __repr__(self) -> str:
         return f"Journal({self._path}, {self.size_bytes} bytes, {self._failure or 'sound'})"
 
     def append(self, number: int, changes: Changes) -> None:
-        """Make a change durable. Raises StorageFull, with nothing done, or StorageFailed, for good."""
+        """Make a change durable. With nothing done it raises StorageFull, TooManyOpenFiles; for good, StorageFailed."""
         if self._failure is not None:
             raise self._failure
+        if not self._is_name_durable:
+            self._sync_name()
         confirmation = encode_confirmation(number)
         try:  # with room for the confirmation: a disk that is full is full before anything counts
             self._write(encode_change(number, changes), bytes(len(confirmation)))
@@ -90,21 +100,36 @@ class Journal:
         return self.size_bytes > max(COMPACT_BYTES, COMPACT_FACTOR * live_bytes)
 
     def compact(self, number: int, entries: Changes) -> None:
-        """Write what is left into a new file. Raises OSError where the old one goes on, StorageFailed for good."""
+        """Write what is left into a new file.
+
+        Raises OSError where the old one goes on, TooManyOpenFiles where the new one waits for its sync, StorageFailed
+        for good.
+        """
         temporary = self._path + ".tmp"
         data = encode_whole(number, entries)
         handle = _written(self._disk, temporary, data)
         try:
             self._disk.rename(temporary, self._path)
-            self._disk.fsync_dir(os.path.dirname(self._path))
         except OSError as error:  # which of the two files is the journal now is not known
             self._disk.close(handle)
             raise self._fail(error) from error
         self._disk.close(self._handle)
         self._handle, self.size_bytes = handle, len(data)
+        self._is_name_durable = False
+        self._sync_name()
 
     def close(self) -> None:
         self._disk.close(self._handle)
+
+    def _sync_name(self) -> None:
+        """Until this is done a power loss may bring the old file back: nothing may be appended to the new one."""
+        try:
+            self._disk.fsync_dir(os.path.dirname(self._path))
+        except OSError as error:
+            if error.errno in TOO_MANY_FILES:  # the directory could not be opened: nothing was done, and it may come
+                raise too_many_open_files("coordination") from error
+            raise self._fail(error) from error
+        self._is_name_durable = True
 
     def _confirm(self, confirmation: bytes) -> None:
         try:

@@ -14,7 +14,7 @@ import pytest
 
 import replication.coordination
 from engine.disk import RealDisk, read_file
-from engine.errors import Corrupt, StartRefused, StorageFailed, StorageFull
+from engine.errors import Corrupt, StartRefused, StorageFailed, StorageFull, TooManyOpenFiles
 from engine.faulty_disk import FaultyDisk, Rule
 from engine.recording_disk import RecordingDisk
 from replication.coordination import journal as journal_module
@@ -323,3 +323,21 @@ async def test_a_commit_goes_on_without_the_caller_who_left():
             await commit
         await store.close()
     assert await (await open_store(disk)).session().get("/a") is not None
+
+
+def test_a_journal_written_afresh_waits_for_a_file_handle_before_it_takes_more():
+    """Too few handles to open the directory for its sync: a power loss could bring the old file back."""
+    recording = new_disk()
+    disk = FaultyDisk(recording)
+    journal, _ = open_journal(disk, PATH)
+    journal.append(1, {"/k": Entry(b"one", 0, 1)})
+    disk.rules.append(Rule("fsync_dir", times=2, error=errno.EMFILE))
+    with pytest.raises(TooManyOpenFiles):
+        journal.compact(1, {"/k": Entry(b"one", 0, 1)})
+    for state in (recording.snapshot(), *recording.crash_states(12, Random(1))):
+        assert open_journal(state, PATH)[1].get("/k").value == b"one"
+    with pytest.raises(TooManyOpenFiles):
+        journal.append(2, {"/k": Entry(b"two", 1, 1)})
+    journal.append(2, {"/k": Entry(b"two", 1, 1)})
+    for state in (recording.snapshot(), *recording.crash_states(12, Random(1))):
+        assert open_journal(state, PATH)[1].get("/k").value == b"two"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,52 @@ def test_a_key_that_leads_elsewhere_is_refused(file_store: ObjectStore, key: str
     for use in (file_store.get, file_store.head, file_store.delete, lambda one: file_store.put(one, b"")):
         with pytest.raises(Invalid):
             use(key)
+
+
+def test_too_few_file_handles_are_a_failure_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whichever open of whichever operation: never taken for an object that is not there, and no handle is lost."""
+    source = tmp_path / "source"
+    source.write_bytes(b"data")
+    real_open, left = os.open, [0]
+
+    def short_of_handles(*args: Any, **kwargs: Any) -> int:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real_open(*args, **kwargs)
+
+    operations: dict[str, Callable[[ObjectStore], object]] = {
+        "put": lambda store: store.put("new/k", b"v", if_absent=True),
+        "put_file": lambda store: store.put_file("new/f", str(source), size_bytes=4, if_absent=True),
+        "get": lambda store: store.get("a/k"),
+        "head": lambda store: store.head("a/k"),
+        "list": lambda store: [one.key for one in store.list("a/")],
+        "list_prefixes": lambda store: store.list_prefixes(""),
+        "delete": lambda store: store.delete("a/b/k"),
+    }
+    for name, operation in operations.items():
+        failures = 0
+        while True:
+            store = open_store(f"file://{tmp_path}/{name}-{failures}")
+            for key in ("a/k", "a/b/k"):
+                store.put(key, b"v")
+            expected = operation(open_store(store.url)) if name not in ("put", "put_file", "delete") else None
+            handles = len(os.listdir("/proc/self/fd"))
+            left[0] = failures + 1
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "open", short_of_handles)
+                try:
+                    assert operation(store) == expected
+                    break
+                except StoreUnavailable as error:
+                    is_retried = error.retryable
+                except OSError as error:  # of the file to store, not of the store
+                    is_retried = (name, error.errno) == ("put_file", errno.EMFILE)
+            assert is_retried, (name, failures)
+            assert len(os.listdir("/proc/self/fd")) == handles, (name, failures)
+            operation(store)
+            failures += 1
+        assert failures > 1, name
 
 
 def test_links_inside_the_root_are_neither_followed_nor_listed(file_store: ObjectStore, tmp_path: Path) -> None:
