@@ -1,6 +1,8 @@
 """Group commit: gathers what the partitions of a shard want to write and hands it to the writer, group by group.
 
-Lives on the event loop and never waits for a disk. While one group is being written, the next one gathers.
+Lives on the event loop and never waits for a disk. While one group is being written, the next one gathers. A group has
+GROUP_PARTITIONS_MAX partitions at most, and topics take turns (engine/due_partitions.py): first records in thousands of
+partitions of one topic must not hold up the others.
 When is a group synced? A partition's bytes are synced with the group if (1) an append in it asks for it,
 (2) somebody waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest unsynced byte is
 `flush_ms` old.
@@ -22,6 +24,7 @@ from engine.admission import Append, Appended, Terms
 from engine.batch import Buffer
 from engine.clock import Clock
 from engine.copies import Copies
+from engine.due_partitions import DuePartitions
 from engine.errors import EngineError, StorageFailed
 from engine.group_times import GroupTimes
 from engine.partition import Partition
@@ -30,6 +33,7 @@ from engine.settings import TopicSettings
 from engine.writer import Group, PartitionWork
 
 TIMER_S_MIN = 0.001  # what the loop's timers can tell apart
+GROUP_PARTITIONS_MAX = 64  # their syncs take tens of milliseconds, which every other partition may have to wait
 PUT_OFF_S = 0.1  # a sync that could not open a file is tried again after this long
 
 log = logging.getLogger("penstock.engine")
@@ -64,7 +68,7 @@ class Committer:
         self._clock = clock
         self._when_sealed = when_sealed
         self._loop = asyncio.get_running_loop()
-        self._due: dict[Partition, bool] = {}  # to be looked at in the next group; True: sync whatever there is
+        self._due = DuePartitions()  # to be looked at in the next group
         self._under_way: list[_UnderWay] = []
         self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
         self._awaiting: list[asyncio.Future[None]] = []
@@ -129,7 +133,7 @@ class Committer:
 
     def look_at(self, partition: Partition, *, sync: bool = False) -> None:
         """Include a partition in the next group."""
-        self._due[partition] = sync or self._due.get(partition, False)
+        self._due.add(partition, sync=sync)
         self._schedule()
 
     def use_settings(self, partition: Partition, settings: TopicSettings) -> None:
@@ -180,7 +184,7 @@ class Committer:
 
     def forget(self, partition: Partition) -> None:
         """The partition is deleted: no group will touch it again."""
-        self._due.pop(partition, None)
+        self._due.discard(partition)
         self.queued_bytes -= partition.discard_queue()
 
     def _schedule(self) -> None:
@@ -191,12 +195,12 @@ class Committer:
 
     def _start_group(self) -> None:
         self._is_scheduled = False
-        due, self._due = self._due, {}
+        due = self._due.take(GROUP_PARTITIONS_MAX)
         now, now_ms = self._clock.monotonic(), self._clock.steady_ms()
         if self._oldest is not None:
             self.times.queue.observe(now - self._oldest)
-            self._oldest = None
-        for partition, sync in due.items():
+            self._oldest = now if self._due else None
+        for partition, sync in due:
             if partition in self._held:
                 self._held[partition] = sync or bool(self._held[partition])
                 continue
@@ -215,7 +219,7 @@ class Committer:
                 continue
             self._under_way.append(_UnderWay(partition, work, taken))
             if partition.has_work:
-                self._due[partition] = False
+                self._due.add(partition, sync=False)
         if not self._under_way:
             self._finished()
             return
@@ -288,7 +292,7 @@ class Committer:
                     self._put_off.add(partition)
                     self._loop.call_later(PUT_OFF_S, self._sync_again, partition)
             elif _waits_for_sync(partition):
-                self._due[partition] = True
+                self._due.add(partition, sync=True)
             elif partition not in self._armed:
                 age = self._clock.monotonic() - partition.unsynced_since
                 delay = max(TIMER_S_MIN, partition.settings.flush_ms / 1000 - age)

@@ -1,7 +1,8 @@
 """The one thread of a shard that writes: it carries out groups of planned writes, one group at a time.
 
 Decides nothing: what to write where, and what to sync, is in the group. `carry_out` is plain and synchronous, so the
-simulation runs it without the thread.
+simulation runs it without the thread. The syncs of a group of many partitions are done by several threads; the group
+ends when all have ended.
 Invariants: a failed write leaves the file as it was or takes the partition offline; a failed fsync is never repeated,
 because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018). A sync that could
 not begin, because no file can be opened now, has not failed: it is put off. Every group that is submitted is answered,
@@ -13,9 +14,12 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
+from typing import Protocol
 
 from engine.disk import Disk
 from engine.errors import (
@@ -28,6 +32,9 @@ from engine.errors import (
 )
 from engine.log import Roll, Write
 from engine.segment import Segment
+
+SYNC_THREADS = 8  # a disk does several syncs in the time of one: four times as many a second with eight threads
+PARALLEL_SYNCS_MIN = 16  # handing fewer over to threads takes time that other groups need
 
 log = logging.getLogger("penstock.engine")
 
@@ -52,6 +59,14 @@ class PartitionWork:
     is_sync_put_off: bool = False  # it could not begin: what was to be synced is still unsynced
 
 
+class Parallel(Protocol):
+    """`map` of an executor."""
+
+    def __call__(
+        self, sync: Callable[[PartitionWork], EngineError | None], syncs: list[PartitionWork], /
+    ) -> Iterable[EngineError | None]: ...
+
+
 def _no_time() -> float:
     return 0.0
 
@@ -67,7 +82,7 @@ class Group:
     sync_s: float = 0.0
 
 
-def carry_out(disk: Disk, group: Group) -> None:
+def carry_out(disk: Disk, group: Group, in_parallel: Parallel | None = None) -> None:
     """Do all writes, tell, then do all syncs. Errors, of whatever kind, are left in the work that they belong to."""
     began = group.now()
     for work in group.work:
@@ -76,9 +91,10 @@ def carry_out(disk: Disk, group: Group) -> None:
     group.write_s = written - began
     if group.when_written is not None:
         _tell(group.when_written, group)
-    for work in group.work:
-        if work.write_error is None:
-            work.sync_error = _sync(disk, work)
+    syncs = [work for work in group.work if work.write_error is None and (work.sync or work.sync_directory)]
+    over = map if in_parallel is None or len(syncs) < PARALLEL_SYNCS_MIN else in_parallel
+    for work, error in zip(syncs, over(partial(_sync, disk), syncs), strict=True):
+        work.sync_error = error
     group.sync_s = group.now() - written
 
 
@@ -180,6 +196,7 @@ class WriterThread:
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
         self._queue: SimpleQueue[tuple[Group, Callable[[Group], None]] | None] = SimpleQueue()
+        self._syncing = ThreadPoolExecutor(SYNC_THREADS, f"{name}-sync")  # makes its threads when they are needed
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -191,12 +208,13 @@ class WriterThread:
         """Finish what was submitted, then end the thread."""
         self._queue.put(None)
         self._thread.join()
+        self._syncing.shutdown()
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
             group, when_done = item
             try:
-                carry_out(self._disk, group)
+                carry_out(self._disk, group, self._syncing.map)
             except Exception as error:
                 log.exception("the writer failed")
                 _give_up(group, error)

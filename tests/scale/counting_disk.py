@@ -1,12 +1,16 @@
-"""A real disk that counts its calls by name."""
+"""A real disk that counts its calls by name, and its syncs by path."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable
 
+from engine import paths
 from engine.disk import RealDisk
 
+_COUNTING = threading.Lock()
 SYNCS = ("fdatasync", "fsync_dir")
 
 
@@ -15,29 +19,39 @@ class CountingDisk(RealDisk):
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
+        self.synced: Counter[str] = Counter()
         self.when_synced: Callable[[], None] | None = None
 
     def __getattribute__(self, name: str) -> object:
         if name in _CALLS:
-            self.calls[name] += 1
+            with _COUNTING:
+                self.calls[name] += 1
         return super().__getattribute__(name)
 
     @property
     def syncs(self) -> int:
         return sum(self.calls[name] for name in SYNCS)
 
+    @property
+    def topic_syncs(self) -> int:
+        """Without those of checkpoints, of which there are more the longer a test takes."""
+        return sum(count for path, count in self.synced.items() if f"/{paths.TOPICS}" in path)
+
     def reset(self) -> None:
         self.calls.clear()
+        self.synced.clear()
 
     def fdatasync(self, handle: int) -> None:
         super().fdatasync(handle)
-        self._synced()
+        self._synced(os.readlink(f"/proc/self/fd/{handle}"))
 
     def fsync_dir(self, path: str) -> None:
         super().fsync_dir(path)
-        self._synced()
+        self._synced(path)
 
-    def _synced(self) -> None:
+    def _synced(self, path: str) -> None:
+        with _COUNTING:
+            self.synced[path] += 1
         if self.when_synced is not None:
             self.when_synced()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -10,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from engine import batch
+from engine.committer import GROUP_PARTITIONS_MAX
 from engine.directory_keeper import SAVE_S
+from engine.writer import PARALLEL_SYNCS_MIN
 from replication.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 from tests.scale.count import SCALE
 from tests.scale.counting_disk import CountingDisk
 
 T = 1_700_000_000_000
-FEW = 100  # syncs of a change of the catalog, and of the checkpoints that come every second meanwhile
+FEW = 100  # syncs of a change of the catalog
 
 Start = Callable[[], AbstractAsyncContextManager[Node]]
 
@@ -52,10 +55,10 @@ async def test_creating_and_growing_a_topic_syncs_directories_and_not_partitions
     async with start() as node:
         disk.reset()
         await node.shard.create_topic("t", SCALE, 1, {})
-        assert disk.syncs < FEW
+        assert disk.topic_syncs < FEW
         disk.reset()
         await node.shard.alter_topic("t", {}, 2 * SCALE)
-        assert disk.syncs < FEW
+        assert disk.topic_syncs < FEW
         disk.reset()
         await node.shard.alter_topic("t", {}, 2 * SCALE + 1)
         assert sum(disk.calls.values()) < FEW + 50, "growing by one partition is one partition's work"
@@ -67,10 +70,40 @@ async def test_the_first_records_of_a_partition_make_its_directory_durable(start
         await node.shard.create_topic("t", SCALE, 1, {})
         disk.reset()
         await fill(node, "t")
-        assert SCALE <= disk.calls["fsync_dir"] < SCALE + FEW
+        directories = [one.log.directory for one in node.shard.partitions()]
+        assert [disk.synced[one] for one in directories] == [1] * SCALE
         disk.reset()
         await fill(node, "t")
-        assert disk.calls["fsync_dir"] < FEW
+        assert not any(disk.synced[one] for one in directories)
+
+
+async def test_first_records_of_many_partitions_leave_others_their_turn(start: Start, disk: CountingDisk):
+    async with start() as node:
+        await node.shard.create_topic("many", SCALE, 1, {})
+        await node.shard.create_topic("other", 1, 1, {})
+        disk.reset()
+        filling = asyncio.gather(fill(node, "many"))
+        while not disk.topic_syncs:
+            await asyncio.sleep(0.001)
+        await fill(node, "other")
+        assert disk.topic_syncs < 2 * (3 * GROUP_PARTITIONS_MAX), "file and directory of each partition of a group"
+        await filling
+
+
+async def test_syncs_of_many_partitions_are_under_way_at_once(start: Start, disk: CountingDisk):
+    under_way: list[int] = []
+    are_several = threading.Event()
+
+    def wait_for_another() -> None:
+        under_way.append(threading.get_ident())
+        if len(set(under_way)) > 1:
+            are_several.set()
+        assert are_several.wait(60)
+
+    async with start() as node:
+        await node.shard.create_topic("t", PARALLEL_SYNCS_MIN, 1, {})
+        disk.when_synced = wait_for_another
+        await fill(node, "t")
 
 
 async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start: Start, disk: CountingDisk):
