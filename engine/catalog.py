@@ -24,7 +24,6 @@ from engine.found_topics import HINT, FoundTopics, find_topics
 from engine.further_topics import (
     FurtherRefused,
     clear_added,
-    log_left,
     make_partitions,
     moved,
     partitions_beside,
@@ -32,8 +31,10 @@ from engine.further_topics import (
     remove_leftovers,
     remove_partitions,
     remove_topic,
+    removing_topic,
 )
-from engine.removal import remove_topic_dir
+from engine.removal import Removing
+from engine.removing import Remover
 from engine.settings import topic_settings
 from engine.topics import (
     TopicRecord,
@@ -65,6 +66,7 @@ class Catalog:
         self._data_dir = directories.first.path
         self._clock = clock
         self._executor = executor
+        self._remover = Remover(executor)
         self._new_id = new_id
 
     def __repr__(self) -> str:
@@ -78,6 +80,8 @@ class Catalog:
             raise Corrupt(
                 f"the topics cannot be read: {error}", hint="check the data directory and its owner"
             ) from error
+        for deleted in topics.deleted:
+            self._remover.go_on(self._removing(*deleted))
         self.unidentified = {topic_id: name for name, topic_id in topics.unidentified}
         found = sorted(topics.records, key=lambda record: record.created_ms)
         self.records = {record.name: record for record in found}
@@ -88,13 +92,12 @@ class Catalog:
 
     def _load(self) -> FoundTopics:
         self._check_there()
+        found = find_topics(self._disk, self._data_dir, self._removing)
         if self._directories.is_several:
-            found = find_topics(self._disk, self._data_dir, self._is_gone_elsewhere)
             known = {(record.name, record.topic_id) for record in found.records}
-            remove_leftovers(self._disk, self._directories, known.union(found.unidentified))
+            known.update(found.unidentified, ((name, topic_id) for name, topic_id, _ in found.deleted))
+            remove_leftovers(self._disk, self._directories, known)
             found.records = [self._with_moves_noted(record) for record in found.records]
-        else:
-            found = find_topics(self._disk, self._data_dir)
         for record in found.records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
@@ -263,15 +266,21 @@ class Catalog:
         return record
 
     async def delete(self, record: TopicRecord) -> None:
-        """Make a topic vanish durably and remove its files. Nobody has it open any more."""
+        """Make a topic vanish durably. Its files go at once if they are few, else in the background.
+
+        Nobody has it open any more.
+        """
         left = await self._stored("deleting", unlist_topic, record)
         if self.set_aside.pop(record.topic_id, None) is None:
             self.records.pop(record.name, None)
-        try:
-            is_gone = await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
-            log_left(await self._in_thread(partial(remove_topic_dir, self._disk, left, keep_name=not is_gone)))
-        except OSError as error:  # the topic is gone all the same; the next start removes what is left
-            log.warning("removal failed", extra={"directory": left, "reason": str(error)})
+        await self._remover.remove(self._removing(record.name, record.topic_id, left))
+
+    async def stop(self) -> None:
+        """Leave the removal of files where it is: the next start goes on with it."""
+        await self._remover.stop()
+
+    def _removing(self, name: str, topic_id: str, directory: str) -> Removing[None]:
+        return removing_topic(self._disk, self._directories, name, topic_id, directory)
 
     def record(self, name: str) -> TopicRecord:
         try:

@@ -17,7 +17,14 @@ from engine import paths
 from engine.disk import Disk, FileKind, read_file
 from engine.errors import Corrupt
 from engine.further_topics import log_left
-from engine.removal import is_rest_of_creation, remove_if_empty, remove_topic_dir
+from engine.removal import (
+    STEPS_AT_ONCE,
+    Removing,
+    is_finished,
+    is_rest_of_creation,
+    remove_if_empty,
+    remove_topic_dir,
+)
 from engine.topics import TopicRecord, decoded_topic
 
 log = logging.getLogger("penstock.engine")
@@ -27,20 +34,24 @@ HINT = f"restore {paths.TOPIC_FILE} and restart; to give the records up, move th
 
 @dataclass(slots=True)
 class FoundTopics:
-    """What a data directory holds. `unidentified` are directories that have files of a topic and no `topic.json`."""
+    """What a data directory holds. `unidentified` are directories that have files of a topic and no `topic.json`.
+
+    `deleted` are topics that have more files than are removed at once.
+    """
 
     records: list[TopicRecord] = field(default_factory=list)
     unidentified: list[tuple[str, str]] = field(default_factory=list)  # topic and topic id, as their paths say
+    deleted: list[tuple[str, str, str]] = field(default_factory=list)  # topic, id, and the directory that is left
 
 
 def find_topics(
     disk: Disk,
     data_dir: str,
-    is_gone: Callable[[str, str], bool] = lambda name, topic_id: True,  # noqa: ARG005 - there is only this directory
+    removing: Callable[[str, str, str], Removing[None]] | None = None,
 ) -> FoundTopics:
     """All topics, sorted by name. Raises Corrupt for a `topic.json` that cannot be read or belongs elsewhere, OSError.
 
-    The name of a deleted topic's directory stays until it `is_gone` from every other one: that remembers the deletion.
+    `removing` removes a deleted topic, by name, id and directory, from all data directories (None: there is this one).
     """
     found = FoundTopics()
     for name in disk.listdir(paths.topics_dir(data_dir)):
@@ -53,7 +64,7 @@ def find_topics(
             if not _is_directory(disk, directory):
                 _log_foreign(directory)
             elif topic_id.endswith(paths.DELETED_SUFFIX):
-                _finish_deletion(disk, name, directory, is_gone)
+                _finish_deletion(disk, name, directory, removing, found)
             elif (data := _topic_file(disk, directory)) is not None:
                 found.records.append(_checked(directory, name, topic_id, data))
             elif disk.kind(directory) is FileKind.DIRECTORY and is_rest_of_creation(disk, directory):
@@ -70,15 +81,23 @@ def find_topics(
     return found
 
 
-def _finish_deletion(disk: Disk, name: str, directory: str, is_gone: Callable[[str, str], bool]) -> None:
+def _finish_deletion(
+    disk: Disk,
+    name: str,
+    directory: str,
+    removing: Callable[[str, str, str], Removing[None]] | None,
+    found: FoundTopics,
+) -> None:
     """Remove what is left of a deleted topic, if that is what the directory is. Otherwise it stays, and is logged."""
     topic_id = os.path.basename(directory).removesuffix(paths.DELETED_SUFFIX)
     reason = _reason_to_keep(disk, name, topic_id, directory)
     if reason:
         words = {"directory": directory, "reason": reason, "hint": "move it elsewhere, or remove it by hand"}
         log.error("a directory with the name of a deleted topic stays as it is", extra=words)
-    else:
-        log_left(remove_topic_dir(disk, directory, keep_name=not is_gone(name, topic_id)))
+    elif removing is None:
+        log_left(remove_topic_dir(disk, directory))
+    elif not is_finished(removing(name, topic_id, directory), STEPS_AT_ONCE):
+        found.deleted.append((name, topic_id, directory))
 
 
 def _reason_to_keep(disk: Disk, name: str, topic_id: str, directory: str) -> str:

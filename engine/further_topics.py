@@ -16,11 +16,14 @@ from engine.data_directory import FIRST, DataDirectory
 from engine.disk import Disk, FileKind
 from engine.placement import placed
 from engine.removal import (
+    Removing,
+    finished,
     is_empty_partition,
     is_rest_of_creation,
     remove_if_empty,
     remove_partition_dir,
     remove_topic_dir,
+    removing_topic_dir,
 )
 from engine.topics import TopicRecord
 
@@ -93,6 +96,11 @@ def partitions_beside(disk: Disk, directories: DataDirectories, record: TopicRec
 
 
 def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> bool:
+    """As `removing_further`, in one go."""
+    return finished(removing_further(disk, directories, name, topic_id))
+
+
+def removing_further(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> Removing[bool]:
     """Remove what further directories have of a deleted topic. Returns whether nothing is left, of all that were."""
     is_gone = True
     for directory in directories.further:
@@ -100,11 +108,22 @@ def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: 
             is_gone = False
             continue
         try:
-            _remove(disk, directory.path, name, topic_id)
+            yield from _removing(disk, directory.path, name, topic_id)
         except OSError as error:
             is_gone = False
             log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
     return is_gone
+
+
+def removing_topic(
+    disk: Disk, directories: DataDirectories, name: str, topic_id: str, directory: str
+) -> Removing[None]:
+    """Remove what is left of a deleted topic: in further directories, then in the first one, which remembers it."""
+    try:
+        is_gone = yield from removing_further(disk, directories, name, topic_id)
+        log_left((yield from removing_topic_dir(disk, directory, keep_name=not is_gone)))
+    except OSError as error:  # the topic is gone all the same; the next start removes what is left
+        log.warning("removal failed", extra={"directory": directory, "reason": str(error)})
 
 
 def log_left(left: Sequence[str]) -> None:
@@ -153,12 +172,12 @@ def _make(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) ->
         disk.fsync_dir(parent)
 
 
-def _remove(disk: Disk, data_dir: str, name: str, topic_id: str) -> None:
+def _removing(disk: Disk, data_dir: str, name: str, topic_id: str) -> Removing[None]:
+    """The directory of the name stays until the next start: somebody may just make another topic in it."""
     directory = paths.topic_dir(data_dir, name, topic_id)
     if disk.kind(directory) is FileKind.DIRECTORY:
-        log_left(remove_topic_dir(disk, directory))
+        log_left((yield from removing_topic_dir(disk, directory)))
         disk.fsync_dir(os.path.dirname(directory))
-    remove_if_empty(disk, os.path.dirname(directory))
 
 
 def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> None:

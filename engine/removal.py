@@ -8,17 +8,31 @@ followed; a directory goes only when it is empty. Everything else stays where it
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from itertools import islice
+from typing import TypeVar, cast
+
 from engine import paths
 from engine.disk import Disk, FileKind
 
+T = TypeVar("T")
+Removing = Generator[None, None, T]  # a removal that is done step by step, and can be left off after each
+
+STEPS_AT_ONCE = 16  # partitions: some milliseconds of one of the threads for the disk, which reads need too
+_END = object()
 _TOPIC_FILES = (paths.TOPIC_FILE, paths.TOPIC_FILE + paths.TEMPORARY)
 
 
 def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> list[str]:
-    """Remove the directory of a deleted topic. Returns the paths that stay because the engine did not make them.
+    """As `removing_topic_dir`, in one go."""
+    return finished(removing_topic_dir(disk, directory, keep_name=keep_name))
 
-    `topic.json` goes last, durably: as long as files of the topic are left, it says whose they are. With `keep_name`
-    the empty directory stays.
+
+def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> Removing[list[str]]:
+    """Remove the directory of a deleted topic, a partition a step. Returns the paths that the engine did not make.
+
+    Those stay. `topic.json` goes last, durably: as long as files of the topic are left, it says whose they are. With
+    `keep_name` the empty directory stays.
     """
     left: list[str] = []
     is_changed = False
@@ -28,6 +42,7 @@ def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> 
             continue
         left += remove_partition_dir(disk, path) if _is_partition(disk, directory, name) else [path]
         is_changed = True
+        yield
     if is_changed:
         disk.fsync_dir(directory)
     if left:
@@ -37,6 +52,20 @@ def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> 
     if not keep_name:
         disk.rmdir(directory)
     return []
+
+
+def finished(removing: Removing[T]) -> T:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(removing)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+
+def is_finished(removing: Removing[None], steps: int) -> bool:
+    """Take so many steps. Returns whether they were all that there are."""
+    return next(islice(removing, steps - 1, None), _END) is _END
 
 
 def remove_partition_dir(disk: Disk, directory: str) -> list[str]:

@@ -40,6 +40,7 @@ from engine.recovery import RecoveryReport
 from engine.retention import Bounds, expired_below
 from engine.sealing import Sealer
 from engine.settings import TopicSettings
+from engine.slices import in_slices
 from engine.topics import TopicRecord
 from engine.trimming import Trimmer
 from engine.truncation import batch_start
@@ -86,7 +87,7 @@ class Shard:
         self.writer = WriterThread(disk, "penstock-writer")
         self._background = BackgroundTasks()
         self._finding = BackgroundTasks()  # high watermarks; a stop cancels these
-        self.sealer = Sealer(disk, executor, self._background, self._sealed)
+        self.sealer = Sealer(disk, executor, self._background, lambda one: self.when_sealed(one))  # noqa: PLW0108 - set later
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self.opener = Opener(disk, self.directories, executor, clock)
         self._closed = ClosedPoints(disk, self.directories)
@@ -148,6 +149,7 @@ class Shard:
         self._finding.cancel()
         await self._finding.ended()
         await self._background.ended()
+        await self.catalog.stop()
         self.writer.stop()
         return await self._in_thread(self.keeper.close, self.clock.monotonic)
 
@@ -204,7 +206,7 @@ class Shard:
         """Open the partitions that a topic has gained. Nobody is told of them before it is `altered` everywhere."""
         topic = self.topic(record.name)
         wanted = [one for one in self._wanted(record, {}) if one.number not in topic.partitions]
-        self._take_in(wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
+        await self._take_in({topic.record.name: topic}, wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
 
     def altered(self, record: TopicRecord) -> Topic:
         """A topic's settings have changed, or how many partitions it has; those that are new here are open."""
@@ -231,10 +233,10 @@ class Shard:
             await self.keeper.save_checkpoints()
 
     async def _let_go(self, partitions: Collection[Partition], reason: EngineError) -> None:
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             partition.go_offline(reason)
             self.committer.forget(partition)
-        for partition in partitions:
+        async for partition in in_slices(partitions):
             async with self.committer.held(partition):  # the group and the cut that have it come to their end
                 await self.sealer.saved(partition)
             for segment in partition.log.segments:
@@ -332,8 +334,10 @@ class Shard:
     ) -> None:
         wanted = [one for record in records for one in self._wanted(record, checkpoints)]
         partitions = await self.opener.open_all(wanted, last_stop)
-        self.topics.update((record.name, Topic(record, record.settings)) for record in records)
-        self._take_in(wanted, partitions)
+        topics = {record.name: Topic(record, record.settings) for record in records}
+        self.topics |= {name: topic for name, topic in topics.items() if topic.record.hosted is not None}
+        await self._take_in(topics, wanted, partitions)
+        self.topics |= topics
 
     def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
         return [
@@ -342,9 +346,10 @@ class Shard:
             for key in (f"{record.topic_id}/{number}",)
         ]
 
-    def _take_in(self, wanted: Sequence[Wanted], partitions: Sequence[Partition]) -> None:
-        for one, partition in zip(wanted, partitions, strict=True):
-            topic = self.topics[one.record.name]
+    async def _take_in(self, topics: Mapping[str, Topic], wanted: list[Wanted], partitions: list[Partition]) -> None:
+        """In slices. In a node that is alone a topic is not served before it is whole; in a cluster leaders begin."""
+        async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
+            topic = topics[one.record.name]
             topic.partitions[one.number] = partition
             self.keeper.add(partition)
             partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
@@ -354,9 +359,6 @@ class Shard:
     def _find_watermark(self, partition: Partition) -> None:
         work = partial(self.reader.find_watermark, partition, partition.watermark.life)
         self._finding.keep(work, "finding the high watermark", of=partition.name)
-
-    def _sealed(self, partition: Partition) -> None:
-        self.when_sealed(partition)
 
     def _expiry(self, partition: Partition) -> Coroutine[Any, Any, None] | None:
         """What is to be done, if anything."""

@@ -107,6 +107,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         try:
             await shard.start()
         except BaseException:
+            await shard.catalog.stop()
             shard.writer.stop()
             await coordination.close()
             directories.release()

@@ -211,6 +211,7 @@ class Supervisor:
                 keeper.cancel()
             self._background.cancel()
             self._server.close()
+            await self._catalog.stop()
             await self.member.close()
         return is_clean
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from engine import paths
 from engine.background import BackgroundTasks, keep_running
 from engine.errors import EngineError
+from engine.slices import in_slices
 from engine.tiering.deleted_topic import remove_topic
 from engine.tiering.manifest import Manifest
 from engine.tiering.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
@@ -93,17 +94,18 @@ class Shipping:
 
     def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
         """Ship these no more; returns what is ending. Their objects stay: they are other nodes' to keep."""
-        tasks = []
-        for partition in partitions:
-            shipped = self._shipped.pop((topic.topic_id, partition), None)
-            if shipped is not None:
-                shipped.task.cancel()
-                tasks.append(shipped.task)
+        tasks = self._taken_out(topic, partitions)
+        for task in tasks:
+            task.cancel()
         return tasks
+
+    def _taken_out(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
+        having = (self._shipped.pop((topic.topic_id, partition), None) for partition in partitions)
+        return [shipped.task for shipped in having if shipped is not None]
 
     def remove_topic(self, topic: TopicRecord) -> None:
         """A topic is deleted: stop shipping it, and take its objects away in the background."""
-        tasks = self.leave(topic, range(topic.partitions))
+        tasks = self._taken_out(topic, range(topic.partitions))
         work = partial(self._remove_objects, topic, tasks)
         self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
 
@@ -117,6 +119,8 @@ class Shipping:
         await self._removing.ended()
 
     async def _remove_objects(self, topic: TopicRecord, shippers: list[asyncio.Task[None]]) -> None:
+        async for shipper in in_slices(shippers):
+            shipper.cancel()
         await asyncio.gather(*shippers, return_exceptions=True)
         loop, pause_s = asyncio.get_running_loop(), self._options.backoff_first_seconds
         remove = partial(remove_topic, self._with.store, self._cluster_id, topic.name, topic.topic_id, topic.partitions)

@@ -15,12 +15,16 @@ SYNCS = ("fdatasync", "fsync_dir")
 
 
 class CountingDisk(RealDisk):
-    """`calls` since the last reset. `when_synced` is called after each sync, in whatever thread it was made."""
+    """`calls` since the last reset.
+
+    `when_synced` is called after each sync and `when_removed` before each rmdir, in whatever thread they are made.
+    """
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.synced: Counter[str] = Counter()
         self.when_synced: Callable[[], None] | None = None
+        self.when_removed: Callable[[], object] | None = None
 
     def __getattribute__(self, name: str) -> object:
         if name in _CALLS:
@@ -48,6 +52,11 @@ class CountingDisk(RealDisk):
     def fsync_dir(self, path: str) -> None:
         super().fsync_dir(path)
         self._synced(path)
+
+    def rmdir(self, path: str) -> None:
+        if self.when_removed is not None:
+            self.when_removed()
+        super().rmdir(path)
 
     def _synced(self, path: str) -> None:
         with _COUNTING:

@@ -13,6 +13,8 @@ import pytest
 from engine import batch
 from engine.committer import GROUP_PARTITIONS_MAX
 from engine.directory_keeper import SAVE_S
+from engine.removal import STEPS_AT_ONCE
+from engine.slices import SLICE
 from engine.writer import PARALLEL_SYNCS_MIN
 from replication.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
@@ -145,3 +147,58 @@ async def test_checkpoints_write_one_file(start: Start, disk: CountingDisk):
         assert disk.syncs <= 2  # the file and its directory
         await node.shard.keeper.save_checkpoints()
         assert disk.syncs <= 2, "nothing has changed"
+
+
+async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
+    start: Start, disk: CountingDisk, tmp_path: Path
+):
+    """Nothing else waits for thousands of removals; a stop leaves off between two of them, and a start goes on."""
+    may_go_on = threading.Event()
+    home = tmp_path / "data" / "topics" / "t"
+    async with start() as node:
+        await node.shard.create_topic("t", SCALE, 1, {})
+        disk.reset()
+        disk.when_removed = lambda: disk.calls["rmdir"] <= STEPS_AT_ONCE or may_go_on.wait(60)
+        await node.shard.delete_topic("t")
+        assert [one.name.endswith(".deleted") for one in home.iterdir()] == [True]
+        _, is_new = await node.shard.create_topic("t", 1, 1, {})
+        assert is_new
+        stopping = asyncio.create_task(node.shard.catalog.stop())
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await stopping
+        assert disk.calls["rmdir"] == 2 * STEPS_AT_ONCE
+    async with start() as node:
+        assert len(node.shard.topic("t").partitions) == 1
+        while len(list(home.iterdir())) > 1:
+            await asyncio.sleep(0.01)
+    assert disk.calls["rmdir"] == SCALE + 1
+
+
+async def test_partitions_are_taken_in_and_let_go_in_slices(start: Start):
+    in_turn: list[int] = []
+
+    async def turns() -> None:
+        while True:
+            in_turn.append(0)
+            await asyncio.sleep(0)
+
+    def counted(call: Callable[..., None]) -> Callable[..., None]:
+        def count(*arguments: object) -> None:
+            in_turn[-1] += 1
+            call(*arguments)
+
+        return count
+
+    async with start() as node:
+        ticking = asyncio.create_task(turns())
+        node.shard.when_opened = counted(node.shard.when_opened)
+        await node.shard.create_topic("t", 1, 1, {})
+        await node.shard.alter_topic("t", {}, SCALE)
+        assert (sum(in_turn), max(in_turn) <= 2 * SLICE) == (SCALE, True)
+        for partition in node.shard.partitions():
+            partition.when_offline = counted(partition.when_offline)
+        in_turn[:] = [0]
+        await node.shard.delete_topic("t")
+        assert (sum(in_turn), max(in_turn) <= 2 * SLICE) == (SCALE, True)
+        ticking.cancel()
