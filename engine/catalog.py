@@ -24,6 +24,7 @@ from engine.found_topics import HINT, FoundTopics, find_topics
 from engine.further_topics import (
     FurtherRefused,
     clear_added,
+    demand_all_known,
     make_partitions,
     moved,
     partitions_beside,
@@ -101,6 +102,8 @@ class Catalog:
         for record in found.records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
+            else:
+                demand_all_known(self._disk, self._directories, record)
         self._keep_points(found)
         return found
 

@@ -14,6 +14,7 @@ from engine import paths
 from engine.data_directories import DataDirectories
 from engine.data_directory import FIRST, DataDirectory
 from engine.disk import Disk, FileKind
+from engine.errors import Corrupt
 from engine.placement import placed
 from engine.removal import (
     Removing,
@@ -93,6 +94,36 @@ def partitions_beside(disk: Disk, directories: DataDirectories, record: TopicRec
         names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
         found.update(int(name) for name in names if paths.is_partition_number(name))
     return sorted(found - set(record.here))
+
+
+def demand_all_known(disk: Disk, directories: DataDirectories, record: TopicRecord) -> None:
+    """Raises Corrupt for a topic that has records in a partition which its `topic.json` does not know: the file is
+    from before the topic grew. A growth that was cut short has left directories without records.
+    """
+    try:
+        path = _unknown_records(disk, directories, record)
+    except OSError as error:  # of a disk that fails: its directory is found out when its partitions are opened
+        log.warning("partitions not looked for", extra={"topic": record.name, "reason": str(error)})
+        return
+    if path is not None:
+        file = f"{paths.topic_dir(directories.first.path, record.name, record.topic_id)}/{paths.TOPIC_FILE}"
+        text = f"{file} knows {record.partitions} partitions, and {path} has records: the file is outdated"
+        raise Corrupt(text, hint="restore the newest one; to give the records up, move the directory elsewhere")
+
+
+def _unknown_records(disk: Disk, directories: DataDirectories, record: TopicRecord) -> str | None:
+    for number in partitions_beside(disk, directories, record):
+        for directory in directories.usable:
+            path = paths.partition_dir(directory.path, record.name, record.topic_id, number)
+            if disk.kind(path) is FileKind.DIRECTORY and _has_records(disk, path):
+                return path
+    return None
+
+
+def _has_records(disk: Disk, directory: str) -> bool:
+    logs = [name for name in disk.listdir(directory) if paths.base_offset_of(name) is not None]
+    found = (disk.stat(f"{directory}/{name}") for name in logs)
+    return any(stat is not None and stat.size_bytes for stat in found)
 
 
 def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> bool:

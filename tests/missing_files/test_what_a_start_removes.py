@@ -62,6 +62,26 @@ async def test_a_topic_without_its_topic_json_stays_and_is_reported(home, clock,
     assert await log_end(home, clock) == RECORDS
 
 
+async def test_a_topic_json_from_before_the_topic_grew_is_refused(home, clock):
+    """Its records would be unknown, and be taken over when the topic grows once more."""
+    outdated = (home / "topic.json").read_bytes()
+    async with running_node(home.parents[2], clock) as node:
+        await node.shard.alter_topic("t", {}, 4)
+        await node.leaders["t", 3].produce(batch.encode_values([b"kept"], 5), Acks.ALL, 20_000)
+    newest = (home / "topic.json").read_bytes()
+    (home / "topic.json").write_bytes(outdated)
+    before = tree(home)
+    with pytest.raises(Corrupt, match=r"topic\.json knows 2 partitions, and .*/3 has records"):
+        await log_end(home, clock)
+    assert tree(home) == before
+    for given_up, ends in ((False, {0: RECORDS, 3: 1}), (True, {0: RECORDS})):
+        (home / "topic.json").write_bytes(outdated if given_up else newest)
+        if given_up:
+            (home / "3").rename(home.parents[2] / "given up")
+        async with running_node(home.parents[2], clock) as node:
+            assert {number: node.shard.partition("t", number).log_end for number in ends} == ends
+
+
 async def test_a_topic_that_gets_its_topic_json_back_keeps_its_recovery_points(home, clock):
     """Otherwise damage in what was fsynced would pass for a torn tail, and records below log_start would come back."""
     async with running_node(home.parents[2], clock) as node:
