@@ -9,6 +9,7 @@ import pytest
 
 from replication.moves import reassignments
 from tests.gateway.operated import Operated, operated_cluster
+from tests.scenarios.conformity import assert_problem
 
 
 @pytest.fixture
@@ -65,6 +66,21 @@ async def test_the_replication_factor_is_changed_with_the_settings_that_it_allow
     assert (status, problem["code"], problem["setting"]) == (400, "invalid_config", "replication_factor")
     status, problem = await operated.send("PATCH", "/v1/topics/orders", {})
     assert (status, problem["code"]) == (400, "invalid_body")
+
+
+async def test_too_few_nodes_for_now_is_no_refusal_for_good(operated):
+    """Over HTTP, with when to come back; a node that was there has gone and may return."""
+    await operated.create("orders", 2, 1)
+    view = operated.cluster.agents[1].view
+    await operated.cluster.end(3)
+    await operated.cluster.until(lambda: 3 not in view.nodes)
+    body, headers = b'{"replication_factor":3}', {"Content-Type": "application/json"}
+    answer = await operated.gateway.send("PATCH", "/v1/topics/orders", body, headers)
+    assert_problem(answer, "too_few_nodes", retryable=True, no_side_effects=True)
+    assert answer.status == 503
+    assert "absent: 3" in answer.json["detail"]
+    assert int(answer.headers["Retry-After"]) > 0
+    assert reassignments(view) == []
 
 
 async def test_a_node_is_drained_and_taken_back(operated):
