@@ -14,6 +14,7 @@ from engine.admission import Appended, terms_of
 from engine.errors import EngineError, UnknownPartition
 from engine.partition_keys import FoundKey
 from engine.shard import Topic
+from engine.slices import in_slices
 from engine.topics import TopicRecord
 from gateway.cluster_rows import offline_row, topology_row
 from gateway.handover import is_doubt, will_pass
@@ -25,13 +26,14 @@ from gateway.node import Node
 from gateway.partition_reads import READS
 from gateway.patience import Patience
 from gateway.process_metrics import text_of_process
+from gateway.topic_rows import CALL_S, handler_of_rows, rows_of_owners
 from replication.acks import ACKS_BY_WORD, Acks
 from replication.cluster_keys import partition_name
+from replication.cluster_view import ClusterView
 
 METRICS_S = 2.0
 DESCRIBE_S = 0.5  # for a leader's answer, beside the patience to find one
 CHANGES = ("set_fence",)  # the others can be done again, and nobody would know
-CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
 
 
 async def at_owner(
@@ -125,15 +127,25 @@ def topic_id_of(node: Node, topic_name: str, number: int) -> str:
 
 async def at_owners(node: Node, name: str, topic: Topic) -> list[Any]:
     """Do one of READS for every partition of a topic; the results in the order of the partitions."""
-    numbers = range(topic.record.partitions)
-    results = await asyncio.gather(*(at_owner(node, name, topic.record.name, number, None) for number in numbers))
-    return [result for result, _ in results]
+    found = await rows_of_owners(node, name, topic.record)
+    left = [number for number in range(topic.record.partitions) if number not in found]
+    results = await asyncio.gather(*(at_owner(node, name, topic.record.name, number, None) for number in left))
+    found.update(zip(left, (result for result, _ in results), strict=True))
+    return [found[number] for number in range(topic.record.partitions)]
 
 
 async def described_rows(node: Node, topic: Topic, patience_ms: int | None) -> list[dict[str, Any]]:
     """A row for each partition; of one whose leader cannot be asked within the patience, what is known without it."""
-    numbers = range(topic.record.partitions)
-    return await asyncio.gather(*(described_row(node, topic.record, number, patience_ms) for number in numbers))
+    record, nodes = topic.record, node.peers.nodes
+    timeout_s = CALL_S if nodes is None else _describe_s(node, patience_ms)
+    found = await rows_of_owners(node, "describe", record, timeout_s)
+    if nodes is not None:
+        async for number, row in in_slices(list(found.items())):
+            found[number] = _in_cluster(nodes.view, record.topic_id, number, row)
+    left = [number for number in range(record.partitions) if number not in found]
+    rows = await asyncio.gather(*(described_row(node, record, number, patience_ms) for number in left))
+    found.update(zip(left, rows, strict=True))
+    return [found[number] for number in range(record.partitions)]
 
 
 async def described_row(node: Node, record: TopicRecord, number: int, patience_ms: int | None) -> dict[str, Any]:
@@ -142,9 +154,8 @@ async def described_row(node: Node, record: TopicRecord, number: int, patience_m
     if nodes is None:
         row, _ = await at_owner(node, "describe", record.name, number, None)
         return row  # type: ignore[no-any-return]
-    wait_ms = node.settings.leader_wait_ms if patience_ms is None else patience_ms
     try:
-        async with asyncio.timeout(wait_ms / 1000 + DESCRIBE_S):  # a node that stands still does not refuse either
+        async with asyncio.timeout(_describe_s(node, patience_ms)):  # a node that stands still does not refuse either
             row, _ = await at_owner(node, "describe", record.name, number, None, patience_ms=patience_ms)
     except TimeoutError:
         return offline_row(nodes.view, record.topic_id, number)
@@ -152,7 +163,15 @@ async def described_row(node: Node, record: TopicRecord, number: int, patience_m
         if not may_ask_again("describe", error):
             raise
         return offline_row(nodes.view, record.topic_id, number)
-    return {**row, **topology_row(nodes.view, record.topic_id, number)}
+    return _in_cluster(nodes.view, record.topic_id, number, row)
+
+
+def _in_cluster(view: ClusterView, topic_id: str, number: int, row: dict[str, Any] | None) -> dict[str, Any]:
+    return offline_row(view, topic_id, number) if row is None else {**row, **topology_row(view, topic_id, number)}
+
+
+def _describe_s(node: Node, patience_ms: int | None) -> float:
+    return (node.settings.leader_wait_ms if patience_ms is None else patience_ms) / 1000 + DESCRIBE_S
 
 
 async def metrics_of_all(node: Node) -> dict[int | str, str]:
@@ -249,5 +268,5 @@ def handlers_for_peers(node: Node) -> Mapping[str, Handler]:
         return await READS["fetch"](node, partition, query)
 
     appending = {"append": append, "check_append": check_append, "find_key": find_key}
-    own = {**appending, "fetch_nearby": nearby, "metrics": metrics, "sizes": sizes}
+    own = {**appending, "rows": handler_of_rows(node), "fetch_nearby": nearby, "metrics": metrics, "sizes": sizes}
     return {**own, **{name: read(name) for name in READS}, **handlers_of_many(node)}
