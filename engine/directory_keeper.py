@@ -10,7 +10,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from engine import paths
@@ -23,6 +23,7 @@ from engine.partition import Partition
 from engine.segment import save_index
 from engine.snapshots import remembers, save_state
 from engine.watermark_hints import save_hints
+from engine.writer import PARALLEL_SYNCS_MIN, SYNC_THREADS
 
 WALKED_BYTES_MIN = 64 * 1024  # the headers of fewer are read in less time than four syncs for index and state take
 SAVE_S = 5.0  # half of what a supervisor gives beyond shutdown_deadline_ms
@@ -122,18 +123,7 @@ class DirectoryKeeper:
 
     def _close(self, directory: DataDirectory, is_late: Callable[[], bool]) -> bool:
         partitions = self._partitions_in(directory)
-        for partition in sorted(partitions, key=_walked_bytes, reverse=True):  # those that a start would walk longest
-            is_long = _walked_bytes(partition) >= WALKED_BYTES_MIN
-            if partition.offline is not None or not (is_long or partition.admission.has_state):
-                continue
-            if is_late():
-                log.warning("no time was left to save what makes the next start fast", extra={"after_s": SAVE_S})
-                break
-            if is_long:
-                save_index(self._disk, partition.log.active)
-            path, end = partition.log.directory, partition.log_end
-            if not remembers(self._disk, path, end, end):
-                save_state(self._disk, path, partition.admission.state(end), partition.high_watermark)
+        self._save_states(partitions, is_late)
         for partition in partitions:
             for segment in partition.log.segments:
                 segment.close()
@@ -146,6 +136,29 @@ class DirectoryKeeper:
             return True
         directory.release()
         return directory.fault is not None and not self._directories.has_failed  # else it was so from the start
+
+    def _save_states(self, partitions: list[Partition], is_late: Callable[[], bool]) -> None:
+        """What makes the next start fast, of those first that it would walk longest. Of many several at once."""
+        wanted = [one for one in partitions if one.offline is None and (_is_long(one) or one.admission.has_state)]
+        wanted.sort(key=_walked_bytes, reverse=True)
+
+        def save(partition: Partition) -> bool:
+            if is_late():
+                return False
+            if _is_long(partition):
+                save_index(self._disk, partition.log.active)
+            path, end = partition.log.directory, partition.log_end
+            if not remembers(self._disk, path, end, end):
+                save_state(self._disk, path, partition.admission.state(end), partition.high_watermark)
+            return True
+
+        if len(wanted) < PARALLEL_SYNCS_MIN:
+            saved = list(map(save, wanted))
+        else:
+            with ThreadPoolExecutor(SYNC_THREADS, "penstock-save") as threads:
+                saved = list(threads.map(save, wanted))
+        if not all(saved):
+            log.warning("no time was left to save what makes the next start fast", extra={"after_s": SAVE_S})
 
     async def _save_in(self, directory: DataDirectory) -> None:
         """One at a time, since partitions share a file."""
@@ -208,6 +221,10 @@ class DirectoryKeeper:
 def _walked_bytes(partition: Partition) -> int:
     """What a start would walk without an index and a state of the log's end."""
     return partition.log.active.size_bytes
+
+
+def _is_long(partition: Partition) -> bool:
+    return _walked_bytes(partition) >= WALKED_BYTES_MIN
 
 
 def _is_past(now: Callable[[], float], deadline: float) -> bool:

@@ -92,20 +92,32 @@ async def test_first_records_of_many_partitions_leave_others_their_turn(start: S
         await filling
 
 
-async def test_syncs_of_many_partitions_are_under_way_at_once(start: Start, disk: CountingDisk):
-    under_way: list[int] = []
+def meeting_another() -> Callable[[], None]:
+    """To be called in threads: the first waits until there is a second one."""
+    threads: set[int] = set()
     are_several = threading.Event()
 
-    def wait_for_another() -> None:
-        under_way.append(threading.get_ident())
-        if len(set(under_way)) > 1:
+    def wait() -> None:
+        threads.add(threading.get_ident())
+        if len(threads) > 1:
             are_several.set()
         assert are_several.wait(60)
 
+    return wait
+
+
+async def test_syncs_of_many_partitions_are_under_way_at_once(start: Start, disk: CountingDisk):
     async with start() as node:
         await node.shard.create_topic("t", PARALLEL_SYNCS_MIN, 1, {})
-        disk.when_synced = wait_for_another
+        disk.when_synced = meeting_another()
         await fill(node, "t")
+
+
+async def test_a_stop_saves_several_partitions_at_once(start: Start, disk: CountingDisk):
+    async with start() as node:
+        await node.shard.create_topic("t", PARALLEL_SYNCS_MIN, 1, {})
+        await fill(node, "t", producer=True)
+        disk.when_synced = meeting_another()
 
 
 async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start: Start, disk: CountingDisk):
