@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import json_limits
 from gateway.json_limits import JsonLimits, check_value, check_values
 from gateway.problems import Problem
 
@@ -64,6 +66,30 @@ def test_of_several_values_the_one_beyond_a_limit_is_named() -> None:
         check_values([b"1", b"[[[[[[1]]]]]]", b"12345"], LIMITS)
     with pytest.raises(Problem, match="record 2: the number at byte 1 of its value has more than 4 digits"):
         check_values([b"1", b"[[[[[1]]]]]", b"-12345"], LIMITS)
+
+
+@given(st.lists(values, min_size=2, max_size=7), st.integers(0, 9))
+def test_many_values_are_refused_as_each_of_them_is(several: list[object], wrapped: int) -> None:
+    """They are looked at together."""
+    texts = [json.dumps(value).encode() for value in several]
+    texts[-1] = b"[" * wrapped + texts[-1] + b"]" * wrapped
+    places = [walked(text) for text in texts]
+    bad = next((at for at, found in enumerate(places) if found != (None, None)), None)
+    with mock.patch.object(json_limits, "_TOGETHER", 3):
+        if bad is None:
+            check_values(texts, LIMITS)
+            return
+        with pytest.raises(Problem) as refused:
+            check_values(texts, LIMITS)
+    deep, number = places[bad]
+    assert refused.value.members["record"] == bad
+    assert refused.value.members["byte"] == (number if deep is None else deep)
+
+
+def test_many_plain_values_are_checked_together() -> None:
+    plain = [b'{"name":"%s"}' % (b"x" * 300)] * 500
+    with mock.patch.object(json_limits, "check_value", side_effect=AssertionError("a value was looked at alone")):
+        check_values(plain, json_limits.DEFAULT_LIMITS)
 
 
 def test_brackets_in_strings_neither_open_nor_close_a_level() -> None:
