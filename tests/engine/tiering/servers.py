@@ -21,6 +21,18 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 _START_SECONDS = 40
+# moto looks for an object and writes it in two steps, so two writers with `If-None-Match: *` may both win. S3 lets one.
+_MOTO = """
+import sys, threading
+from moto.s3.responses import S3Response
+from moto.server import main
+lock, put = threading.Lock(), S3Response.put_object
+def put_alone(self):
+    with lock:
+        return put(self)
+S3Response.put_object = put_alone
+main(sys.argv[1:])
+"""
 
 
 @contextmanager
@@ -45,7 +57,7 @@ def ministack(directory: Path) -> Iterator[str]:
 def moto(directory: Path) -> Iterator[str]:
     """Its endpoint. Objects live in its memory."""
     port = _free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, port, directory, {}) as endpoint:
         yield endpoint
 
