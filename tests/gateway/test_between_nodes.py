@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
-from gateway.topic_finder import TopicFinder
 from replication.errors import NotEnoughReplicas
-from replication.store_patience import StoreSilent
 from tests.gateway.several_nodes import Cluster, several_nodes
 from tests.scenarios.conformity import assert_problem
 
@@ -288,100 +285,6 @@ async def test_an_event_stream_goes_on_at_the_next_leader(cluster):
             seen += await asyncio.wait_for(stream.content.readany(), 20)
         assert b'"value":5' not in seen
         await cluster.members[1].node.drain()  # or the server would wait for the stream's end
-
-
-async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_there_is_none(cluster):
-    """Whatever is asked of it, and each refusal by a question that was sent after its request."""
-    topics = await cluster.create("t", leader=2)
-    node, asked = cluster.members[1].node, []
-    record = node.shard.topics.pop("t")  # as if this node had not heard of it
-
-    async def ask(name: str) -> bool:
-        asked.append(name)
-        await asyncio.sleep(0.01)
-        if name == "t":
-            node.shard.topics["t"] = record
-        return name == "t"
-
-    node.topic_finder = TopicFinder(ask)
-    entry = b'{"partitions":[{"topic":"t","partition":0,"offset":0}]}'
-    json = {"Content-Type": "application/json"}
-    line = b'{"topic":"t","value":1}'
-    answers = await asyncio.gather(
-        topics[1].post_lines("1"),
-        topics[1].fetch(0),
-        topics[1].gateway.send("POST", "/v1/fetch", entry, json),
-        topics[1].gateway.send("POST", "/v1/records", line, {"Content-Type": NDJSON}),
-        topics[1].gateway.send("GET", topics[1].path),
-    )
-    assert [answer.status for answer in answers] == [200] * 5
-    assert set(asked) == {"t"}
-    assert len(asked) <= 2
-    asked.clear()
-    for path in ("/v1/topics/other", "/v1/topics/other", "/v1/topics/a+b"):
-        assert_problem(await topics[1].gateway.send("GET", path), "unknown_topic")
-    assert asked == ["other", "other"]
-
-
-async def test_a_partition_that_another_node_has_just_added_is_looked_for_before_there_is_none(cluster):
-    """Whatever names it: a path, records, entries of a fetch, the place of a stream that comes back."""
-    topics = await cluster.create("t", partitions=3, leader=2)
-    node, asked = cluster.members[1].node, []
-    grown = node.shard.topics["t"].record
-    before = replace(grown, partitions=1)
-
-    async def ask(name: str) -> bool:
-        asked.append(name)
-        node.shard.topics["t"].record = grown
-        return True
-
-    node.topic_finder = TopicFinder(ask)
-    await topics[2].post_lines("1", to=2)
-    json, path = {"Content-Type": "application/json"}, topics[1].path
-    line = b'{"topic":"t","partition":2,"value":1}'
-    requests = [
-        ("POST", f"{path}/partitions/2/records", b"1", {"Content-Type": NDJSON}),
-        ("GET", f"{path}/partitions/2/records?offset=0", b"", {}),
-        ("GET", f"{path}/partitions/2/offsets", b"", {}),
-        ("GET", f"{path}/partitions/2/fence", b"", {}),
-        ("POST", f"{path}/records", b'{"records":[{"value":1,"partition":2}]}', json),
-        ("POST", f"{path}/records", b'{"records":[{"value":1,"partition":2}]}', {**json, "Idempotency-Key": "k"}),
-        ("POST", "/v1/records", line, {"Content-Type": NDJSON}),
-        ("POST", "/v1/fetch", b'{"partitions":[{"topic":"t","partition":2,"offset":0}]}', json),
-        ("HEAD", f"{path}/records", b"", {"Accept": "text/event-stream", "Last-Event-ID": "0-0-1"}),
-    ]
-    for request in requests:
-        node.shard.topics["t"].record = before
-        answer = await topics[1].gateway.send(*request)
-        assert answer.status == 200, (request, answer)
-        assert b"problem" not in answer.body, request
-        assert asked == ["t"], request
-        asked.clear()
-    assert_problem(await topics[1].post_lines("1", to=3), "unknown_partition")
-    assert asked == ["t"], "the final refusal was confirmed"
-    node.topic_finder = TopicFinder(silent)
-    assert_problem(await topics[1].post_lines("1", to=3), StoreSilent.code)
-
-
-async def test_a_stream_that_comes_back_is_never_answered_with_a_status_that_ends_it_for_good(cluster):
-    """A node that has just started knows no topic yet, and the store is silent."""
-    topics = await cluster.create("t", leader=2)
-    node, topic = cluster.members[1].node, topics[1]
-    del node.shard.topics["t"]
-    node.topic_finder = TopicFinder(silent)
-    for path in (f"{topic.path}/records", f"{topic.path}/partitions/0/records"):
-        stream = {"Accept": "text/event-stream"}
-        assert_problem(await topic.gateway.send("GET", path, b"", stream), StoreSilent.code, retryable=True)
-        again = await topic.gateway.send("GET", path, b"", stream | {"Last-Event-ID": "0"})
-        assert (again.status, again.headers["Content-Type"]) == (200, "text/event-stream")
-        assert b"\nretry: 1000\n\n" in again.body
-        no_stream = await topic.gateway.send("GET", path, b"", {"Last-Event-ID": "0"})
-        assert_problem(no_stream, StoreSilent.code)
-        assert int(no_stream.headers["Retry-After"]) > 0
-
-
-async def silent(_: str) -> bool:
-    raise StoreSilent("the coordination store has not answered")
 
 
 async def test_a_reader_is_served_by_a_follower_in_its_rack_as_far_as_that_one_knows(cluster):
