@@ -182,8 +182,9 @@ def _found_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segm
 def _age(segments: list[Segment], now_ms: int) -> None:
     """Ages go on where they were at the log's last write: the time of a file compares with that of another file of the
     same log, and not with a clock that may have been set since. So the time while the node was stopped does not count.
+    An empty file has the time of a roll, at which nothing was written.
     """
-    last_write_ms = max((segment.last_append_ms for segment in segments), default=0)
+    last_write_ms = max((segment.last_append_ms for segment in segments if segment.size_bytes), default=0)
     for segment in segments:
         segment.last_append_ms += now_ms - last_write_ms
 

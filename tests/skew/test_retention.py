@@ -56,6 +56,20 @@ async def test_a_clock_that_is_set_while_the_node_is_stopped_expires_nothing(tmp
         assert expired(node) == 2, "the age of each goes on where it was"
 
 
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+async def test_a_roll_after_a_step_of_the_clock_ages_nothing(tmp_path: Path, step_ms: int) -> None:
+    clock = HandClock()
+    disk = RecordingDisk(clock)
+    async with running_node(tmp_path, clock, disk) as node:
+        await filled(node)
+        clock.ms += step_ms
+        await node.shard.roll_topic("t")
+        await node.shard._background.ended()
+    clock.restart()
+    async with running_node(tmp_path, clock, disk.snapshot()) as node:
+        assert expired(node) == 0
+
+
 async def test_a_segment_from_the_future_is_rolled_by_age(tmp_path: Path) -> None:
     """The clock was ahead by a year when it was written, and has been set right since."""
     clock = HandClock()
