@@ -147,8 +147,7 @@ class _Surroundings:
                 may_refuse = request.method == "GET" and _operation(handler) != "metrics"
                 self._unread.count(request, len(body), may_refuse=may_refuse)  # type: ignore[arg-type]
         except (Problem, EngineError) as error:
-            problem = error if isinstance(error, Problem) else from_engine(error)
-            response = tail.come_back(request, problem) or problem.response(request_id)
+            response = _refusal(request, error, request_id)
         except ConnectionResetError:
             raise  # the client of a stream has left: nobody is there to be answered
         except web.HTTPException as error:
@@ -197,6 +196,12 @@ def _options_of(handler: Handler) -> Handler:
 def _operation(handler: Handler) -> str:
     """A bounded name for metrics: the handler's, whatever path was sent."""
     return getattr(handler, "__name__", "unknown")
+
+
+def _refusal(request: web.Request, error: Problem | EngineError, request_id: str) -> web.Response:
+    """Apart, so that no name in the caller's frame keeps the error, its traceback and so a refused body alive."""
+    problem = error if isinstance(error, Problem) else from_engine(error)
+    return tail.come_back(request, problem) or problem.response(request_id)
 
 
 def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:

@@ -44,8 +44,6 @@ def one_line(text: str) -> str:
         ["produce", "t", "--format", "records", "--key", "a"],
         ["produce", "t", "--format", "lines", "--key-pointer", "/a"],
         ["produce", "t", "--acks", "2"],
-        ["consume", "t", "--from", "yesterday"],
-        ["consume", "t", "--from", "2013-01-01"],
         ["consume", "t", "--json", "--format", "raw"],
         ["segment", "dump", "/no/such/file"],
     ],
