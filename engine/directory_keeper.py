@@ -42,7 +42,6 @@ class DirectoryKeeper:
         directories: DataDirectories,
         executor: Executor,
         partitions: Callable[[], Iterable[Partition]],
-        checkpoints: Callable[[], dict[str, Checkpoint]],
         key_of: Callable[[Partition], str],
         closed: ClosedPoints,
     ) -> None:
@@ -51,7 +50,6 @@ class DirectoryKeeper:
         self._directories = directories
         self._executor = executor
         self._partitions = partitions
-        self._checkpoints = checkpoints
         self._key_of = key_of
         self._closed = closed
         self._saving = asyncio.Lock()
@@ -208,11 +206,10 @@ class DirectoryKeeper:
         )
 
     def _checkpoints_in(self, directory: DataDirectory) -> dict[str, Checkpoint]:
-        closed, opened = self._closed.of_directory(directory), self._checkpoints()
-        if not self._directories.is_several:
-            return closed | opened
-        having = set(map(self._key_of, self._partitions_in(directory)))
-        return closed | {name: checkpoint for name, checkpoint in opened.items() if name in having}
+        """Of partitions that are offline too: what was fsynced of them, and what was given up, stays so."""
+        having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
+        opened = {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in having}
+        return self._closed.of_directory(directory) | opened
 
     async def _in_thread(self, function: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._executor, function)

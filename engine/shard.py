@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from engine.arriving import Arriving
 from engine.background import BackgroundTasks, keep_running
 from engine.batch import Buffer
 from engine.catalog import Catalog
@@ -91,9 +92,8 @@ class Shard:
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self.opener = Opener(disk, self.directories, executor, clock)
         self._closed = ClosedPoints(disk, self.directories)
-        self.keeper = DirectoryKeeper(
-            disk, self.directories, executor, self.partitions, self._checkpoints, self._key_of, self._closed
-        )
+        self._arriving = Arriving()
+        self.keeper = DirectoryKeeper(disk, self.directories, executor, self._opened, self._key_of, self._closed)
         self.trimmer = Trimmer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
@@ -337,7 +337,6 @@ class Shard:
         topics = {record.name: Topic(record, record.settings) for record in records}
         self.topics |= {name: topic for name, topic in topics.items() if topic.record.hosted is not None}
         await self._take_in(topics, wanted, partitions)
-        self.topics |= topics
 
     def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
         return [
@@ -348,13 +347,15 @@ class Shard:
 
     async def _take_in(self, topics: Mapping[str, Topic], wanted: list[Wanted], partitions: list[Partition]) -> None:
         """In slices. In a node that is alone a topic is not served before it is whole; in a cluster leaders begin."""
-        async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
-            topic = topics[one.record.name]
-            topic.partitions[one.number] = partition
-            self.keeper.add(partition)
-            partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
-            partition.admission.keys.window.join(self.key_budget, self.clock.steady_ms())
-            self.when_opened(topic, partition)
+        with self._arriving.taking_in(wanted, partitions):
+            async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
+                topic = topics[one.record.name]
+                topic.partitions[one.number] = partition
+                self.keeper.add(partition)
+                partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
+                partition.admission.keys.window.join(self.key_budget, self.clock.steady_ms())
+                self.when_opened(topic, partition)
+            self.topics |= topics
 
     def _find_watermark(self, partition: Partition) -> None:
         work = partial(self.reader.find_watermark, partition, partition.watermark.life)
@@ -378,12 +379,12 @@ class Shard:
                 if not self.keeper.note(partition, error, "expiring records"):
                     raise
 
-    def _checkpoints(self) -> dict[str, Checkpoint]:
-        """Of partitions that are offline too: what was fsynced of them, and what was given up, stays so."""
-        return {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in self.partitions()}
+    def _opened(self) -> Iterable[Partition]:
+        return self._arriving.and_served(self.partitions())
 
     def _key_of(self, partition: Partition) -> str:
-        return f"{self.topics[partition.topic].record.topic_id}/{partition.number}"
+        key = self._arriving.key_of(partition)
+        return key or f"{self.topics[partition.topic].record.topic_id}/{partition.number}"
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

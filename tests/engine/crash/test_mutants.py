@@ -10,8 +10,9 @@ from unittest import mock
 
 import pytest
 
-from engine import recovery, shard, topics, trimming, writer
+from engine import recovery, topics, trimming, writer
 from engine.data_directory import Checkpoint
+from engine.directory_keeper import DirectoryKeeper
 from engine.disk import write_fully
 from engine.recorded_file import PAGE_BYTES
 from tests.engine.crash import stories
@@ -27,12 +28,8 @@ def sync_no_directory(disk, work, sync=writer._sync):
     return sync(disk, work)
 
 
-def points_ahead_of_the_sync(self):
-    return {
-        f"{topic.record.topic_id}/{partition.number}": Checkpoint(partition.log_end, partition.log.log_start)
-        for topic in self.topics.values()
-        for partition in topic.partitions.values()
-    }
+def points_ahead_of_the_sync(self, _):
+    return {self._key_of(one): Checkpoint(one.log_end, one.log.log_start) for one in self._partitions()}
 
 
 def unlink_in_no_order(disk, segment):
@@ -64,7 +61,12 @@ async def rolls_without_snapshots(teller):
 MUTANTS = {
     "acks before the sync": (writer, "_sync", sync_nothing, stories.appends),
     "a new segment's directory is not synced": (writer, "_sync", sync_no_directory, rolls_without_snapshots),
-    "recovery points ahead of the sync": (shard.Shard, "_checkpoints", points_ahead_of_the_sync, stories.appends),
+    "recovery points ahead of the sync": (
+        DirectoryKeeper,
+        "_checkpoints_in",
+        points_ahead_of_the_sync,
+        stories.appends,
+    ),
     "deletion in no order": (trimming, "remove_segment", unlink_in_no_order, stories.expiry),
     "topic.json replaced without sync": (topics, "write_atomically", replace_without_sync, stories.appends),
     "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True, stories.rolls),

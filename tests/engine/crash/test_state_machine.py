@@ -14,6 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from engine import batch as record_batch
 from engine import reader, recovery, retention, shard, trimming, writer
+from engine.directory_keeper import DirectoryKeeper
 from engine.errors import EngineError
 from tests.engine.crash.test_mutants import points_ahead_of_the_sync, sync_no_directory, sync_nothing
 from tests.engine.crash.twin import PartitionAndTwin
@@ -64,7 +65,7 @@ def batch_behind_left_out(span, offset, data, *bounds, checked=reader._checked):
 MUTANTS = {
     "acks before the sync": (writer, "_sync", sync_nothing),
     "a new segment's directory is not synced": (writer, "_sync", sync_no_directory),
-    "recovery points ahead of the sync": (shard.Shard, "_checkpoints", points_ahead_of_the_sync),
+    "recovery points ahead of the sync": (DirectoryKeeper, "_checkpoints_in", points_ahead_of_the_sync),
     "one batch too much cut at recovery": (recovery, "scan_segment", cut_one_batch_too_much),
     "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True),
     "a raised log_start is not saved": (shard, "Trimmer", ForgetfulTrimmer),
