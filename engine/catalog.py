@@ -41,6 +41,7 @@ from engine.topics import (
     TopicRecord,
     changed_topic,
     check_topic_wish,
+    has_vanished,
     save_settings,
     save_topic,
     unlist_topic,
@@ -60,6 +61,7 @@ class Catalog:
     ) -> None:
         self.records: dict[str, TopicRecord] = {}
         self.set_aside: dict[str, TopicRecord] = {}  # by id: durable too, and served by nobody
+        self.half_deleted: dict[str, TopicRecord] = {}  # of `records`: vanished, perhaps not durably; `delete` goes on
         self.unidentified: dict[str, str] = {}  # topics whose `topic.json` is missing, by id: their names
         self.changing = asyncio.Lock()  # held by whoever changes a topic, until every shard has followed
         self._disk = disk
@@ -193,6 +195,8 @@ class Catalog:
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
         """Change settings that are named, grow to so many partitions. Raises UnknownTopic, InvalidConfig."""
+        if name in self.half_deleted:
+            raise self.unknown(name)
         old = self.record(name)
         record = changed_topic(old, overrides, partitions)
         if record.partitions > old.partitions:
@@ -271,12 +275,25 @@ class Catalog:
     async def delete(self, record: TopicRecord) -> None:
         """Make a topic vanish durably. Its files go at once if they are few, else in the background.
 
-        Nobody has it open any more.
+        Nobody has it open any more. Raises StorageFull, StorageFailed: then it is there as before, or `half_deleted`.
         """
-        left = await self._stored("deleting", unlist_topic, record)
+        try:
+            left = await self._stored("deleting", unlist_topic, record)
+        except EngineError:
+            if self.records.get(record.name) is record and await self._has_vanished(record):
+                self.half_deleted[record.name] = record
+            raise
+        if self.half_deleted.get(record.name) is record:
+            del self.half_deleted[record.name]
         if self.set_aside.pop(record.topic_id, None) is None:
             self.records.pop(record.name, None)
         await self._remover.remove(self._removing(record.name, record.topic_id, left))
+
+    async def _has_vanished(self, record: TopicRecord) -> bool:
+        try:
+            return await self._in_thread(has_vanished, self._disk, self._data_dir, record)
+        except OSError:  # a disk that does not answer is no evidence
+            return False
 
     async def stop(self) -> None:
         """Leave the removal of files where it is: the next start goes on with it."""

@@ -26,6 +26,7 @@ from engine.committer import Committer
 from engine.cutting import Cutter
 from engine.data_directories import DataDirectories
 from engine.data_directory import Checkpoint, DataDirectory, LastStop
+from engine.deletion import delete_topic, finish_deletion
 from engine.directory_keeper import DirectoryKeeper
 from engine.disk import Disk
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
@@ -102,7 +103,7 @@ class Shard:
         self.when_moved_away: Callable[[Topic, list[Partition]], None] = _nothing
         self.when_sealed: Callable[[Partition], None] = _nothing
         self.tiered_end: Callable[[Partition], int | None] = _nothing
-        self.leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None while another node leads
+        self.leading_epoch: Callable[[Partition], int | None] = lambda one: one.log.leader_epoch  # None: another leads
         self.key_budget = KeyBudget(keys_max)
         self._cutter = Cutter(disk, executor, clock, self.committer, self.keeper, self.sealer, self.key_budget)
         self.housekeeping = Housekeeping(
@@ -168,8 +169,8 @@ class Shard:
         topic = self.topic(name)
         partition = topic.partitions.get(number)
         if partition is None:
-            count = topic.record.partitions
-            raise UnknownPartition(f"topic {name!r} has no partition {number}", hint=f"it has 0 to {count - 1}")
+            last = topic.record.partitions - 1
+            raise UnknownPartition(f"topic {name!r} has no partition {number}", hint=f"it has 0 to {last}")
         return partition
 
     async def create_topic(
@@ -177,8 +178,9 @@ class Shard:
     ) -> tuple[Topic, bool]:
         """Make a topic, or find the same one there. Returns it and whether it is new. Raises TopicExists, Invalid."""
         async with self.catalog.changing:
+            await finish_deletion(self, name)
             record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides)
-            if is_new:
+            if name not in self.topics:
                 await self.open_topic(record)
             return self.topics[name], is_new
 
@@ -190,11 +192,11 @@ class Shard:
             return self.altered(record)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic. Those who wait on it are told; its bytes are never served again."""
-        async with self.catalog.changing:
-            record = self.catalog.record(name)
-            await self.close_topic(name)
-            await self.catalog.delete(record)
+        """Delete a topic. Those who wait on it are told; its bytes are never served again. A cancel ends the wait only.
+
+        Raises StorageFull, StorageFailed: then it is served as before, or its deletion goes on when asked for again.
+        """
+        await self._background.finish(delete_topic(self, name), "deleting a topic")
 
     async def open_topic(self, record: TopicRecord) -> Topic:
         """Begin to serve a topic that was just made, or that comes back: then its files are recovered as they are."""
@@ -218,10 +220,15 @@ class Shard:
 
     async def close_topic(self, name: str) -> None:
         """Stop serving a topic, which is deleted or set aside: whoever waits is told, nothing is written any more."""
-        topic = self.topics.pop(name)
-        with self._closed.closing(topic.record, topic.partitions.values()):
-            await self._let_go(topic.partitions.values(), UnknownTopic(f"topic {name!r} has been deleted"))
-        self.when_closed(topic)
+        self.when_closed(await self.closed(self.topic(name).record))
+
+    async def closed(self, record: TopicRecord) -> Topic:
+        """As `close_topic`; who calls tells the others of it. One that is not open is returned without partitions."""
+        topic = self.topics.pop(record.name, None) or Topic(record, record.settings)
+        if topic.partitions:
+            with self._closed.closing(record, topic.partitions.values()):
+                await self._let_go(topic.partitions.values(), UnknownTopic(f"topic {record.name!r} has been deleted"))
+        return topic
 
     async def close_partitions(self, name: str, numbers: Iterable[int]) -> None:
         """Stop serving partitions that have been moved to other nodes. Their files are removed by the catalog."""
@@ -273,8 +280,7 @@ class Shard:
             return partition.log.log_start
         bound = min(offset, partition.log.local_log_start)
         if bound > partition.log.log_start:
-            work = self.trimmer.trim(partition, Bounds(bound, bound))
-            await self._background.finish(work, "expiring records")
+            await self._background.finish(self.trimmer.trim(partition, Bounds(bound, bound)), "expiring records")
         return partition.log.log_start
 
     async def follow_log_start(self, partition: Partition, offset: int) -> None:
@@ -388,11 +394,6 @@ class Shard:
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
-
-
-def _own_epoch(partition: Partition) -> int:
-    """A node that is alone leads whatever it has."""
-    return partition.log.leader_epoch
 
 
 def _nothing(*_: object) -> None:

@@ -120,12 +120,19 @@ def save_settings(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
 
 
 def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
-    """Make a topic vanish durably; returns the directory that is left to remove."""
+    """Make a topic vanish durably; returns the directory that is left to remove. After a failure it can go on."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     renamed = directory + paths.DELETED_SUFFIX
-    disk.rename(directory, renamed)
+    if not has_vanished(disk, data_dir, topic):
+        disk.rename(directory, renamed)
     disk.fsync_dir(os.path.dirname(directory))
     return renamed
+
+
+def has_vanished(disk: Disk, data_dir: str, topic: TopicRecord) -> bool:
+    """Whether a topic's directory is renamed, perhaps not durably."""
+    directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
+    return disk.kind(directory) is None and disk.kind(directory + paths.DELETED_SUFFIX) is not None
 
 
 def _encoded(topic: TopicRecord) -> bytes:

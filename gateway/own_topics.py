@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from engine.catalog import Catalog
 from engine.data_directories import DataDirectories
+from engine.errors import EngineError
+from engine.topics import TopicRecord
 from gateway.link import Handler, Link
 from gateway.processes import ClusterTask, record_to
 from gateway.sessions import open_coordination
@@ -111,6 +113,8 @@ class Alone:
     ) -> bool:
         """Whether it is new."""
         async with self._catalog.changing:
+            if name in self._catalog.half_deleted:
+                await self._delete(self._catalog.half_deleted[name])
             record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
             if is_new or name in self._half_told:  # the worker last: it asks the shards at once
                 self._half_told.add(name)
@@ -129,7 +133,17 @@ class Alone:
 
     async def delete_topic(self, name: str) -> None:
         async with self._catalog.changing:
-            record = self._catalog.record(name)
-            await self._processes.tell_shards("close_topic", name)
+            await self._delete(self._catalog.record(name))
+
+    async def _delete(self, record: TopicRecord) -> None:
+        """If the disk refuses, the topic is served as before, unless it has vanished: then its deletion goes on."""
+        await self._processes.tell_shards("close_topic", record.name)
+        try:
             await self._catalog.delete(record)
-            await self._processes.tell_worker("removed", record_to(record))
+        except EngineError:
+            if record.name not in self._catalog.half_deleted:
+                self._half_told.add(record.name)
+                await self._processes.tell_shards("open_topic", record_to(record))
+            raise
+        self._half_told.discard(record.name)
+        await self._processes.tell_worker("removed", record_to(record))
