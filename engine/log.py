@@ -302,7 +302,7 @@ class Log:
             check_undamaged(segment.damage, offset, segment.path)
         index = segment.index
         recent = self._recent.get(offset)
-        if recent is not None and recent.base_offset == segment.base_offset:
+        if recent is not None and recent.base_offset == segment.base_offset and not segment.damage:
             start, start_offset = recent.position, offset
         else:
             start, start_offset = index.entry_at_or_before(offset)

@@ -24,6 +24,7 @@ from engine.hole import batch_starts
 from engine.segment import Segment, can_follow, saved_index
 
 _ALL = 1 << 40  # batches
+_SEARCHED_BYTES_MAX = 64 * 1024 * 1024  # in memory at once, for a batch that begins somewhere in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +167,25 @@ class _Walk:
             follows = (position + header.size_bytes, header.next_offset)
             if follows == (self._size_bytes, self._file.end_offset) or self._header(*follows) is not None:
                 return follows
-        if self._index is None:
-            return self._size_bytes, self._file.end_offset
-        after = position
-        while after := self._index.boundary_after(after) or 0:
+        known = self._next_entry(position, expected) or (self._size_bytes, self._file.end_offset)
+        return self._between(position, expected, known) or known
+
+    def _next_entry(self, position: int, expected: int) -> tuple[int, int] | None:
+        """The next place behind a position where the saved index has a batch, and one begins."""
+        while self._index is not None and (after := self._index.boundary_after(position)):
             offset = self._index.offset_at(after)
             if offset > expected and self._header(after, offset) is not None:
-                break
-        known = (after, offset) if after else (self._size_bytes, self._file.end_offset)
-        return self._between(position, expected, known) or known
+                return after, offset
+            position = after
+        return None
 
     def _between(self, position: int, expected: int, known: tuple[int, int]) -> tuple[int, int] | None:
         """The first place in front of a known one from which sound batches reach exactly there.
 
-        Nothing less will do: the bytes of a record may look like a batch.
+        Nothing less will do: the bytes of a record may look like a batch. None, too, where it is too far to search.
         """
+        if known[0] - position > _SEARCHED_BYTES_MAX:
+            return None
         data = self._read(position, max(0, known[0] - position))
         view = memoryview(data)
         for at, header in batch_starts(data, expected):

@@ -27,7 +27,7 @@ from engine.tiering.shipper import PartitionShipper, ShipperComponents
 from engine.tiering.store import ObjectStore, open_store
 from engine.tiering.tier import _Source
 from replication.acks import Acks
-from tests.engine.conftest import running_node
+from tests.engine.conftest import HandClock, running_node
 
 SEGMENTS, BATCHES, COUNT = 3, 6, 4
 PER_SEGMENT = BATCHES * COUNT
@@ -288,3 +288,24 @@ async def test_a_partition_that_cannot_be_scrubbed_for_any_reason_keeps_nobody_f
     told = [(record.levelname, record.message) for record in caplog.records][:3]
     not_scrubbed = "partition not scrubbed"
     assert told == [("ERROR", "background task failed"), ("WARNING", not_scrubbed), ("INFO", not_scrubbed)]
+
+
+async def test_a_batch_that_is_taken_out_of_the_active_segment_costs_itself_only(tmp_path):
+    """Nothing but the file tells where the batches behind it lie: no saved index, no checksum."""
+    async with running_node(tmp_path, HandClock()) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        for _ in range(COUNT * BATCHES):
+            await node.leaders["t", 0].produce(record_batch.encode_values([b"x" * 500], 5), Acks.ALL, 1000)
+        partition = node.shard.partition("t", 0)
+        file = Path(partition.log.active.path)
+        data = file.read_bytes()
+        starts = [position for position, _ in record_batch.walk(data)]
+        file.write_bytes(data[: starts[3]] + data[starts[4] :])
+        refused = set()
+        for offset in range(COUNT * BATCHES):
+            try:
+                chunk = await node.shard.reader.read(partition, offset, 1)
+                assert record_batch.read_header(chunk.data).base_offset == offset
+            except Damaged:
+                refused.add(offset)
+        assert refused == {3}

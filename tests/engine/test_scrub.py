@@ -86,10 +86,10 @@ def test_a_bad_header_damages_up_to_the_next_index_entry_at_most(sealed, batches
     assert damage.end_offset <= BASE + 3 * 4
 
 
-def test_without_an_index_a_bad_header_damages_the_rest(sealed, batches):
+def test_without_an_index_a_bad_header_damages_its_batch_alone(sealed, batches):
     lose_what_is_beside(sealed, paths.OFFSET_INDEX)
     change(sealed, place(batches, 2, 3).start_position + 11, 0xFF)
-    assert examine(DISK, sealed, at_once).damage == (place(batches, 2, 8),)
+    assert examine(DISK, sealed, at_once).damage == (place(batches, 2, 3),)
 
 
 def test_neighbours_are_one_damage_and_others_are_not(sealed, batches):
