@@ -10,9 +10,10 @@ import asyncio
 import dataclasses
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from engine.background import start_task
@@ -143,7 +144,7 @@ class SupervisedChanges:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._openings: dict[str, asyncio.Future[Topic]] = {}  # under way, by name
+        self._openings: dict[str, asyncio.Future[Any]] = {}  # of topics or added partitions, under way, by topic
         self.is_started = asyncio.Event()
         self.is_alone = True
         shard.keeper.when_failed = self._directory_failed
@@ -190,13 +191,21 @@ class SupervisedChanges:
             told = self.supervisor.link().begin("directory_failed", arguments)
             told.add_done_callback(lambda future: future.cancelled() or future.exception())
 
-    def _opening_of(self, record: TopicRecord) -> asyncio.Future[Topic]:
-        """One for a topic, however often it is told: who told and left leaves threads behind that open its files."""
-        opening = self._openings.get(record.name)
-        if opening is None:
-            opening = self._openings[record.name] = start_task(self._shard.open_topic(record))
-            opening.add_done_callback(lambda _: self._openings.pop(record.name))
-        return opening
+    async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """One at a time for a topic, however often it is told: who told and left leaves threads that open its files."""
+        await self._opened(name)
+        opening = self._openings[name] = start_task(work())
+        opening.add_done_callback(lambda _: self._openings.pop(name))
+        await asyncio.shield(opening)
+
+    async def _opened(self, name: str) -> None:
+        """Whatever is under way has come to its end."""
+        while name in self._openings:
+            await asyncio.wait([self._openings[name]])
+
+    async def _open_topic(self, record: TopicRecord) -> None:
+        if record.name not in self._shard.topics:
+            await self._shard.open_topic(record)
 
     def handlers(self) -> dict[str, Handler]:
         """What the supervisor calls. All wait until this shard has opened what it began with."""
@@ -204,13 +213,13 @@ class SupervisedChanges:
         async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
             record = record_from(fields)
-            if record.name not in self._shard.topics:
-                await asyncio.shield(self._opening_of(record))
+            await self._open(record.name, partial(self._open_topic, record))
             return None, b""
 
         async def open_added(fields: Any, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            await self._shard.open_added(record_from(fields))
+            record = record_from(fields)
+            await self._open(record.name, partial(self._shard.open_added, record))
             return None, b""
 
         async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
@@ -220,8 +229,7 @@ class SupervisedChanges:
 
         async def close_topic(name: Any, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            if name in self._openings:
-                await asyncio.wait([self._openings[name]])
+            await self._opened(name)
             if name in self._shard.topics:
                 await self._shard.close_topic(name)
             return None, b""
@@ -229,6 +237,7 @@ class SupervisedChanges:
         async def close_partitions(arguments: Any, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
             name, numbers = arguments
+            await self._opened(name)
             if name in self._shard.topics:
                 await self._shard.close_partitions(name, numbers)
             return None, b""

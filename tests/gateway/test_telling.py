@@ -25,7 +25,7 @@ class SlowShard:
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
-        self.begun = 0
+        self.begun = self.added = 0
         self.may_open = asyncio.Event()
         self.keeper = SimpleNamespace(when_failed=None)
 
@@ -34,6 +34,13 @@ class SlowShard:
         await self.may_open.wait()
         self.topics[record.name] = record
         return record
+
+    async def open_added(self, _: TopicRecord) -> None:
+        """As a shard does: what is missing when it begins."""
+        is_missing = self.added == 0
+        self.begun += 1
+        await self.may_open.wait()
+        self.added += is_missing
 
     async def close_topic(self, name: str) -> None:
         del self.topics[name]
@@ -82,6 +89,21 @@ async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None
         shard.may_open.set()
         await closing
         assert (shard.topics, shard.begun) == ({}, 1)
+
+
+async def test_added_partitions_are_opened_once_however_often_they_are_told(tmp_path: Path) -> None:
+    """Two openings at once made two partitions of the same files."""
+    shard = SlowShard()
+    async with linked(shard, tmp_path / "s") as (changes, caller):
+        changes.is_started.set()
+        with pytest.raises(LinkLost):  # it opens, and nobody waits for it any more
+            await tell_links([caller.link()], "open_added", record_to(RECORD), SOON_S)
+        telling = asyncio.create_task(tell_links([caller.link()], "open_added", record_to(RECORD), 30))
+        await caller.link().call("all_ready", None, timeout_s=30)  # behind it on the link
+        assert shard.begun == 1
+        shard.may_open.set()
+        await telling
+        assert (shard.begun, shard.added) == (2, 1)
 
 
 async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path: Path) -> None:
