@@ -18,7 +18,7 @@ from engine.disk import Disk, FileKind
 T = TypeVar("T")
 Removing = Generator[None, None, T]  # a removal that is done step by step, and can be left off after each
 
-STEPS_AT_ONCE = 16  # partitions: some milliseconds of one of the threads for the disk, which reads need too
+STEPS_AT_ONCE = 64  # files and partitions: some milliseconds of one of the threads for the disk, which reads need too
 _END = object()
 _TOPIC_FILES = (paths.TOPIC_FILE, paths.TOPIC_FILE + paths.TEMPORARY)
 
@@ -29,7 +29,7 @@ def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> 
 
 
 def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> Removing[list[str]]:
-    """Remove the directory of a deleted topic, a partition a step. Returns the paths that the engine did not make.
+    """Remove a deleted topic's directory, a file or a partition a step. Returns the paths that the engine did not make.
 
     Those stay. `topic.json` goes last, durably: as long as files of the topic are left, it says whose they are. With
     `keep_name` the empty directory stays.
@@ -40,7 +40,7 @@ def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -
         path = f"{directory}/{name}"
         if name in _TOPIC_FILES and disk.kind(path) is FileKind.FILE:
             continue
-        left += remove_partition_dir(disk, path) if _is_partition(disk, directory, name) else [path]
+        left += (yield from _removing_partition_dir(disk, path)) if _is_partition(disk, directory, name) else [path]
         is_changed = True
         yield
     if is_changed:
@@ -63,18 +63,23 @@ def finished(removing: Removing[T]) -> T:
             return cast(T, end.value)
 
 
-def is_finished(removing: Removing[None], steps: int) -> bool:
+def is_finished(removing: Removing[T], steps: int) -> bool:
     """Take so many steps. Returns whether they were all that there are."""
     return next(islice(removing, steps - 1, None), _END) is _END
 
 
 def remove_partition_dir(disk: Disk, directory: str) -> list[str]:
     """Remove a partition's files, then its directory. Returns the paths of files that the engine did not make."""
+    return finished(_removing_partition_dir(disk, directory))
+
+
+def _removing_partition_dir(disk: Disk, directory: str) -> Removing[list[str]]:
     left = []
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
         if paths.is_partition_file(name) and disk.kind(path) is FileKind.FILE:
             disk.unlink(path)
+            yield
         else:
             left.append(path)
     if not left:

@@ -1,4 +1,4 @@
-"""Removes the files of deleted topics in the background, topic after topic, a few partitions at a time.
+"""Removes the files of deleted topics in the background, topic after topic, a few files at a time.
 
 Not what may be removed, and in which order: that is engine/removal.py and engine/further_topics.py. The topics are
 unlisted already, durably; a stop leaves off between two steps, and the next start goes on.
@@ -28,7 +28,7 @@ class Remover:
         return f"Remover({len(self._left)} left)"
 
     async def remove(self, removing: Removing[None]) -> None:
-        """Remove few partitions now, and more than that in the background."""
+        """Remove few files now, and more than that in the background."""
         if not await self._is_finished(removing):
             self.go_on(removing)
 

@@ -13,7 +13,7 @@ import pytest
 from engine import batch
 from engine.committer import GROUP_PARTITIONS_MAX
 from engine.directory_keeper import SAVE_S
-from engine.removal import STEPS_AT_ONCE
+from engine.removal import STEPS_AT_ONCE, finished, is_finished, removing_topic_dir
 from engine.slices import SLICE
 from engine.writer import PARALLEL_SYNCS_MIN
 from replication.acks import Acks
@@ -170,7 +170,7 @@ async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         disk.reset()
-        disk.when_removed = lambda: disk.calls["rmdir"] <= STEPS_AT_ONCE or may_go_on.wait(60)
+        disk.when_removed = lambda: disk.calls["rmdir"] <= STEPS_AT_ONCE // 2 or may_go_on.wait(60)
         await node.shard.delete_topic("t")
         assert [one.name.endswith(".deleted") for one in home.iterdir()] == [True]
         _, is_new = await node.shard.create_topic("t", 1, 1, {})
@@ -179,12 +179,23 @@ async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
         await asyncio.sleep(0)
         may_go_on.set()
         await stopping
-        assert disk.calls["rmdir"] == 2 * STEPS_AT_ONCE
+        assert disk.calls["rmdir"] == STEPS_AT_ONCE, "twice as many steps: a file and its partition"
     async with start() as node:
         assert len(node.shard.topic("t").partitions) == 1
         while len(list(home.iterdir())) > 1:
             await asyncio.sleep(0.01)
     assert disk.calls["rmdir"] == SCALE + 1
+
+
+def test_a_partition_of_many_segments_is_removed_a_few_files_at_a_time(tmp_path: Path, disk: CountingDisk):
+    (tmp_path / "0").mkdir()
+    for base_offset in range(3 * STEPS_AT_ONCE):
+        (tmp_path / "0" / f"{base_offset:020d}.log").touch()
+    removing = removing_topic_dir(disk, str(tmp_path), keep_name=True)
+    assert not is_finished(removing, STEPS_AT_ONCE)
+    assert len(list((tmp_path / "0").iterdir())) == 2 * STEPS_AT_ONCE
+    assert finished(removing) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_partitions_are_taken_in_and_let_go_in_slices(start: Start):
