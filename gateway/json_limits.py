@@ -6,13 +6,16 @@ position.
 
 Not a parser: the value is valid JSON when it comes here. Most values are too short to break a limit and cost one
 `len`; a longer one costs a count of its brackets and a look at one byte in sixty. Only a value with more brackets
-than the limit has levels is reduced to its brackets, which costs as much as to parse it.
+than the limit has levels is reduced to its brackets, which costs as much as to parse it, however deep they nest.
 """
 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
 from typing import Any, NamedTuple
 
 from msgspec import Raw
@@ -28,8 +31,14 @@ _DIGITS = b"0123456789"
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
+_PASSES = 2  # that each remove the innermost pairs of all brackets: most values have no more levels
+_MANY = 64 * 1024  # brackets: a pass over them costs half as much as to count their levels
 _TOGETHER = 256  # values: enough that a call for all of them costs nothing
 _SAMPLES = 16  # of a run of too many digits
+_TO_BITS = bytes.maketrans(b"[]", b"10")
+_STEPS = [list(accumulate((1 if bits >> at & 1 else -1 for at in range(7, -1, -1)), initial=0)) for bits in range(256)]
+_RISES = bytes(steps[-1] & 0xFF for steps in _STEPS)  # of eight brackets in a byte: how much deeper they end
+_PEAKS = bytes(map(max, _STEPS))  # and how much deeper they come
 
 
 class JsonLimits(NamedTuple):
@@ -99,11 +108,23 @@ def _is_too_deep(text: bytes, depth_max: int) -> bool:
     brackets = plain.translate(_TO_SQUARE, _NO_BRACKETS_OR_QUOTES).replace(b'""', b"")
     if b'"' in brackets:
         brackets = b"".join(brackets.split(b'"')[::2])
-    for _ in range(depth_max):
+    passes = min(_PASSES, depth_max) if len(brackets) < _MANY else 0
+    for _ in range(passes):
         if not brackets:
             return False
         brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
+    return _levels(brackets) > depth_max - passes
+
+
+def _levels(brackets: bytes) -> int:
+    """How deep they nest, eight at a time: as many passes as there are levels would cost the size times the depth."""
+    brackets += b"]" * (-len(brackets) % 8)
+    if not brackets:
+        return 0
+    eights = int(brackets.translate(_TO_BITS), 2).to_bytes(len(brackets) // 8, "big")
+    before = accumulate(array("b", eights.translate(_RISES)), initial=0)
+    deepest: int = max(map(add, before, eights.translate(_PEAKS)))
+    return deepest
 
 
 def _may_have_long_number(text: bytes, digits_max: int) -> bool:

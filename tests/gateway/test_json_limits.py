@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from itertools import accumulate
 from unittest import mock
 
 import pytest
@@ -96,3 +98,26 @@ def test_brackets_in_strings_neither_open_nor_close_a_level() -> None:
     check_value(b'["[[[[[[[[", "{{{{{{"]', LIMITS, 0)
     with pytest.raises(Problem):
         check_value(b'[["]]]]",[["]]",[["]]]\\"]]"]]]]]]', LIMITS, 0)
+
+
+@given(st.text(alphabet="[]", max_size=100))
+def test_levels_counted_eight_brackets_at_a_time_are_those_counted_one_by_one(brackets: str) -> None:
+    one_by_one = max(accumulate((1 if bracket == "[" else -1 for bracket in brackets), initial=0))
+    assert json_limits._levels(brackets.encode()) == one_by_one
+
+
+def test_the_passes_over_a_value_do_not_grow_with_its_depth() -> None:
+    """The event loop does no other work meanwhile."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "c_call"
+
+    value, before = b"[%b]" % b",".join([b"[" * 127 + b"]" * 127] * 8), sys.getprofile()
+    sys.setprofile(count)
+    try:
+        check_value(value, json_limits.DEFAULT_LIMITS, 0)
+    finally:
+        sys.setprofile(before)
+    assert calls < 50
