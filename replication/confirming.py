@@ -18,6 +18,7 @@ from replication import refusals
 from replication.cores.leader import Leader
 from replication.cores.partition_state import VersionedState
 from replication.cores.role import Role
+from replication.store_patience import StoreSilent
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -60,6 +61,7 @@ class Gathering(Generic[K, V]):
         self._ask = ask
         self._pause_s = pause_s
         self._waiting: dict[K, asyncio.Future[V | None]] = {}
+        self._asked: dict[K, asyncio.Future[V | None]] = {}  # what the question under way is for
         self._asking: asyncio.Task[None] | None = None
 
     @property
@@ -71,7 +73,10 @@ class Gathering(Generic[K, V]):
         return f"Gathering(waiting={len(self._waiting)})"
 
     async def answer(self, key: K) -> V | None:
-        """The answer for this key; None if the answer has none for it. Raises what the asking raises."""
+        """The answer for this key; None if the answer has none for it. Raises what the asking raises.
+
+        Raises StoreSilent when the asking is cancelled.
+        """
         future = self._waiting.get(key)
         if future is None:
             future = self._waiting[key] = asyncio.get_running_loop().create_future()
@@ -81,17 +86,23 @@ class Gathering(Generic[K, V]):
         return await asyncio.shield(future)  # a caller that leaves takes nothing from the others
 
     async def _ask_all(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, {}
-            try:
-                answers = await self._ask(list(batch))
-            except Exception as error:  # the callers report it, each of them
-                for future in batch.values():
-                    future.set_exception(error)
-            else:
-                for key, future in batch.items():
-                    future.set_result(answers.get(key))
-            await asyncio.sleep(self._pause_s)
+        try:
+            while self._waiting:
+                self._asked, self._waiting = self._waiting, {}
+                try:
+                    answers = await self._ask(list(self._asked))
+                except Exception as error:  # the callers report it, each of them
+                    for future in self._asked.values():
+                        future.set_exception(error)
+                else:
+                    for key, future in self._asked.items():
+                        future.set_result(answers.get(key))
+                await asyncio.sleep(self._pause_s)
+        finally:  # a cancel, perhaps from within: nobody may wait for ever
+            for future in (*self._asked.values(), *self._waiting.values()):
+                if not future.done():
+                    future.set_exception(StoreSilent("the question to the coordination store was cut short"))
+            self._asked, self._waiting = {}, {}
 
 
 def _look_at(future: asyncio.Future[V | None]) -> None:

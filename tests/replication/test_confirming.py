@@ -14,6 +14,7 @@ from replication import replica_host
 from replication.acks import Acks
 from replication.confirming import Gathering, confirm_leading
 from replication.errors import NotLeader
+from replication.store_patience import StoreSilent
 from tests.replication.hosts import SESSION_S, Hosts, batch_of, hosts, until
 
 
@@ -114,7 +115,7 @@ class Asked:
     def __init__(self) -> None:
         self.questions: list[Sequence[str]] = []
         self.answering = asyncio.Event()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     async def ask(self, keys: Sequence[str]) -> dict[str, str]:
         self.questions.append(sorted(keys))
@@ -156,5 +157,23 @@ async def test_a_failed_question_fails_those_who_asked_and_nobody_else() -> None
     with pytest.raises(OSError, match="no answer"):
         await gathering.answer("a")
     left.cancel()
+    asked.error = None
+    assert await gathering.answer("a") == "a of question 2"
+
+
+async def test_a_question_that_is_cancelled_leaves_nobody_waiting() -> None:
+    """From within, by what it asks."""
+    asked = Asked()
+    gathering = Gathering(asked.ask)
+    asked.error = asyncio.CancelledError()
+    first = asyncio.ensure_future(gathering.answer("a"))
+    await until(lambda: asked.questions == [["a"]])
+    later = asyncio.ensure_future(gathering.answer("b"))
+    await asyncio.sleep(0)
+    asked.answering.set()
+    _, unanswered = await asyncio.wait((first, later), timeout=5)
+    assert not unanswered
+    assert isinstance(first.exception(), StoreSilent)
+    assert isinstance(later.exception(), StoreSilent)
     asked.error = None
     assert await gathering.answer("a") == "a of question 2"
