@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.topic_finder import TopicFinder
+from gateway.problems import Problem
+from gateway.topic_finder import NAMES_MAX, QUESTIONS_MAX, TopicFinder
 from replication.store_patience import StoreSilent
 from tests.gateway.several_nodes import Cluster, several_nodes
 from tests.scenarios.conformity import assert_problem
@@ -133,6 +134,29 @@ async def test_names_that_nobody_asks_for_are_forgotten_and_a_slow_answer_holds_
         for one in list(finder._asking.values()):
             if one.is_idle is False and one is not finder._asking["slow"]:
                 await one._asking  # its pause
-    assert len(finder._asking) <= 20
+    assert len(finder._asking) <= 10
     slow.set()
     assert await waiting
+
+
+async def test_names_that_are_all_different_are_bounded_too():
+    """In questions at once, and in names: whoever asks beyond that is told to come back."""
+    now = most = 0
+
+    async def ask(_: str) -> bool:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        now -= 1
+        return False
+
+    finder = TopicFinder(ask)
+    names = [f"t{number}" for number in range(2 * NAMES_MAX)]
+    answers = await asyncio.gather(*map(finder.find, names), return_exceptions=True)
+    assert most <= QUESTIONS_MAX
+    assert answers[:NAMES_MAX] == [False] * NAMES_MAX
+    for refused in answers[NAMES_MAX:]:
+        assert isinstance(refused, Problem)
+        assert (refused.code, refused.response("r").headers["Retry-After"]) == ("overloaded", "1")
+    assert len(finder._asking) <= NAMES_MAX
