@@ -204,7 +204,7 @@ def _make(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) ->
 
 
 def _removing(disk: Disk, data_dir: str, name: str, topic_id: str) -> Removing[None]:
-    """The directory of the name stays until the next start: somebody may just make another topic in it."""
+    """The directory of the topic name stays until the next start: a topic of that name may be created meanwhile."""
     directory = paths.topic_dir(data_dir, name, topic_id)
     if disk.kind(directory) is FileKind.DIRECTORY:
         log_left((yield from removing_topic_dir(disk, directory)))

@@ -305,7 +305,7 @@ def _end_of(log: Log) -> tuple[int, BytePosition]:
 
 
 def _is_emptied(segment: Segment) -> bool:
-    """Whether a segment has offsets and no bytes, and nobody has noted it yet."""
+    """Return whether a segment has offsets but no bytes, and no damage is recorded for it."""
     return segment.size_bytes == 0 and segment.next_offset > segment.base_offset and not segment.damage
 
 

@@ -7,7 +7,7 @@ batch, checksum included, and what follows the first byte that is no valid batch
 (4) but bytes below the recovery point were fsynced: if they are bad or missing that is corruption, not a torn tail, and
 nothing is cut: the partition stays closed until it is repaired; (5) the same if a valid batch follows the bad bytes and
 only the process was killed: the page cache was whole, so a torn write can only be the last one. After a power loss a
-hole in what was not fsynced is legal; it is cut there, and told. Derived files are never evidence of
+hole in what was not fsynced is legal; the log is cut there, and the cut is logged. Derived files are never evidence of
 records: what was scanned gets new indexes. Without a `.log` file between two others they say that one is missing.
 Invariant: when this returns, what remains is durable before anybody appends to it or reads it. What lies beyond the
 recovery point is written again before it is fsynced: had an fsync of it failed in the last run, the kernel would

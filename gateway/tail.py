@@ -26,7 +26,7 @@ from gateway.many import MOVING, ManyPartitions
 from gateway.many_reads import Limits, Part, Wanted
 from gateway.negotiation import SSE, by_preference
 from gateway.node import NODE, Node
-from gateway.problems import Problem, from_engine
+from gateway.problems import RETRY_AFTER_S, Problem, from_engine
 from gateway.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.routing import at_owner, topic_id_of
 from gateway.times import parse_timestamp
@@ -89,14 +89,16 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
 def come_back(request: web.Request, problem: Problem) -> web.Response | None:
     """To a stream that resumes and cannot begin now: one that ends at once with when to come back. None for others.
 
-    A browser's EventSource that is answered with a status other than 200 gives up for good.
+    A browser's EventSource that is answered with a status other than 200 gives up for good. It waits for as long as
+    `Retry-After` says and up to as long again, so that streams refused together do not come back together.
     """
     is_resuming = request.method == "GET" and request.headers.get("Last-Event-ID")
     if not is_resuming or problem.status not in PASSING_STATUSES:
         return None
     if SSE not in by_preference(request.headers.get("Accept", "")):
         return None
-    return web.Response(body=b": %b\n" % problem.code.encode() + event_stream.FAREWELL, headers=HEADERS)
+    wait_ms = round(1000 * request.app[NODE].jittered(2 * RETRY_AFTER_S))
+    return web.Response(body=b": %b\nretry: %d\n\n" % (problem.code.encode(), wait_ms), headers=HEADERS)
 
 
 class _Tail:

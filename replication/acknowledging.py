@@ -7,7 +7,7 @@ of its patience, tells those whom it concerns. Not how much an ack asks: that is
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
 from engine.admission import Appended
 from engine.errors import (
@@ -19,12 +19,10 @@ from engine.errors import (
     ProducerFenced,
 )
 from engine.loop_waits import loop_waits
-from engine.partition import Partition
 from replication.acks import Acks
-from replication.confirming import confirm_leading
+from replication.confirming import Confirmable, confirm_leading
 from replication.cores.leader import Leader
-from replication.cores.partition_state import VersionedState
-from replication.cores.role import Follow, Lead, Role
+from replication.cores.role import Follow, Lead
 from replication.cores.watermark import AckVerdict
 from replication.refusals import MAYBE_STORED, leadership_lost, too_few_after_append
 
@@ -32,18 +30,9 @@ from replication.refusals import MAYBE_STORED, leadership_lost, too_few_after_ap
 FINAL = (LogEndMismatch, FencingTokenMismatch, ProducerFenced, DuplicateOlderThanWindow, KeyReused)
 
 
-class Acknowledging(Protocol):
+class Acknowledging(Confirmable, Protocol):
     """What is asked of a replica: replication.replica.Replica."""
 
-    partition: Partition
-    role: Role
-
-    state: VersionedState | None
-
-    @property
-    def core(self) -> Leader | None: ...
-    @property
-    def host(self) -> Any: ...
     @property
     def takes_all(self) -> bool: ...
 
