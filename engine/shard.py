@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -41,7 +40,7 @@ from engine.reader import Reader
 from engine.recovery import RecoveryReport
 from engine.retention import Bounds, expired_below
 from engine.sealing import Sealer
-from engine.settings import TopicSettings
+from engine.served_topics import ServedTopics, Topic
 from engine.slices import in_slices
 from engine.topics import TopicRecord
 from engine.trimming import Trimmer
@@ -54,15 +53,6 @@ T = TypeVar("T")
 log = logging.getLogger("penstock.engine")
 
 _NOT_KNOWN = LastStop.POWER_LOSS  # of files that are found where none need be: nobody says how they were left
-
-
-@dataclass(slots=True)
-class Topic:
-    """A topic as this process serves it."""
-
-    record: TopicRecord
-    settings: TopicSettings
-    partitions: dict[int, Partition] = field(default_factory=dict)  # those that this shard owns
 
 
 class Shard:
@@ -85,7 +75,7 @@ class Shard:
         self.clock = clock
         self.owns = owns
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
-        self.topics: dict[str, Topic] = {}
+        self.topics = ServedTopics()
         self.writer = WriterThread(disk, "penstock-writer")
         self._background = BackgroundTasks()
         self._finding = BackgroundTasks()  # high watermarks; a stop cancels these
@@ -213,7 +203,7 @@ class Shard:
     def altered(self, record: TopicRecord) -> Topic:
         """A topic's settings have changed, or how many partitions it has; those that are new here are open."""
         topic = self.topic(record.name)
-        topic.record, topic.settings = record, record.settings
+        self.topics.change(topic, record)
         for partition in topic.partitions.values():
             self.committer.use_settings(partition, topic.settings)
         return topic
@@ -224,7 +214,7 @@ class Shard:
 
     async def closed(self, record: TopicRecord) -> Topic:
         """As `close_topic`; who calls tells the others of it. One that is not open is returned without partitions."""
-        topic = self.topics.pop(record.name, None) or Topic(record, record.settings)
+        topic = self.topics.let_go(record.name) or Topic(record, record.settings)
         if topic.partitions:
             with self._closed.closing(record, topic.partitions.values()):
                 await self._let_go(topic.partitions.values(), UnknownTopic(f"topic {record.name!r} has been deleted"))
@@ -341,7 +331,7 @@ class Shard:
         wanted = [one for record in records for one in self._wanted(record, checkpoints)]
         partitions = await self.opener.open_all(wanted, last_stop)
         topics = {record.name: Topic(record, record.settings) for record in records}
-        self.topics |= {name: topic for name, topic in topics.items() if topic.record.hosted is not None}
+        self.topics.serve({name: topic for name, topic in topics.items() if topic.record.hosted is not None})
         await self._take_in(topics, wanted, partitions)
 
     def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
@@ -361,7 +351,7 @@ class Shard:
                 partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
                 partition.admission.keys.window.join(self.key_budget, self.clock.steady_ms())
                 self.when_opened(topic, partition)
-            self.topics |= topics
+            self.topics.serve(topics)
 
     def _find_watermark(self, partition: Partition) -> None:
         work = partial(self.reader.find_watermark, partition, partition.watermark.life)

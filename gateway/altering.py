@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.errors import InvalidConfig
-from engine.shard import Topic
+from engine.served_topics import Topic
 from engine.topics import changed_topic
 from gateway.node import Node
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from engine.admission import Appended, Terms
 from engine.errors import EngineError
-from engine.shard import Topic
+from engine.served_topics import Topic
 from gateway import problems
 from gateway.handover import AnyLeader, Parcel
 from gateway.node import Node

@@ -25,7 +25,7 @@ from engine.errors import EngineError, KeyReused
 from engine.keyed_batch import HASH_BYTES, KeyEntry
 from engine.partition import Partition
 from engine.partition_keys import FoundKey
-from engine.shard import Topic
+from engine.served_topics import Topic
 from gateway.appending import Outcome
 from gateway.cloud_events import binary_attributes
 from gateway.handover import will_pass

@@ -17,7 +17,8 @@ from engine.errors import Draining, UnknownTopic
 from engine.histogram import Histogram
 from engine.partition import Partition
 from engine.reader import Chunk
-from engine.shard import Shard, Topic
+from engine.served_topics import Topic
+from engine.shard import Shard
 from engine.tiering.shipping import TierStatistics
 from engine.topics import TopicRecord
 from engine.waiters import PositionWaiters
@@ -244,10 +245,10 @@ class Node:
         return await self._changes.create_topic(name, partitions, replication_factor, overrides)
 
     def _check_room_for_partitions(self, of_topic: int, added: int) -> None:
-        settings, topics = self.settings, self.shard.topics
+        settings = self.settings
         if of_topic > (limit := settings.topic_partitions_max):
             raise Problem("invalid_config", f"a topic may have {limit} partitions, not {of_topic}", limit=limit)
-        total = sum(topic.record.partitions for topic in topics.values()) + added
+        total = self.shard.topics.partition_count + added
         if total > (limit := settings.partitions_max):
             raise Problem(
                 "too_many_topics", f"the node would have {total} partitions, {limit} are allowed", limit=limit

@@ -16,7 +16,7 @@ from aiohttp import web
 from engine import batch as record_batch
 from engine.admission import Terms
 from engine.keyed_batch import KeyEntry
-from engine.shard import Topic
+from engine.served_topics import Topic
 from gateway.appending import Part, answer, append, demand_one_success, result_of
 from gateway.client_batch import client_batch
 from gateway.cloud_events import EVENT, EVENT_BATCH, binary_attributes, binary_event, decode_event, decode_event_batch

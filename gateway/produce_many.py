@@ -17,7 +17,7 @@ from aiohttp import web
 from engine.admission import Terms
 from engine.errors import EngineError
 from engine.keyed_batch import KeyEntry
-from engine.shard import Topic
+from engine.served_topics import Topic
 from gateway import problems
 from gateway.access import Caller, caller_of, forbidden
 from gateway.appending import Outcome, Part, answer, append, demand_one_success, result_of

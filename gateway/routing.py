@@ -13,7 +13,7 @@ from typing import Any
 from engine.admission import Appended, terms_of
 from engine.errors import EngineError, UnknownPartition
 from engine.partition_keys import FoundKey
-from engine.shard import Topic
+from engine.served_topics import Topic
 from engine.slices import in_slices
 from engine.topics import TopicRecord
 from gateway.cluster_rows import offline_row, topology_row

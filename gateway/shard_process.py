@@ -28,7 +28,8 @@ from engine.pooled_disk import PooledDisk
 from engine.quarantine import sealed_files
 from engine.reader import Chunk
 from engine.scrub import Finding, SealedFile
-from engine.shard import Shard, Topic
+from engine.served_topics import Topic
+from engine.shard import Shard
 from engine.tiering.remote_logs import RemoteLogs
 from engine.tiering.shipping import TierStatistics
 from engine.tiering.store import open_store

@@ -8,8 +8,8 @@ import orjson
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from engine.served_topics import Topic
 from engine.settings import TopicSettings, rules
-from engine.shard import Topic
 from gateway.access import caller_of
 from gateway.altering import alter
 from gateway.json_body import read_json

@@ -12,7 +12,7 @@ from engine.batch import Buffer
 from engine.committer import Committer
 from engine.partition import Partition
 from engine.reader import Chunk
-from engine.shard import Topic
+from engine.served_topics import Topic
 from replication.cores.leader import Propose
 from replication.cores.partition_state import Member, Registrations
 from replication.replica import Replica

@@ -20,7 +20,8 @@ from engine.errors import EngineError
 from engine.partition import Partition
 from engine.placement import shard_of
 from engine.reader import Chunk
-from engine.shard import Shard, Topic
+from engine.served_topics import Topic
+from engine.shard import Shard
 from replication.cluster_values import Confirmed, NotKnown, Outcome, Proposal, Refused
 from replication.confirming import Gathering
 from replication.cores.leader import Leader, Propose

@@ -27,13 +27,13 @@ async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_ther
     """Whatever is asked of it, and each refusal by a question that was sent after its request."""
     topics = await cluster.create("t", leader=2)
     node, asked = cluster.members[1].node, []
-    record = node.shard.topics.pop("t")  # as if this node had not heard of it
+    record = node.shard.topics.let_go("t")  # as if this node had not heard of it
 
     async def ask(name: str) -> bool:
         asked.append(name)
         await asyncio.sleep(0.01)
         if name == "t":
-            node.shard.topics["t"] = record
+            node.shard.topics.serve({"t": record})
         return name == "t"
 
     node.topic_finder = TopicFinder(ask)
