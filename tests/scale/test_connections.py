@@ -100,15 +100,19 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
 
 async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_for_the_log(tmp_path):
     """Granian would try again and again to accept one for which no file is free, and take a processor for that."""
-    limit = 128
+    limit, limits = 128, resource.getrlimit(resource.RLIMIT_NOFILE)
+    allow_files(SCALE + 1000)
     settings = {"idle_connection_ms": STAY_MS, "header_read_timeout_ms": 600_000}
     clients: list[socket.socket] = []
     with running_process(tmp_path, files_max=limit, **settings) as process:
         async with over_http2(process.port) as gateway:
             topic = await gateway.create("t")
             try:
-                for _ in range(SCALE):
-                    clients.append(socket.create_connection(("127.0.0.1", process.port)))
+                for _ in range(SCALE):  # of which the kernel completes as many as its queue takes
+                    client = socket.socket()
+                    clients.append(client)
+                    client.setblocking(False)
+                    client.connect_ex(("127.0.0.1", process.port))
                 for number in range(10):
                     assert (await topic.post(b"x", "text/plain")).status == 200
                     assert (await topic.roll()).status == 200
@@ -117,6 +121,7 @@ async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_f
             finally:
                 for client in clients:
                     client.close()
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             late = await asyncio.wait_for(ask_once(process.port, 1), 60)
             late.close()
         assert process.stop() == 0
