@@ -78,7 +78,9 @@ KINDS: dict[str, Kind] = {
     "overloaded": Kind(503, "The node has too much to do", retryable=True),
     "draining": Kind(503, "The node is stopping", retryable=True),
     "too_many_open_files": Kind(503, "No file can be opened now", retryable=True),
-    "storage_failed": Kind(503, "The storage of the topic or partition cannot be used", retryable=True, no_side_effects=False),
+    "storage_failed": Kind(
+        503, "The storage of the topic or partition cannot be used", retryable=True, no_side_effects=False
+    ),
     "not_leader": Kind(503, "This node does not lead the partition", retryable=True),
     "no_leader": Kind(503, "Nobody leads the partition now", retryable=True),
     "not_enough_replicas": Kind(503, "Too few replicas are in sync to append", retryable=True),
