@@ -8,9 +8,10 @@ All times are the steady time of this process (engine/clock.py), from the moment
 replica keeps a key for the window at least after its append, however wrong the clocks are. `time_ms` of an entry is
 another node's wall time: clients see it; it judges nothing.
 Invariants: a key is found from `add` until it is older than the window, unless a bound by count has let it go; it is
-found for an eighth of the window longer at most. Of two entries of one key the later one is found. `kept_ms` never
-exceeds what the window and the pace at which keys went by count within the last window leave, and is 0 for a key of
-unknown age: another replica may have learned of it earlier and forgets it earlier.
+found for an eighth of the window longer at most, and of very many keys that expire at once until so many calls of
+`expire` have let go of them. Of two entries of one key the later one is found. `kept_ms` never exceeds what the window
+and the pace at which keys went by count within the last window leave, and is 0 for a key of unknown age: another
+replica may have learned of it earlier and forgets it earlier.
 Measured: 200 bytes a key, so a million of them is 200 MB; about 1 us to add one or to look for one.
 """
 
@@ -32,6 +33,8 @@ _BASE_OFFSET = struct.Struct(">q")  # behind the request's hash
 _STORED = struct.Struct(f">{HASH_BYTES}sqiHqi")  # packed: a tuple of objects would take three times as much
 _STORED_ROW_BYTES = ROW.size - HASH_BYTES  # of these, what files keep
 _AGE_UNKNOWN = -(1 << 31)
+_DROPPED_MIN = 16
+_EXPIRED_AT_ONCE = 100_000  # keys: to free so many takes 3 ms
 
 
 class Remembered(NamedTuple):
@@ -69,21 +72,36 @@ class KeyBudget:
         self.keys_max = keys_max
         self.keys = 0
         self._slices: deque[tuple[KeyWindow, _Slice]] = deque()
+        self._dropped = 0  # of these
 
     def __repr__(self) -> str:
-        return f"KeyBudget({self.keys} of {self.keys_max})"
+        return f"KeyBudget({self.keys} of {self.keys_max} in {len(self._slices)} slices, dropped={self._dropped})"
+
+    @property
+    def slice_count(self) -> int:
+        """Those that it has in hand, dropped ones too: twice as many as there are, and a few, at most."""
+        return len(self._slices)
 
     def opened(self, window: KeyWindow, opened: _Slice) -> None:
-        while self._slices and self._slices[0][1].is_dropped:
-            self._slices.popleft()
         self._slices.append((window, opened))
+
+    def dropped(self) -> None:
+        """A slice was. It may be behind one that stays for long: dropped ones go when they are the greater part."""
+        self._dropped += 1
+        if self._dropped > _DROPPED_MIN and 2 * self._dropped > len(self._slices):
+            self._slices = deque(one for one in self._slices if not one[1].is_dropped)
+            self._dropped = 0
 
     def keep(self, now_ms: int) -> None:
         """Let go of what is too much."""
         while self.keys > self.keys_max and self._slices:
-            window, oldest = self._slices.popleft()
-            if not oldest.is_dropped:
+            window, oldest = self._slices[0]
+            if oldest.is_dropped:
+                self._slices.popleft()
+                self._dropped -= 1
+            else:
                 window.drop_oldest(now_ms)
+                assert oldest.is_dropped, "slices of a window go in their order"
 
 
 class KeyWindow:
@@ -138,9 +156,12 @@ class KeyWindow:
                 self._budget.keep(now_ms)
 
     def expire(self, now_ms: int, window_ms: int) -> None:
-        """Let go of slices in which every key is older than the window."""
+        """Let go of slices in which every key is older than the window; of many keys the rest goes the next time."""
+        keys_before = self._keys
         while self._slices and self._slices[0].last_ms + window_ms <= now_ms:
             self._drop()
+            if keys_before - self._keys >= _EXPIRED_AT_ONCE:
+                return
 
     @property
     def first_offset(self) -> int | None:
@@ -195,6 +216,7 @@ class KeyWindow:
         oldest.is_dropped = True
         self._keys -= len(oldest.keys)
         self._budget.keys -= len(oldest.keys)
+        self._budget.dropped()
         oldest.keys = {}
 
     def _slice_for(self, now_ms: int, base_offset: int, window_ms: int, keys_max: int) -> _Slice:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.key_window import SLICES, KeyBudget, KeyWindow
+from engine.key_window import _EXPIRED_AT_ONCE, SLICES, KeyBudget, KeyWindow
 from engine.keyed_batch import KeyEntry
 
 WINDOW_MS = 800
@@ -119,3 +119,28 @@ def test_a_partition_that_is_gone_leaves_its_room_to_the_others():
         add(other, number, number)
     assert len(other) == 8
     assert other.dropped == 0
+
+
+def test_slices_that_are_gone_behind_one_that_stays_leave_the_budget():
+    """One partition keeps a key for long, another has few keys in many slices."""
+    budget = KeyBudget(40)
+    kept, other = KeyWindow(budget), KeyWindow(budget)
+    add(kept, 0, 0)
+    for number in range(10_000):
+        add(other, number, 1, keys_max=8)
+    assert budget.keys <= 9
+    assert budget.slice_count < 50
+    assert kept.find(key(0))
+
+
+def test_of_very_many_keys_that_expire_at_once_some_go_at_each_call():
+    window, count = KeyWindow(), 5 * _EXPIRED_AT_ONCE // 2
+    for number in range(count):
+        add(window, number, number * SLICES // count, keys_max=2 * count)
+    calls = 0
+    while len(window):
+        before = len(window)
+        window.expire(10**6, WINDOW_MS)
+        assert 0 < before - len(window) <= _EXPIRED_AT_ONCE + count // SLICES + 1
+        calls += 1
+    assert calls > 1

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from engine import batch
 from engine.pooled_disk import PooledDisk
 from replication.acks import Acks
 from tests.engine.conftest import HandClock, running_node
+from tests.scale.calls import counted_calls
 from tests.scale.count import SCALE
 from tests.scale.counting_disk import CountingDisk
 from tests.scenarios.gateways import Topic, in_process
@@ -31,22 +31,6 @@ SYNCS_MAX = 100  # of a stop or a start, however many topics there are
 START_CALLS_MAX = 50  # to the disk, for each topic
 
 Change = Callable[[str], Awaitable[object]]
-
-
-@contextmanager
-def counted_calls() -> Iterator[list[int]]:
-    """Calls in this thread, of Python and of C, and resumed generators: a pass over n things is n of them or more."""
-    count = [0]
-
-    def profile(_frame: object, event: str, _argument: object) -> None:
-        if event in ("call", "c_call"):
-            count[0] += 1
-
-    sys.setprofile(profile)
-    try:
-        yield count
-    finally:
-        sys.setprofile(None)
 
 
 async def cheapest(change: Change, prefix: str) -> int:

@@ -1,0 +1,180 @@
+"""Idempotency keys and sequenced producers of one partition in great number: what is kept, what an append costs.
+
+Costs are counted in calls, and in processor time where a pass over all keys would make no calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable
+
+from engine import batch
+from engine.admission import Admission, Append, Appended, Terms
+from engine.key_window import SLICES
+from engine.keyed_batch import KeyEntry, stored_entry
+from engine.producers import EXPIRED_AT_ONCE
+from engine.settings import DAY_MS, TopicSettings
+from replication.acks import Acks
+from tests.engine.conftest import HandClock, Node, running_node
+from tests.scale.calls import counted_calls
+from tests.scale.count import SCALE
+
+T = 1_700_000_000_000
+LIVES = 3  # of a partition: each begins with another clean start
+KEYS_MAX = SCALE
+GROUP = 100  # appends under way at once
+NUMBERS = max(SCALE, 2000)  # fewer take too little time to measure
+TRIES = 3  # the cheapest counts
+GROWTH_MAX = 10  # of four times as many appends; 16 if each costs as much as there are keys
+EVERY = 10  # appends between two passes over all keys, in a planted fault
+
+
+def entry(number: int) -> KeyEntry:
+    return KeyEntry(number.to_bytes(16, "big"), bytes(16), 1, T)
+
+
+def keyed(number: int) -> tuple[bytearray, Terms]:
+    own = entry(number)
+    return bytearray(batch.encode_values([b"v"], T, entry=stored_entry(own))), Terms(key=own)
+
+
+def sequenced(number: int) -> tuple[bytearray, None]:
+    data = bytearray(batch.encode_values([b"v"], T))
+    batch.stamp_sequence(data, number, 0, 0)
+    return data, None
+
+
+Make = Callable[[int], tuple[bytearray, Terms | None]]
+
+
+async def append_all(node: Node, make: Make, numbers: range) -> list[Appended]:
+    leader, appended = node.leaders["t", 0], []
+    for first in range(0, len(numbers), GROUP):
+        group = [leader.append(*_arguments(make(number))) for number in numbers[first : first + GROUP]]
+        appended += await asyncio.gather(*group)
+    return appended
+
+
+def _arguments(made: tuple[bytearray, Terms | None]) -> tuple[bytearray, Acks, Terms | None]:
+    return made[0], Acks.LEADER, made[1]
+
+
+async def test_keys_and_producers_stay_within_their_bounds_and_repeats_are_known(tmp_path):
+    """Through rolls and starts: what a snapshot has is within the same bounds."""
+    clock = HandClock()
+    overrides = {"idempotency_keys_max": KEYS_MAX, "producers_max": KEYS_MAX, "segment_bytes": 65536}
+    known = KEYS_MAX - KEYS_MAX // SLICES - 1
+    for life in range(LIVES):
+        async with running_node(tmp_path / "data", clock) as node:
+            await node.shard.create_topic("t", 1, 1, overrides)
+            admission = node.shard.partition("t", 0).admission
+            end = life * KEYS_MAX
+            for make, kept in ((keyed, known), (sequenced, KEYS_MAX)):
+                repeats = await append_all(node, make, range(max(0, end - kept), end))
+                assert all(one.is_duplicate for one in repeats)
+                fresh = await append_all(node, make, range(end, end + KEYS_MAX))
+                assert not any(one.is_duplicate for one in fresh)
+            assert known <= len(admission.keys) <= KEYS_MAX
+            assert len(admission.producers) == KEYS_MAX
+            assert node.shard.key_budget.keys == len(admission.keys)
+            assert node.shard.key_budget.slice_count <= 4 * SLICES + 16
+            await node.shard.roll_topic("t")
+
+
+class Log:
+    """An admission with the log's end, without the log."""
+
+    def __init__(self) -> None:
+        self.admission = Admission("t/0")
+        self.settings = TopicSettings()
+        self.end = 0
+
+    def append(self, data: bytearray, terms: Terms | None) -> bool:
+        """Whether it was written."""
+        append = Append(data, _never_awaited, False, terms)
+        if terms is not None and terms.key is not None:
+            self.admission.keys.expect(terms.key)
+        admitted = self.admission.admit([append], self.end, T)
+        self.end += len(admitted)
+        self.admission.written(self.settings, ())
+        return bool(admitted)
+
+
+_never_awaited: asyncio.Future[Appended] = asyncio.Future(loop=asyncio.new_event_loop())
+
+
+def calls_of_an_append(log: Log, make: Make, number: int) -> int:
+    made = make(number)
+    with counted_calls() as count:
+        assert log.append(*made)
+    return count[0]
+
+
+def test_an_append_makes_as_many_calls_however_many_keys_and_producers_there_are():
+    for make in (keyed, sequenced):
+        log = Log()
+        assert log.append(*make(0))
+        early = calls_of_an_append(log, make, 1)
+        for number in range(2, 2 + SCALE):
+            log.append(*make(number))
+        late = calls_of_an_append(log, make, 2 + SCALE)
+        sys.stderr.write(f"\nan append of {make.__name__}: {early} calls, {late} behind {SCALE} others\n")
+        assert late <= early + 20
+        assert not log.append(*make(1)), "a repeat is known"
+
+
+def cost_of(count: int, make: Make, when_appended: Callable[[Log, int], object]) -> float:
+    """Processor time."""
+    log, made = Log(), [make(number) for number in range(count)]
+    began = time.process_time()
+    for number, one in enumerate(made):
+        log.append(*one)
+        when_appended(log, number)
+    return time.process_time() - began
+
+
+def growth(make: Make, count: int, when_appended: Callable[[Log, int], object] = lambda log, number: None) -> float:
+    """How many times as long four times as many appends take."""
+    gc_was_on = gc.isenabled()
+    gc.disable()
+    try:
+        few, many = (min(cost_of(some, make, when_appended) for _ in range(TRIES)) for some in (count, 4 * count))
+    finally:
+        if gc_was_on:
+            gc.enable()
+    each_us = 1e6 * many / (4 * count)
+    sys.stderr.write(f"\n{4 * count} of {make.__name__}: {each_us:.1f} us each, {many / few:.1f} times {count}\n")
+    return many / few
+
+
+def test_appends_cost_the_same_processor_time_however_many_keys_and_producers_there_are():
+    for make in (keyed, sequenced):
+        assert growth(make, NUMBERS) < GROWTH_MAX
+
+
+def test_a_copy_of_all_producers_is_seen():
+    """A planted fault."""
+
+    def copy_all(log: Log, number: int) -> None:
+        if number % EVERY == 0:
+            assert sum(1 for _ in log.admission.producers.items() * 10) == 10 * (number + 1)
+
+    assert growth(sequenced, 2000, copy_all) > GROWTH_MAX
+
+
+def test_producers_that_expire_at_once_are_forgotten_some_at_a_time():
+    log, count = Log(), max(SCALE, 3 * EXPIRED_AT_ONCE)
+    for number in range(count):
+        log.append(*sequenced(number))
+    calls = 0
+    while len(log.admission.producers):
+        before = len(log.admission.producers)
+        with counted_calls() as counted:
+            log.admission.expire(T + 2 * DAY_MS, log.settings)
+        assert 0 < before - len(log.admission.producers) <= EXPIRED_AT_ONCE
+        assert counted[0] < 6 * EXPIRED_AT_ONCE
+        calls += 1
+    assert calls >= 3
