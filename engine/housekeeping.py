@@ -94,12 +94,13 @@ class Housekeeping:
         """In the background and in turn: a disk that is slow to remove the files of one partition delays no other."""
         while self._due and len(self._expiring) < EXPIRING_AT_ONCE:
             partition = next(iter(self._due))
-            work = self._tried("expire", self._due.pop(partition))
+            work = self._due.pop(partition)
             self._expiring.add(partition)
-            task = self._background.start(work, "expiring records", of=partition.name)
-            task.add_done_callback(partial(self._expired, partition))
+            task = self._background.start(self._tried("expire", work), "expiring records", of=partition.name)
+            task.add_done_callback(partial(self._expired, partition, work))
 
-    def _expired(self, partition: Partition, _: object) -> None:
+    def _expired(self, partition: Partition, work: Work, _: object) -> None:
+        work.close()  # a task that is cancelled before its first step has not awaited it
         self._expiring.discard(partition)
         self._expire_next()
 

@@ -134,6 +134,7 @@ async def test_housekeeping_goes_on_while_files_of_one_partition_are_not_removed
         while keeper.saved < 20:
             await asyncio.sleep(0)
     ticking.cancel()
+    await asyncio.wait([ticking])
     assert [one.begun for one in ones if one.is_stuck] == [1, 1, 1]
     assert min(one.begun for one in ones if not one.is_stuck) > 1
     assert One.most_at_once == EXPIRING_AT_ONCE
