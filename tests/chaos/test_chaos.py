@@ -26,7 +26,7 @@ pytestmark = [
 
 IS_LONGER = bool(os.environ.get("PENSTOCK_TEST_CHAOS"))
 FAULTS = ("kill", "cut-then-kill", "isolate") if IS_LONGER else ("kill", "isolate")
-SECONDS_EACH = 20 if IS_LONGER else 5  # a fault is injected once at least, and seen through to its end
+SECONDS_EACH = 20 if IS_LONGER else 1  # a fault is injected once at least, and seen through to its end
 PLANTED = list(MUTANTS) if IS_LONGER else list(MUTANTS)[:1]
 SESSION_TIMEOUT_MS = 2_000  # so that a failover takes less of a test's time
 RUN_S = 540.0  # of a machine that does ten other things
