@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.run import run
+from tests.simulation.run import Options, run
 
 # A change of anything changes every run; these stay as what they were at the time, and as seeds among others.
 FOUND_SOMETHING = {
@@ -23,6 +23,17 @@ FOUND_SOMETHING = {
 def test_a_seed_that_once_found_something_finds_nothing_any_more(seed):
     outcome = run(seed)
     assert not outcome.problems, outcome.told()
+
+
+def test_a_leader_that_was_replaced_without_knowing_answers_and_nothing_is_wrong():
+    """One run in some forty with these faults, one in a thousand with any."""
+    options = Options(kinds=("pause", "cut_two_ways", "cut_from_store", "expire_session"), fault_every_s=0.3)
+    for seed in range(400):
+        outcome = run(seed, options)
+        assert not outcome.problems, outcome.told()
+        if outcome.counts["answers of replaced leaders"]:
+            return
+    raise AssertionError("none of 400 runs has such an answer")
 
 
 def test_one_seed_is_one_run():
