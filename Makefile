@@ -8,6 +8,9 @@ ARGS ?=
 # Tests at once: one more than the two cores that we count on, since many of them wait for processes.
 TEST_WORKERS ?= 3
 
+# With it, each of the many processes that tests start compiles all code again: a third of the processor time of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check lock clean docs-write
 
