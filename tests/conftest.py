@@ -16,7 +16,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One file is one worker's, for its fixtures, but where a test names another group (`--dist loadgroup`)."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+
+
+def _group_of(item: pytest.Item) -> str:
+    """Tests that share a Spark share a worker, and it starts once; those that start their own share nothing."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "the shared Spark"
+    if item.get_closest_marker("spark") and item.get_closest_marker("e2e"):
+        return item.nodeid
+    return item.nodeid.partition("::")[0]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
