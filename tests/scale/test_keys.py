@@ -89,7 +89,7 @@ class Log:
 
     def __init__(self) -> None:
         self.admission = Admission("t/0")
-        self.settings = TopicSettings()
+        self.settings = TopicSettings(producers_max=1_000_000)
         self.end = 0
 
     def append(self, data: bytearray, terms: Terms | None) -> bool:
