@@ -16,6 +16,7 @@ COPY engine engine
 COPY replication replication
 COPY openapi openapi
 COPY gateway gateway
+COPY node node
 COPY client client
 COPY cli cli
 COPY spark_ingest spark_ingest

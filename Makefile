@@ -48,7 +48,7 @@ docs: $(VENV)/.all ## Check the documents against the code
 	$(BIN)/pytest tests/docs $(ARGS)
 
 docs-write: $(VENV)/.all ## Write the generated parts of documents again
-	$(BIN)/python -m gateway.settings_page >docs/settings.md.tmp
+	$(BIN)/python -m node.setup.settings_page >docs/settings.md.tmp
 	@mv docs/settings.md.tmp docs/settings.md
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
@@ -66,16 +66,16 @@ cluster: $(VENV)/.all ## ZooKeeper and three nodes on this machine until Ctrl-C 
 	@$(BIN)/python -m loadtests.cluster $(ARGS)
 
 bench: $(VENV)/.all ## Measure against a bare server in the same run
-	@$(BIN)/python -m loadtests.bench $(ARGS)
+	@$(BIN)/python -m loadtests.bench.__main__ $(ARGS)
 
 bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single node: rates, failover, catch-up, 3,000 partitions
 	@$(BIN)/python -m loadtests.cluster_bench $(ARGS)
 
 bench-quick: $(VENV)/.all ## The same in a minute
-	@$(BIN)/python -m loadtests.bench --quick $(ARGS)
+	@$(BIN)/python -m loadtests.bench.__main__ --quick $(ARGS)
 
 load: $(VENV)/.all ## Locust with producers and checking consumers against URL
-	$(BIN)/locust -f loadtests/locustfile.py --host $(URL) $(ARGS)
+	$(BIN)/locust -f loadtests/locust/locustfile.py --host $(URL) $(ARGS)
 
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)

@@ -66,8 +66,8 @@ def status(store: str, output: str, job_name: str, topics: re.Pattern[str], clus
 
     Ends with 5 if records are gone that were never ingested, until a run with --on-lost skip has recorded them.
     """
-    from spark_ingest.status import status as status_of
-    from spark_ingest.stores import open_output, open_source
+    from spark_ingest.output.stores import open_output, open_source
+    from spark_ingest.protocol.status import status as status_of
 
     def is_wanted(topic: str) -> bool:
         return bool(topics.fullmatch(topic))
@@ -90,10 +90,10 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: b
     Ends with 1 when anything is missing, doubled, damaged or foreign; with 5 when records were lost before they could
     be ingested: those that commits recorded and, with --store, those that the next run will meet.
     """
-    from spark_ingest.lost import counted, pending_losses, rows_of
-    from spark_ingest.stores import open_output, open_source
-    from spark_ingest.verify import verify as verify_files
-    from spark_ingest.verify_deep import verify_deep
+    from spark_ingest.output.stores import open_output, open_source
+    from spark_ingest.protocol.lost import counted, pending_losses, rows_of
+    from spark_ingest.protocol.verify import verify as verify_files
+    from spark_ingest.protocol.verify_deep import verify_deep
 
     opened = open_output(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
@@ -128,8 +128,8 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
 
     Needed when a plan holds an option that turned out wrong, or a segment that is gone.
     """
-    from spark_ingest.runner import abandon as abandon_plan
-    from spark_ingest.stores import open_output
+    from spark_ingest.output.stores import open_output
+    from spark_ingest.protocol.runner import abandon as abandon_plan
 
     done = abandon_plan(open_output(output, is_written=True), job_name, time.time_ns() // 1_000_000)
     number, removed = (done[0].number, len(done[1])) if done else (None, 0)

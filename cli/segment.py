@@ -1,6 +1,6 @@
 """`penstock segment`: look into a segment file, on disk or fetched from the object store.
 
-Reads the file only, asks no node, and changes nothing. It knows the format through engine/batch.py alone.
+Reads the file only, asks no node, and changes nothing. It knows the format through engine/format/batch.py alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import click
 
 from cli.endings import Failure
 from cli.segment_views import JsonView, TextView, View
-from engine.batch import Header, decode_one, has_valid_crc, read_header, walk
-from engine.control_batch import read_control
 from engine.errors import InvalidBatch
+from engine.format.batch import Header, decode_one, has_valid_crc, read_header, walk
+from engine.format.control_batch import read_control
 
 
 class Totals(NamedTuple):

@@ -12,8 +12,8 @@ import click
 import orjson
 
 from cli.output import counted, print_facts, shown_bytes, shown_time
-from engine.batch import Codec, Header, Record
-from engine.control_batch import FENCING_TOKEN, Control
+from engine.format.batch import Codec, Header, Record
+from engine.format.control_batch import FENCING_TOKEN, Control
 
 _HEADINGS = ("position", "offset", "records", "epoch", "codec", "bytes", "first time (UTC)", "crc")
 

@@ -15,14 +15,14 @@ import uvloop
 
 from engine.errors import EngineError
 from engine.settings import Rule
-from gateway.memory import settle_allocators
+from gateway.connections.memory import settle_allocators
 
 settle_allocators()  # before the next lines import Granian
 
-from gateway.given_settings import ignored_variables, load_settings  # noqa: E402
-from gateway.server import serve as serve_node  # noqa: E402
 from gateway.settings import NODE_RULES  # noqa: E402
-from gateway.supervisor import serve_shards  # noqa: E402
+from node.processes.server import serve as serve_node  # noqa: E402
+from node.processes.supervisor import serve_shards  # noqa: E402
+from node.setup.setting_sources import ignored_variables, load_settings  # noqa: E402
 
 EXIT_REFUSED = 1
 

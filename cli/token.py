@@ -9,7 +9,7 @@ import click
 
 from cli.endings import Failure
 from cli.output import Column, print_json, print_table
-from gateway.tokens_file import InvalidTokens, Right, append_token, make_token, parse_tokens, read_tokens_text
+from gateway.access.tokens_file import InvalidTokens, Right, append_token, make_token, parse_tokens, read_tokens_text
 
 _file_option = click.option(
     "--tokens-file",

@@ -1,6 +1,6 @@
 """The kinds of failure below the gateway, and what a caller does about each.
 
-Not an HTTP table: gateway/problems.py alone turns a code into a status.
+Not an HTTP table: gateway/http/problems.py alone turns a code into a status.
 Every error says whether trying again can help (`retryable`) and whether anything may have been stored
 (`no_side_effects`), because a producer needs both to act rightly.
 """

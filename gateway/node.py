@@ -12,42 +12,42 @@ from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
-from engine.clock import Clock
+from engine.directory.topics import TopicRecord
 from engine.errors import Draining, UnknownTopic
-from engine.histogram import Histogram
-from engine.partition import Partition
-from engine.reader import Chunk
-from engine.served_topics import Topic
-from engine.shard import Shard
-from engine.tiering.shipping import TierStatistics
-from engine.topics import TopicRecord
-from engine.waiters import PositionWaiters
-from gateway.access import Access
-from gateway.cluster_metrics import cluster_families
-from gateway.handover import AnyLeader, Handover
-from gateway.held_pieces import HeldPieces
-from gateway.in_flight import InFlight
-from gateway.json_limits import JsonLimits
-from gateway.kernel_sockets import KernelSockets
-from gateway.key_holds import KeyHolds
-from gateway.loop_watch import LoopWatch
-from gateway.metrics import Families, Metrics, Numbers
-from gateway.node_gauges import gauges_of
-from gateway.node_metrics import admission_families, time_families, topic_families
-from gateway.partitioner import Partitioner
-from gateway.peers import Peers, RemoteLeader
-from gateway.problems import Problem
-from gateway.process_metrics import Siblings, background_numbers
-from gateway.read_room import ReadRoom
+from engine.partition.partition import Partition
+from engine.partition.position_waiters import PositionWaiters
+from engine.partition.reader import Chunk
+from engine.runtime.clock import Clock
+from engine.runtime.histogram import Histogram
+from engine.shard.served_topics import Topic
+from engine.shard.shard import Shard
+from engine.tiering.shipping.shippers import TierStatistics
+from gateway.access.access import Access
+from gateway.connections.kernel_sockets import KernelSockets
+from gateway.connections.read_budget import ReadRoom
+from gateway.connections.request_order import Turns
+from gateway.connections.response_buffers import AnswerLimits, UnreadAnswers
+from gateway.connections.stream_budget import HeldPieces
+from gateway.http.in_flight import InFlight
+from gateway.http.json_limits import JsonLimits
+from gateway.http.problems import Problem
+from gateway.metrics.cluster_metrics import cluster_families
+from gateway.metrics.loop_watch import LoopWatch
+from gateway.metrics.metrics import Families, Metrics, Numbers
+from gateway.metrics.node_gauges import gauges_of
+from gateway.metrics.node_metrics import admission_families, time_families, topic_families
+from gateway.metrics.process_metrics import Siblings, background_numbers
+from gateway.metrics.stages import Stages
+from gateway.produce.keys_in_flight import KeyHolds
+from gateway.produce.partitioner import Partitioner
+from gateway.routing.leader_failover import AnyLeader, Handover
+from gateway.routing.peers import Peers, RemoteLeader
+from gateway.routing.topic_finder import TopicFinder
 from gateway.settings import NodeSettings
-from gateway.stages import Stages
-from gateway.topic_finder import TopicFinder
-from gateway.turns import Turns
-from gateway.unread_answers import AnswerLimits, UnreadAnswers
-from replication.alone import AloneReplicas, Replicas
+from replication.cluster.producer_ids import ProducerIds
 from replication.errors import NotLeader
-from replication.producer_ids import ProducerIds
-from replication.replica import Replica
+from replication.replica.replica import Replica
+from replication.replica.standalone import AloneReplicas, Replicas
 
 T = TypeVar("T")
 Operate = Callable[..., Awaitable[Any]]

@@ -1,17 +1,17 @@
-"""The settings of a node: names, defaults, bounds and reasons. What a start gives is gateway/given_settings.py.
+"""The settings of a node: names, defaults, bounds and reasons. What a start gives is node/setup/setting_sources.py.
 
-Numbers and words only; components are made in gateway/server.py. docs/settings.md is generated from this file and
-engine/settings.py (`make docs-write`), and a test holds them together.
+Numbers and words only; components are made in node/processes/server.py. docs/settings.md is generated from this file
+and engine/settings.py (`make docs-write`), and a test holds them together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.directory.topics import REPLICATION_FACTOR_MAX
 from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, Rule, rules, setting
-from engine.topics import REPLICATION_FACTOR_MAX
 from gateway.derived_settings import DerivedSettings
-from gateway.json_limits import DEFAULT_LIMITS, DEPTH_CEILING
+from gateway.http.json_limits import DEFAULT_LIMITS, DEPTH_CEILING
 
 
 @dataclass(frozen=True, slots=True)

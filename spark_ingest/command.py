@@ -13,19 +13,27 @@ from typing import Any
 import click
 
 from engine.errors import EngineError
-from engine.tiering.store import StoreUnusable
-from spark_ingest.environment import demand_spark, is_submitted
+from engine.tiering.store.store import StoreUnusable
+from spark_ingest.decode.event_time import path_of
+from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
-from spark_ingest.event_time import path_of
-from spark_ingest.history import History
-from spark_ingest.json_types import is_decodable
 from spark_ingest.options import Pattern, job_option, json_option, output_option, store_option
+from spark_ingest.output.stores import open_output, open_source
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, JSON, PAYLOADS, RECORD, Recipe
-from spark_ingest.planner import EARLIEST, FAIL_ON_LOSS, LATEST, PLAN_BYTES_MAX, SKIP_LOST, TASK_BYTES, Selection
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.planner import (
+    EARLIEST,
+    FAIL_ON_LOSS,
+    LATEST,
+    PLAN_BYTES_MAX,
+    SKIP_LOST,
+    TASK_BYTES,
+    Selection,
+)
+from spark_ingest.protocol.runner import Components, Job, run
 from spark_ingest.report import Report, print_document, print_summary
-from spark_ingest.runner import Components, Job, run
-from spark_ingest.spark_execute import SparkExecutor
-from spark_ingest.stores import open_output, open_source
+from spark_ingest.spark.environment import demand_spark, is_submitted
+from spark_ingest.spark.execute import SparkExecutor
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
 _REFUSALS = (IngestRefused, StoreUnusable)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from spark_ingest.cut import Slice
-from spark_ingest.direct_read import parts_of, read_part
-from spark_ingest.read_options import Wanted, wanted_of
-from spark_ingest.stores import open_source
+from spark_ingest.output.stores import open_source
+from spark_ingest.source.cut import Slice
+from spark_ingest.spark.direct_read import parts_of, read_part
+from spark_ingest.spark.read_options import Wanted, wanted_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

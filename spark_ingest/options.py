@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import click
 
-from spark_ingest.names import JOB_NAME
+from spark_ingest.output.names import JOB_NAME
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import EngineError
-from spark_ingest.cut import Range, Slice, ranges_of
+from spark_ingest.source.cut import Range, Slice, ranges_of
 
 FORMAT = 1
 GENERATION = 1  # of the code that turns records into files; raise it when the same plan would give other rows

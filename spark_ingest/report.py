@@ -10,9 +10,9 @@ from typing import Any
 import click
 import msgspec
 
-from spark_ingest.commit import Commit
-from spark_ingest.lost import counted, lost_of, rows_of
 from spark_ingest.plan import Plan, Recipe
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.lost import counted, lost_of, rows_of
 
 _REMARK_SECONDS = 10  # between lines of progress where there is no terminal
 

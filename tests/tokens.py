@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.tokens_file import Right, append_token, make_token
+from gateway.access.tokens_file import Right, append_token, make_token
 
 
 def add_token(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.partition import Partition
-from engine.reader import Chunk
-from engine.shard import Shard
-from engine.tiering.remote_logs import RemoteLogs
-from engine.tiering.shipping import Shipping, TierStatistics
-from engine.tiering.values import LocalLog, SealedSegment
-from engine.topics import TopicRecord
+from engine.directory.topics import TopicRecord
+from engine.partition.partition import Partition
+from engine.partition.reader import Chunk
+from engine.shard.shard import Shard
+from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.shipping.shippers import Shipping, TierStatistics
+from engine.tiering.shipping.values import LocalLog, SealedSegment
 
 
 def local_log(partition: Partition, leader_epoch: int | None) -> LocalLog:

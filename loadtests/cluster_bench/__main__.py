@@ -16,16 +16,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from loadtests import h2load, servers
+from loadtests.bench import servers
+from loadtests.bench.machine import look_at_machine
 from loadtests.cluster.nodes import NodeFailed
 from loadtests.cluster.zookeeper import ZookeeperFailed, demand_zookeeper
 from loadtests.cluster_bench import changes, many
 from loadtests.cluster_bench.rates import Rates, settle
 from loadtests.cluster_bench.result import Result, as_json, as_markdown, mark
 from loadtests.cluster_bench.scene import Scene, TookTooLong, running
-from loadtests.generators import Generators
-from loadtests.load import GeneratorFailed
-from loadtests.machine import look_at_machine
+from loadtests.generators import h2load
+from loadtests.generators.choice import Generators
+from loadtests.generators.load import GeneratorFailed
 
 EXIT_MISSED, EXIT_FAILED = 1, 2
 PARTS = ("rates", "catch-up", "failover", "move", "many")

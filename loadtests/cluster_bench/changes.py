@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from loadtests.cases import body_of
+from loadtests.bench.cases import body_of
 from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster_bench.result import Result
 from loadtests.cluster_bench.scene import ZOOKEEPER_PATH, Scene
 from loadtests.cluster_bench.steady_writer import SteadyWriter, longest_gap
-from loadtests.generators import Generators
-from loadtests.load import GeneratorFailed, Load
-from loadtests.percentiles import median
+from loadtests.generators.choice import Generators
+from loadtests.generators.load import GeneratorFailed, Load
+from loadtests.generators.percentiles import median
 
 AFTER_DETECTION_S_MAX = 1.0
 MOVE_S_MAX = 0.2

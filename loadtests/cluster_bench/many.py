@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from loadtests import proc
+from loadtests.bench import proc
 from loadtests.cluster_bench.changes import AFTER_DETECTION_S_MAX, gone
 from loadtests.cluster_bench.result import Result
 from loadtests.cluster_bench.scene import NODES, Scene

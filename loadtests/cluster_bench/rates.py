@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from loadtests import proc
-from loadtests.bodies import Body
-from loadtests.cases import body_of
+from loadtests.bench import proc
+from loadtests.bench.cases import body_of
+from loadtests.bench.control import Control
+from loadtests.bench.servers import Server
 from loadtests.cluster_bench.result import Result
 from loadtests.cluster_bench.scene import QUIET, Scene
-from loadtests.control import Control
-from loadtests.generators import Generators
-from loadtests.load import GeneratorFailed, Load
-from loadtests.open_loop import Schedule
-from loadtests.percentiles import latency_of, median
-from loadtests.servers import Server
+from loadtests.generators.bodies import Body
+from loadtests.generators.choice import Generators
+from loadtests.generators.load import GeneratorFailed, Load
+from loadtests.generators.open_loop import Schedule
+from loadtests.generators.percentiles import latency_of, median
 
 RATIO_MIN = 1 / 3
 HALF_LOAD_P99_MS_MAX = 30.0

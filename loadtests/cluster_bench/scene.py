@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtests import proc
-from loadtests.bodies import JSON_TYPE
+from loadtests.bench import proc
+from loadtests.bench.control import Control
 from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper
-from loadtests.control import Control
+from loadtests.generators.bodies import JSON_TYPE
 
 NODES = 3
 ZOOKEEPER_PATH = "/penstock"

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from engine.background import BackgroundTasks
-from engine.disk import Disk
 from engine.errors import Corrupt, EngineError, StartRefused
+from engine.runtime.disk import Disk
+from engine.runtime.tasks import BackgroundTasks
 from replication.coordination.interface import (
     Operation,
     SessionLost,

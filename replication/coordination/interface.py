@@ -1,8 +1,8 @@
 """What every coordination store can do: versioned keys, changed by compare-and-set, several at once or none.
 
 Not a place for records or for what changes often: values are a few kilobytes that all nodes must agree upon. Async at
-its surface; what an implementation does with threads stays inside it. tests/replication/test_coordination.py is the
-contract that each of them is held to.
+its surface; what an implementation does with threads stays inside it.
+tests/replication/coordination/test_coordination.py is the contract that each of them is held to.
 
 Keys look like paths, `/producer-ids`. What must hold: (1) a commit happens as a whole or not at all, and is durable
 when it returns; (2) everybody sees commits in one order; (3) a key has a value or keys below it, never both; (4) what a

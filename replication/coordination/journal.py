@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from engine.disk import Disk, read_file, write_atomically, write_fully
 from engine.errors import (
     TOO_MANY_FILES,
     Corrupt,
@@ -26,6 +25,7 @@ from engine.errors import (
     storage_error,
     too_many_open_files,
 )
+from engine.runtime.disk import Disk, read_file, write_atomically, write_fully
 from replication.coordination.tree import Entry, Tree
 
 HEADER = b"penstock coordination 1\n"

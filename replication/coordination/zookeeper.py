@@ -32,8 +32,8 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from engine.background import in_background
 from engine.errors import Invalid, StartRefused
+from engine.runtime.tasks import in_background
 from replication.coordination.interface import (
     Check,
     Conflict,

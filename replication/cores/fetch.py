@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from engine.epochs import EpochEnd
+from engine.log.epochs import EpochEnd
 
 
 class BatchesEnd(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.epochs import EpochStart, end_offset_for
+from engine.log.epochs import EpochStart, end_offset_for
 from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 
 

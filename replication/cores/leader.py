@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.epochs import EpochStart, end_offset_for, truncated_from_start
+from engine.log.epochs import EpochStart, end_offset_for, truncated_from_start
 from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.in_sync_set import InSyncSet, with_in_sync
 from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState

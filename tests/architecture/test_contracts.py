@@ -24,55 +24,89 @@ VERDICT = re.compile(r"^(?P<name>.+?) (?P<verdict>KEPT|BROKEN)(?: \(.*\))?$", re
 
 
 PLANTED = {
-    "Layers: HTTP above replication above the log": [
-        ("engine.log", "gateway.app"),
-        ("engine.log", "replication.replica"),
-        ("replication.replica", "gateway.problems"),
+    "Layers: the node above HTTP above replication above the log": [
+        ("gateway.server.app", "node.messages"),
+        ("engine.log.log", "gateway.server.app"),
+        ("engine.log.log", "replication.replica.replica"),
+        ("replication.replica.replica", "gateway.http.problems"),
     ],
-    "No package goes round in a circle": [("engine.paths", "engine.shard")],
-    "The log does not know that it is tiered": [("engine.shard", "engine.tiering.tier")],
-    "Replication sees of tiering the manifest only": [("replication.replica", "engine.tiering.shipper")],
+    "The packages of the log, from its formats up": [
+        ("engine.runtime.disk", "engine.format.paths"),
+        ("engine.format.paths", "engine.log.log"),
+        ("engine.log.log", "engine.producers.sequences"),
+        ("engine.producers.sequences", "engine.partition.partition"),
+        ("engine.partition.partition", "engine.directory.topics"),
+        ("engine.directory.topics", "engine.cleaning.retention"),
+        ("engine.cleaning.retention", "engine.shard.shard"),
+        ("engine.shard.shard", "engine.tiering.tier"),
+    ],
+    "The packages of tiering": [
+        ("engine.tiering.store.store", "engine.tiering.manifest.manifest"),
+        ("engine.tiering.manifest.manifest", "engine.tiering.shipping.plan"),
+        ("engine.tiering.reading.cache", "engine.tiering.shipping.plan"),
+    ],
+    "The packages of replication": [
+        ("replication.cores.leader", "replication.cluster.view"),
+        ("replication.cluster.view", "replication.replica.replica"),
+    ],
+    "The packages of a node": [
+        ("node.setup.logs", "node.cluster.member"),
+        ("node.cluster.member", "node.processes.supervisor"),
+    ],
+    "The packages of ingestion": [
+        ("spark_ingest.source.source", "spark_ingest.decode.blocks"),
+        ("spark_ingest.decode.blocks", "spark_ingest.output.names"),
+        ("spark_ingest.output.names", "spark_ingest.protocol.task"),
+        ("spark_ingest.protocol.task", "spark_ingest.spark.worker"),
+    ],
+    "A running node has no test doubles": [("engine.shard.shard", "engine.testing.faulty_disk")],
+    "No package goes round in a circle": [("engine.format.paths", "engine.format.batch")],
+    "The log does not know that it is tiered": [("engine.shard.shard", "engine.tiering.tier")],
+    "Replication sees of tiering the manifest only": [
+        ("replication.replica.replica", "engine.tiering.shipping.shipper")
+    ],
     "The log, replication and the gateway know no command, client, job or load test": [
-        ("gateway.produce", "client.partitioning"),
+        ("gateway.produce.produce", "client.partitioning"),
     ],
-    "Only `penstock serve` starts the gateway; `penstock token` writes its tokens file": [
+    "Only `penstock serve` starts a node; `penstock token` writes the tokens file": [
+        ("cli.topic", "node.messages"),
         ("cli.topic", "gateway.settings"),
-        ("client.lines", "gateway.app"),
+        ("client.lines", "gateway.server.app"),
     ],
     "The contract stands alone": [("openapi.contract", "engine.errors")],
-    "The client speaks HTTP only": [("client.lines", "engine.batch")],
+    "The client speaks HTTP only": [("client.lines", "engine.format.batch")],
     "Commands speak HTTP only, but serve, token, segment and ingest": [
-        ("cli.produce", "engine.batch"),
-        ("cli.segment", "engine.log"),
+        ("cli.produce", "engine.format.batch"),
+        ("cli.segment", "engine.log.log"),
     ],
-    "Load tests speak HTTP only": [("loadtests.bodies", "engine.batch")],
+    "Load tests speak HTTP only": [("loadtests.generators.bodies", "engine.format.batch")],
     "Ingestion imports of the engine its pure modules and the stores": [
-        ("spark_ingest.plan", "engine.segment"),
-        ("spark_ingest.plan", "engine.tiering.s3"),
+        ("spark_ingest.plan", "engine.log.segment"),
+        ("spark_ingest.plan", "engine.tiering.store.s3"),
     ],
     "Ingestion reaches no running part of the engine, not even by a detour": [
-        ("engine.tiering.store", "engine.shard"),
+        ("engine.tiering.store.store", "engine.shard.shard"),
         ("spark_ingest.plan", "aiohttp"),
     ],
-    "One door to S3": [("engine.tiering.store", "boto3")],
-    "One door to Granian; the load tests run it bare, to compare with": [("gateway.server", "granian")],
-    "One door to the record codec": [("gateway.produce", "aiokafka.record")],
-    "One door to the decompressors, and one to the compressors": [("gateway.request_body", "cramjam")],
-    "One door to ZooKeeper": [("gateway.supervisor", "kazoo.client")],
-    "One door to the metrics": [("engine.writer", "prometheus_client")],
-    "HTTP stays in the gateway and in the client's transport": [("engine.tiering.shipper", "aiohttp")],
+    "One door to S3": [("engine.tiering.store.store", "boto3")],
+    "One door to Granian; the load tests run it bare, to compare with": [("node.processes.server", "granian")],
+    "One door to the record codec": [("gateway.produce.produce", "aiokafka.record")],
+    "One door to the decompressors, and one to the compressors": [("gateway.http.request_body", "cramjam")],
+    "One door to ZooKeeper": [("node.processes.supervisor", "kazoo.client")],
+    "One door to the metrics": [("engine.partition.writer", "prometheus_client")],
+    "HTTP stays in the gateway and in the client's transport": [("engine.tiering.shipping.shipper", "aiohttp")],
 }
 ALSO_PLANTED = {  # what a wrong import needs to make a circle, or a detour
-    "engine.paths": ("engine.shard", "engine.paths"),
-    "engine.tiering.store": ("spark_ingest.plan", "engine.tiering.store"),
+    "engine.format.paths": ("engine.format.batch", "engine.format.paths"),
+    "engine.tiering.store.store": ("spark_ingest.plan", "engine.tiering.store.store"),
 }
 RIGHT = {  # imports without which the contracts would speak of nothing
-    "engine.tiering.store": ("engine.tiering.file_store", "engine.tiering.s3"),
-    "engine.tiering.s3": ("boto3", "botocore"),
-    "engine.batch": ("aiokafka",),
-    "engine.unpacking": ("cramjam",),
-    "gateway.rsgi": ("granian", "aiohttp"),
-    "gateway.metrics": ("prometheus_client",),
+    "engine.tiering.store.store": ("engine.tiering.store.file_store", "engine.tiering.store.s3"),
+    "engine.tiering.store.s3": ("boto3", "botocore"),
+    "engine.format.batch": ("aiokafka",),
+    "engine.format.decompression": ("cramjam",),
+    "gateway.server.rsgi": ("granian", "aiohttp"),
+    "gateway.metrics.metrics": ("prometheus_client",),
     "replication.coordination.zookeeper": ("kazoo",),
 }
 

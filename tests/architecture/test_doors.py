@@ -13,26 +13,27 @@ import pytest
 
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
-SERVING = ("engine", "replication", "gateway", "openapi", "client", "spark_ingest")  # commands may open what they like
+# Commands may open what they like.
+SERVING = ("engine", "replication", "gateway", "node", "openapi", "client", "spark_ingest")
 
 FILE_DOORS = {
-    "engine.disk": "the log's door to the operating system",
-    "engine.tiering.file_store": "an object store in a directory",
-    "engine.tiering.file_tree": "the directories of that store",
-    "engine.tiering.cache": "copies of tiered segments; through aiofiles, off the loop",
-    "engine.tiering.s3": "reads the segment file that it uploads",
-    "gateway.given_settings": "reads the file that --config names, and whether the TLS files can be read",
-    "gateway.server": "reads the machine's boot id",
-    "gateway.kernel_memory": "how much memory the process has, as the kernel counts it",
-    "gateway.kernel_sockets": "finds the socket of a client that does not read, among the open files",
-    "gateway.supervisor": "the directory of the sockets between its processes",
-    "gateway.tokens_file": "the tokens file",
-    "gateway.watched_files": "whether the tokens file and the certificate have changed",
-    "gateway.own_sockets": "the kernel's tables of sockets",
-    "gateway.docs_page": "its own style sheet and pictures, from the package",
+    "engine.runtime.disk": "the log's door to the operating system",
+    "engine.tiering.store.file_store": "an object store in a directory",
+    "engine.tiering.store.file_tree": "the directories of that store",
+    "engine.tiering.reading.cache": "copies of tiered segments; through aiofiles, off the loop",
+    "engine.tiering.store.s3": "reads the segment file that it uploads",
+    "node.setup.setting_sources": "reads the file that --config names, and whether the TLS files can be read",
+    "node.processes.server": "reads the machine's boot id",
+    "gateway.connections.kernel_memory": "how much memory the process has, as the kernel counts it",
+    "gateway.connections.kernel_sockets": "finds the socket of a client that does not read, among the open files",
+    "node.processes.supervisor": "the directory of the sockets between its processes",
+    "gateway.access.tokens_file": "the tokens file",
+    "node.setup.watched_files": "whether the tokens file and the certificate have changed",
+    "gateway.connections.own_sockets": "the kernel's tables of sockets",
+    "gateway.docs.page": "its own style sheet and pictures, from the package",
     "openapi.contract": "the contract, from the package",
-    "spark_ingest.environment": "looks whether Java is there and is new enough",
-    "spark_ingest.spark_context": "Spark's own files: its logging, and our code for executors elsewhere",
+    "spark_ingest.spark.environment": "looks whether Java is there and is new enough",
+    "spark_ingest.spark.context": "Spark's own files: its logging, and our code for executors elsewhere",
 }
 FILE_FUNCTIONS = {
     *("open", "read", "write", "pread", "preadv", "pwrite", "pwritev", "close", "dup", "dup2", "sendfile"),
@@ -45,16 +46,16 @@ FILE_MODULES = ("shutil", "tempfile", "fcntl", "aiofiles")
 PATH_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes", "iterdir", "touch", "rglob", "hardlink_to"}
 
 ROOTS_OF_TIME_AND_CHANCE = {
-    "engine.clock": "the door to the clocks",
-    "engine.tiering.store": "the identifiers of a store that is opened without any being given",
-    "gateway.server": "the composition root of a node: identifiers and randomness",
-    "gateway.supervisor": "the composition root of a node of several processes: jitter",
-    "gateway.shard_process": "the composition root of a shard",
-    "gateway.worker_process": "the composition root of the worker",
+    "engine.runtime.clock": "the door to the clocks",
+    "engine.tiering.store.store": "the identifiers of a store that is opened without any being given",
+    "node.processes.server": "the composition root of a node: identifiers and randomness",
+    "node.processes.supervisor": "the composition root of a node of several processes: jitter",
+    "node.processes.shard_process": "the composition root of a shard",
+    "node.processes.worker_process": "the composition root of the worker",
     "client.aio": "the composition root of the client: jitter",
     "spark_ingest.command": "the composition root of a job",
     "spark_ingest.report": "measures how long a run takes, unless it is given a clock",
-    "spark_ingest.task": "measures how long a task took, unless it is given a clock",
+    "spark_ingest.protocol.task": "measures how long a task took, unless it is given a clock",
 }
 CLOCKS = {
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns"),
@@ -103,7 +104,7 @@ TIMES = {module.name: time_and_chance_uses(module) for module in modules_of(ROOT
 
 
 def test_only_doors_touch_files() -> None:
-    """Go through engine.disk.Disk, an ObjectStore, or a value that the composition root has read."""
+    """Go through engine.runtime.disk.Disk, an ObjectStore, or a value that the composition root has read."""
     assert strangers(FILES, FILE_DOORS) == []
 
 

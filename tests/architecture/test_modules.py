@@ -18,8 +18,8 @@ LONG = {"gateway.settings": "a flat list: four lines for each setting"}
 
 # Not reached from any entry point, on purpose.
 FOR_TESTS_ONLY = {
-    "engine.recording_disk": "the second Disk, which shows what a power loss may leave behind",
-    "engine.faulty_disk": "the third Disk, which refuses, shortens and delays calls by rule",
+    "engine.testing.recording_disk": "the second Disk, which shows what a power loss may leave behind",
+    "engine.testing.faulty_disk": "the third Disk, which refuses, shortens and delays calls by rule",
 }
 
 # What programs import and no command of ours does.

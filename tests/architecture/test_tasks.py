@@ -1,4 +1,4 @@
-"""Tasks of asyncio are started in one place, engine/background.py, so that none ends unseen.
+"""Tasks of asyncio are started in one place, engine/runtime/tasks.py, so that none ends unseen.
 
 The tasks of an `asyncio.TaskGroup` are left alone: the group raises what ends them. So is `asyncio.gather`.
 """
@@ -15,9 +15,9 @@ from tests.architecture.sources import ROOT, Module, modules_of
 PACKAGES = ("engine", "replication", "gateway")
 STARTERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
 TAKE_LABELS = {"in_background", "keep_running", "note_failure", "start", "keep", "finish"}
-DOOR = "engine.background"
+DOOR = "engine.runtime.tasks"
 INSTEAD = (
-    "use engine.background: in_background (logs and counts a failure), keep_running (restarts), start_task (its "
+    "use engine.runtime.tasks: in_background (logs and counts a failure), keep_running (restarts), start_task (its "
     "creator awaits it), BackgroundTasks (of one owner)"
 )
 

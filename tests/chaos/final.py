@@ -7,8 +7,8 @@ from pathlib import Path
 
 import orjson
 
-from engine import batch as record_batch
-from engine.batch_header import HEADER_BYTES, read_header
+from engine.format import batch as record_batch
+from engine.format.batch_header import HEADER_BYTES, read_header
 from tests.chaos.asking import Asking, now, open_session
 from tests.chaos.cluster import PARTITIONS, AnyNode, AskedCluster
 from tests.chaos.judge import Verdict, judge

@@ -176,6 +176,6 @@ class NodeHost(Host):
 
 def _is_shard(pid: int) -> bool:
     try:
-        return b"gateway.shard_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"node.processes.shard_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
         return False

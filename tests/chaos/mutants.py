@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "ack before replication": Mutant(
-        (Edit("replication/acknowledging.py", "if partition.high_watermark < appended.end:", "if False:"),)
+        (Edit("replication/replica/acknowledgement.py", "if partition.high_watermark < appended.end:", "if False:"),)
     ),
     "a high watermark that ignores the in-sync set": Mutant(
         (
@@ -44,8 +44,12 @@ MUTANTS = {
     ),
     "final refusals of whoever believes to lead": Mutant(
         (
-            Edit("replication/replica_host.py", "return self._session.has_contact(self._boottime())", "return True"),
-            Edit("replication/replica_host.py", "if self._confirmed is None:", "if True:"),
+            Edit(
+                "replication/replica/replica_host.py",
+                "return self._session.has_contact(self._boottime())",
+                "return True",
+            ),
+            Edit("replication/replica/replica_host.py", "if self._confirmed is None:", "if True:"),
         ),
         "pause-supervisor",
         20,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import batch as record_batch
+from engine.format import batch as record_batch
 from tests.chaos.final import read_files
 from tests.chaos.judge import Verdict, judge, pauses
 from tests.chaos.streams import Streamed

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import main
-from engine.tiering.store import ObjectStore, open_store
+from engine.tiering.store.store import ObjectStore, open_store
 from tests.spark_ingest.jobs import listed_files, run_job
 from tests.spark_ingest.memory_store import Killed, KillingStore
 from tests.spark_ingest.tiered import TieredLog, json_rows

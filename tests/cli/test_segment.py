@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from engine.batch import Codec, Row, encode, stamp
-from engine.control_batch import encode_fence
+from engine.format.batch import Codec, Row, encode, stamp
+from engine.format.control_batch import encode_fence
 from tests.cli.conftest import Run
 
 

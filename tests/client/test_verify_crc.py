@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from client import ChecksumMismatch, Client, ClientClosed, ClientError, ClientOptions, UndecodableBatch, api
 from client.stored_batches import decode_stored
-from engine.batch import Codec, encode, set_crc, stamp
+from engine.format.batch import Codec, encode, set_crc, stamp
 from tests.client.fake_node import FakeNode
 from tests.e2e.node_process import running_process
 

@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import app, fetch, fetch_many, produce, produce_many, tail
-from gateway.problems import KINDS
-from gateway.query import Number, Rules, Text, Word
+from gateway.fetch import fetch, fetch_many, tail
+from gateway.http.problems import KINDS
+from gateway.http.query import Number, Rules, Text, Word
+from gateway.produce import produce, produce_many
+from gateway.server import app
 from openapi import load_contract, operations, resolve
 
 CONTRACT = load_contract()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from engine.settings import TOPIC_RULES
-from gateway.problems import KINDS
+from gateway.http.problems import KINDS
 from gateway.settings import NODE_RULES
 from tests.docs.pages import ROOT
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from engine.settings import TOPIC_RULES
-from gateway.docs_page import render_docs
+from gateway.docs.page import render_docs
 from gateway.settings import NODE_RULES
-from gateway.settings_page import environment_variable_of, flag_of, settings_page
+from node.setup.settings_page import environment_variable_of, flag_of, settings_page
 from openapi import load_contract, operations
 from tests.architecture.test_libraries import distribution
 from tests.docs.pages import (
@@ -122,9 +122,9 @@ def test_a_broken_link_is_found() -> None:
 
 
 def test_a_missing_file_and_an_unknown_target_are_found() -> None:
-    assert missing_files("see `engine/log.py` and `engine/no_such.py`") == ["engine/no_such.py"]
+    assert missing_files("see `engine/log/log.py` and `engine/no_such.py`") == ["engine/no_such.py"]
     assert targets_told("Run `make tset`, to make sure.\n```sh\nmake setup\n```\n") == {"tset", "setup"}
-    assert LINE_NUMBER_TOLD.findall("in gateway/app.py:97") == ["gateway/app.py:97"]
+    assert LINE_NUMBER_TOLD.findall("in gateway/server/app.py:97") == ["gateway/server/app.py:97"]
 
 
 def test_anchors_are_made_as_github_does() -> None:
@@ -139,5 +139,5 @@ def test_blocks_are_no_prose() -> None:
 
 
 def test_the_pages_looked_at_are_those_that_a_newcomer_is_sent_to() -> None:
-    assert {"README.md", "ARCHITECTURE.md", "DEVELOPMENT.md", "CHANGELOG.md", "engine/FORMAT.md"} <= PAGES.keys()
+    assert {"README.md", "ARCHITECTURE.md", "DEVELOPMENT.md", "CHANGELOG.md", "engine/format/FORMAT.md"} <= PAGES.keys()
     assert Path("docs/settings.md").as_posix() in PAGES

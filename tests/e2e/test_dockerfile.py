@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.given_settings import load_settings
-from gateway.hosts import Hosts
+from gateway.access.hosts import Hosts
 from gateway.settings import NODE_RULES
+from node.setup.setting_sources import load_settings
 
 ROOT = Path(__file__).parents[2]
 IGNORED = shutil.ignore_patterns("__pycache__")

@@ -71,7 +71,7 @@ def test_a_node_whose_shard_hangs_ends_when_told_and_lets_its_directory_go(tmp_p
     with running_process(tmp_path, **EMBEDDED, shutdown_deadline_ms=0) as node:
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": 1})
         assert produce(node.url, "t", 0) == 0
-        shard = children(node.pid)["gateway.shard_process"]
+        shard = children(node.pid)["node.processes.shard_process"]
         os.kill(shard, signal.SIGSTOP)
         try:
             assert node.stop() == 0

@@ -1,6 +1,7 @@
 """The segment files that a node wrote, read by other people's code: kafka-python's and aiokafka's own parsers.
 
-Neither goes through engine/batch.py, and kafka-python's is pure Python that shares nothing with the codec used there.
+Neither goes through engine/format/batch.py, and kafka-python's is pure Python that shares nothing with the codec used
+there.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from client.aio import Client
-from gateway.addresses import free_port
-from gateway.listener import Listener
-from gateway.server import running_node
+from gateway.links.addresses import free_port
 from gateway.settings import NodeSettings
+from node.processes.server import running_node
+from node.setup.listener import Listener
 from tests.e2e.node_process import ROOT, running_process
 from tests.e2e.test_cluster import Cluster, call, until
-from tests.gateway.test_addresses import both, needs_ipv6  # noqa: F401  a fixture
+from tests.gateway.links.test_addresses import both, needs_ipv6  # noqa: F401  a fixture
 from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper_process
 
 pytestmark = [pytest.mark.e2e, needs_ipv6]

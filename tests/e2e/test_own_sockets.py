@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from gateway.own_sockets import let_nobody_in, own_listeners
+from gateway.connections.own_sockets import let_nobody_in, own_listeners
 
 
 def test_who_is_connected_is_served_and_nobody_new_is_let_in():

@@ -117,7 +117,7 @@ def shards_of(node: NodeProcess) -> list[psutil.Process]:
 
 def is_shard(process: psutil.Process) -> bool:
     try:
-        return "gateway.shard_process" in process.cmdline()
+        return "node.processes.shard_process" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False
 

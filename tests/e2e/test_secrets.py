@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from engine.tiering.store import StoreUnusable, open_store
+from engine.tiering.store.store import StoreUnusable, open_store
 from tests.e2e.node_process import NodeProcess, refused_start, running_process
 from tests.tokens import add_token, bearer
 

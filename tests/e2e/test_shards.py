@@ -145,7 +145,7 @@ def test_the_worker_ships_what_the_shards_seal(node: NodeProcess) -> None:
 def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProcess) -> None:
     ledger = Ledger(node.url)
     ledger.produce(4 * PARTITIONS)
-    shard = children(node.pid)["gateway.shard_process"]
+    shard = children(node.pid)["node.processes.shard_process"]
     os.kill(shard, signal.SIGKILL)
     ledger.produce(2 * PARTITIONS)
     until(lambda: ledger.is_served(PARTITIONS))
@@ -158,7 +158,7 @@ def test_a_shard_that_hangs_is_started_again_with_all_that_was_acknowledged(tmp_
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
         ledger = Ledger(node.url)
         ledger.produce(4 * PARTITIONS)
-        shard = children(node.pid)["gateway.shard_process"]
+        shard = children(node.pid)["node.processes.shard_process"]
         os.kill(shard, signal.SIGSTOP)
         until(lambda: not is_alive(shard))
         until(lambda: ledger.is_served(PARTITIONS))
@@ -166,7 +166,7 @@ def test_a_shard_that_hangs_is_started_again_with_all_that_was_acknowledged(tmp_
 
 
 def test_a_killed_worker_comes_back_and_ships_on(node: NodeProcess) -> None:
-    os.kill(children(node.pid)["gateway.worker_process"], signal.SIGKILL)
+    os.kill(children(node.pid)["node.processes.worker_process"], signal.SIGKILL)
     Ledger(node.url).produce(PARTITIONS)
     call(f"{node.url}/v1/topics/t/roll", "POST")
 
@@ -207,7 +207,7 @@ def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_pat
     """It would hold the data directory for ever, and no node could start."""
     with running_process(tmp_path, shards=2) as process:
         before = set(children(process.pid).values())
-        os.kill(children(process.pid)["gateway.shard_process"], signal.SIGKILL)
+        os.kill(children(process.pid)["node.processes.shard_process"], signal.SIGKILL)
         until(lambda: bool(set(children(process.pid).values()) - before))
         (late,) = set(children(process.pid).values()) - before
         os.kill(late, signal.SIGSTOP)  # in the middle of its imports
@@ -228,7 +228,7 @@ async def test_a_stream_that_is_resumed_while_a_shard_restarts_is_not_refused(tm
     """A browser's EventSource that is told 503 never comes back."""
     with running_process(tmp_path, shards=2) as node:
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
-        os.kill(children(node.pid)["gateway.shard_process"], signal.SIGKILL)
+        os.kill(children(node.pid)["node.processes.shard_process"], signal.SIGKILL)
         async with AsyncExitStack() as stack:
             streams: list[EventSource] = []
             while len(streams) < 5:

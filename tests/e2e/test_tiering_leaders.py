@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from engine.paths import base_offset_of, store_partition_prefix
-from engine.tiering.manifest import Manifest, problem_of
-from engine.tiering.manifest_chain import iter_entries, load_generation, load_newest
-from engine.tiering.store import ObjectStore, open_store
+from engine.format.paths import base_offset_of, store_partition_prefix
+from engine.tiering.manifest.chain import iter_entries, load_generation, load_newest
+from engine.tiering.manifest.manifest import Manifest, problem_of
+from engine.tiering.store.store import ObjectStore, open_store
 from loadtests.cluster.nodes import ClusterNode
-from spark_ingest.scan import scan
-from spark_ingest.source import discover, slices_of
+from spark_ingest.source.scan import scan
+from spark_ingest.source.source import discover, slices_of
 from tests.e2e.load import Ledger, Load, Log, read_log
 from tests.e2e.test_cluster import Cluster, described, running_cluster, until
 from tests.e2e.test_shards import call, children
@@ -155,7 +155,7 @@ def stopped_while_it_ships(tiered: Tiered) -> None:
         node.send(signal.SIGSTOP)
         try:
             until_next_ships(tiered, epoch)
-            os.kill(children(node.pid)["gateway.worker_process"], signal.SIGCONT)
+            os.kill(children(node.pid)["node.processes.worker_process"], signal.SIGCONT)
             time.sleep(ZOMBIE_S)
         finally:
             node.send(signal.SIGCONT)

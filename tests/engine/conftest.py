@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.data_directories import open_data_directories
-from engine.disk import Disk, RealDisk
-from engine.pooled_disk import PooledDisk
-from engine.shard import Shard
-from replication.alone import led_alone
-from replication.replica import Replica
+from engine.directory.log_directories import open_data_directories
+from engine.runtime.disk import Disk, RealDisk
+from engine.runtime.pooled_disk import PooledDisk
+from engine.shard.shard import Shard
+from replication.replica.replica import Replica
+from replication.replica.standalone import led_alone
 
 IMAGE_BYTES = 24 * 1024 * 1024
 

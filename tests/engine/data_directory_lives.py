@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from engine import batch
-from engine.data_directories import DataDirectories, open_data_directories
-from engine.disk import RealDisk
-from engine.faulty_disk import FaultyDisk, Rule
-from replication.acks import Acks
+from engine.directory.log_directories import DataDirectories, open_data_directories
+from engine.format import batch
+from engine.runtime.disk import RealDisk
+from engine.testing.faulty_disk import FaultyDisk, Rule
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 
 PARTITIONS = 4

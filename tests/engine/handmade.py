@@ -1,4 +1,6 @@
-"""Batches put together byte by byte, so that they can lie where an encoder would not. Layout: engine/FORMAT.md."""
+"""Batches put together byte by byte, so that they can lie where an encoder would not. Layout:
+engine/format/FORMAT.md.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import zstandard
 from aiokafka import codec as kafka_codec
 from crc32c import crc32c
 
-from engine.batch import Codec
+from engine.format.batch import Codec
 
 T0 = 1_700_000_000_000
 

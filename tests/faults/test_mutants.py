@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import opening, producers
-from engine.admission import Admission, Append, Appended
 from engine.errors import SequenceGap
-from engine.partition_keys import PartitionKeys
-from engine.producers import First, Producer, Producers
+from engine.producers import sequences as producers
+from engine.producers.append_validator import Admission, Append, Appended
+from engine.producers.partition_keys import PartitionKeys
+from engine.producers.sequences import First, Producer, Producers
+from engine.shard import opening
 from tests.faults.checkers import findings
 from tests.faults.history import History, Outcome
 from tests.faults.reference import Job, keyed, sequenced

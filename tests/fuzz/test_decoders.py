@@ -15,33 +15,34 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import batch
-from engine.batch import Codec
-from engine.data_directories import _known
-from engine.data_directory import DataDirectory, Identity, LastStop, _identify, _identify_further
-from engine.disk import RealDisk
+from engine.directory.data_directory import DataDirectory, Identity, _identify, _identify_further
+from engine.directory.log_directories import _known
+from engine.directory.topics import TopicRecord, _encoded, decoded_topic
 from engine.errors import BatchTooLarge, Corrupt, CorruptBatch, InvalidBatch, RecordTooLarge, StartRefused
-from engine.index import SegmentIndex, _sealed, load_index
-from engine.leader_epochs import EpochStart, load_epochs
-from engine.small_file import read_rows, rows_as_text
-from engine.tiering.aux_object import decode_aux
-from engine.tiering.json_reading import UnsupportedFormat
-from engine.tiering.manifest_json import decode_manifest, decode_sub_manifest, encode_manifest, with_checksum
-from engine.topics import TopicRecord, _encoded, decoded_topic
-from engine.unpacking import Broken, DoesNotFit, unpack
-from gateway.cloud_events import binary_attributes, binary_event, decode_event, decode_event_batch
-from gateway.event_stream import parse_id, position
-from gateway.fetch import OFFERED, parse_timestamp
-from gateway.json_records import (
+from engine.format import batch
+from engine.format.batch import Codec
+from engine.format.decompression import Broken, DoesNotFit, unpack
+from engine.format.index import SegmentIndex, _sealed, load_index
+from engine.format.small_file import read_rows, rows_as_text
+from engine.log.leader_epochs import EpochStart, load_epochs
+from engine.log.recovery import LastStop
+from engine.runtime.disk import RealDisk
+from engine.tiering.manifest.aux_object import decode_aux
+from engine.tiering.manifest.encoding import decode_manifest, decode_sub_manifest, encode_manifest, with_checksum
+from engine.tiering.manifest.json_reading import UnsupportedFormat
+from gateway.fetch.event_stream import parse_id, position
+from gateway.fetch.fetch import OFFERED, parse_timestamp
+from gateway.fetch.record_json import encode_document, encode_lines, records_out
+from gateway.http.negotiation import choose_encoding, choose_media_type
+from gateway.http.problems import Problem
+from gateway.produce.cloud_events import binary_attributes, binary_event, decode_event, decode_event_batch
+from gateway.produce.json_records import (
     decode_envelope,
     decode_record_lines,
     decode_topic_envelope,
     decode_topic_lines,
 )
-from gateway.ndjson_values import decode_keyed_values, decode_values, parse_pointer
-from gateway.negotiation import choose_encoding, choose_media_type
-from gateway.problems import Problem
-from gateway.record_json import encode_document, encode_lines, records_out
+from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from tests.engine.tiering.making import manifest_of
 from tests.fuzz.bytes_of_strangers import fuzzed, strangers, with_batch_crc
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.json_records import decode_envelope
-from gateway.problems import Problem
+from gateway.http.problems import Problem
+from gateway.produce.json_records import decode_envelope
 
 
 @pytest.mark.parametrize(

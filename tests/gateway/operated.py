@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.topics import TopicRecord
-from gateway.cluster_operator import ClusterOperator
-from gateway.link import Caller, listen
+from engine.directory.topics import TopicRecord
+from gateway.links.link import Caller, listen
+from node.cluster.operator import ClusterOperator
 from tests.gateway.several_nodes import NodesOfTest, World
 from tests.replication.clusters import Cluster, states_of
 from tests.replication.coordinations import embedded

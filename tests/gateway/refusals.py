@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.problems import Problem
+from gateway.http.problems import Problem
 
 
 def refusal_of(function: Callable[..., Any], *arguments: Any) -> Problem | None:

@@ -12,18 +12,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from engine.partition import Partition
-from engine.topics import TopicRecord
-from gateway.handover import Handover
-from gateway.link import Caller, Link, LinkDown, listen
-from gateway.routing import handlers_for_peers
-from replication.acks import Acks
-from replication.alone import AloneHost
-from replication.cluster_values import NodeInfo, TopicEntry
-from replication.cluster_view import ClusterView, Place
+from engine.directory.topics import TopicRecord
+from engine.partition.partition import Partition
+from gateway.links.link import Caller, Link, LinkDown, listen
+from gateway.routing.leader_failover import Handover
+from gateway.routing.routing import handlers_for_peers
+from replication.cluster.values import NodeInfo, TopicEntry
+from replication.cluster.view import ClusterView, Place
 from replication.cores.partition_state import Member, PartitionState, VersionedState
 from replication.errors import NotLeader, OffsetNotAvailable
-from replication.replica import Replica
+from replication.replica.acks import Acks
+from replication.replica.replica import Replica
+from replication.replica.standalone import AloneHost
 from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from engine.errors import StartRefused
-from gateway.given_settings import ENVIRONMENT_PREFIX, ignored_variables, load_settings
 from gateway.settings import NODE_RULES, NodeSettings
+from node.setup.setting_sources import ENVIRONMENT_PREFIX, ignored_variables, load_settings
 
 
 @pytest.fixture

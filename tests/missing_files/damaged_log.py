@@ -16,17 +16,17 @@ from typing import Any
 
 import orjson
 
-from engine import batch as record_batch
-from engine.batch import MEDIA_TYPE, Header
-from engine.disk import RealDisk
+from engine.cleaning.scrubber import Restore, Scrubber
 from engine.errors import Corrupt, Damaged
-from engine.index import INDEX_INTERVAL_BYTES
-from engine.scrubber import Restore, Scrubber
-from engine.tiering.plan import Upload
-from engine.tiering.scan import scan_upload
-from engine.tiering.store import open_store
+from engine.format import batch as record_batch
+from engine.format.batch import MEDIA_TYPE, Header
+from engine.format.index import INDEX_INTERVAL_BYTES
+from engine.runtime.disk import RealDisk
+from engine.tiering.shipping.plan import Upload
+from engine.tiering.shipping.scan import scan_upload
+from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
-from gateway.server import own_partitions, restoring
+from node.processes.server import own_partitions, restoring
 from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import Answer, InProcess, in_process
 

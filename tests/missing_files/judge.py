@@ -1,7 +1,7 @@
 """Starts a node on what a fault has left, asks it for everything, and says what it did wrong.
 
 Right is: a start that is refused in words, or a node that gives each acknowledged record as it was or a problem that
-says why not, and that has removed nothing but what a start may remove (engine/FORMAT.md).
+says why not, and that has removed nothing but what a start may remove (engine/format/FORMAT.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import orjson
 
-from engine import batch
 from engine.errors import EngineError
+from engine.format import batch
 from tests.missing_files.faults import tree_of
 from tests.missing_files.template import KEY, KEYED_VALUE, Template
 from tests.scenarios.gateways import Answer, InProcess, Topic, in_process

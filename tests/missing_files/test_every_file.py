@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
-from engine import recovery
+from engine.log import recovery
 from tests.missing_files.faults import FAULTS, Fault, apply, kind_of, replace_tree, scope_of, tree_of, without_ids
 from tests.missing_files.judge import judged
 from tests.missing_files.template import Template, make_template

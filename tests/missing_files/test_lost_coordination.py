@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from replication.producer_ids import BLOCK_IDS, MARGIN_IDS, StoredBlocks
+from replication.cluster.producer_ids import BLOCK_IDS, MARGIN_IDS, StoredBlocks
 from tests.e2e.node_process import running_process
 from tests.scenarios.gateways import Gateway, Topic, in_process, over_http2
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from engine.batch import walk
+from engine.format.batch import walk
 from tests.missing_files.damaged_log import (
     END,
     FORMS,

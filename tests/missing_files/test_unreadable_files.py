@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from engine.disk import RealDisk
-from engine.faulty_disk import FaultyDisk, Rule
+from engine.runtime.disk import RealDisk
+from engine.testing.faulty_disk import FaultyDisk, Rule
 from tests.missing_files.faults import kind_of, replace_tree, tree_of, without_ids
 from tests.missing_files.judge import judged
 from tests.missing_files.template import make_template
@@ -32,7 +32,7 @@ async def test_a_file_that_may_not_be_read_is_told_and_is_whole_again_when_it_ma
         replace_tree(root / "data", trees[stop])
         rule = Rule("open", f"{root}/data/{path}", times=None, error=errno.EACCES)
         with monkeypatch.context() as patched:
-            patched.setattr("gateway.server.RealDisk", lambda rule=rule: FaultyDisk(RealDisk(), [rule]))
+            patched.setattr("node.processes.server.RealDisk", lambda rule=rule: FaultyDisk(RealDisk(), [rule]))
             async with asyncio.timeout(60):
                 verdict = await judged(root, template)
         found += [f"{stop}, {path}: {one}" for one in verdict.wrong]

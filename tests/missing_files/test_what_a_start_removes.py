@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import batch
-from engine.disk import RealDisk
+from engine.directory.found_topics import find_topics
+from engine.directory.topics import TopicRecord, save_topic
 from engine.errors import Corrupt, EngineError, UnknownTopic
-from engine.found_topics import find_topics
-from engine.topics import TopicRecord, save_topic
-from replication.acks import Acks
+from engine.format import batch
+from engine.runtime.disk import RealDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
 
 RECORDS = 5

@@ -12,14 +12,14 @@ from random import Random
 
 import pytest
 
-from engine.clock import SystemClock
-from replication.cluster_agent import AgentSettings, ClusterAgent
-from replication.cluster_values import Outcome, Proposal, TopicEntry
-from replication.cluster_view import ClusterView, StateChange
+from engine.runtime.clock import SystemClock
+from replication.cluster.agent import AgentSettings, ClusterAgent
+from replication.cluster.membership import OwnNode
+from replication.cluster.registration_state import Vouching
+from replication.cluster.values import Outcome, Proposal, TopicEntry
+from replication.cluster.view import ClusterView, StateChange
 from replication.coordination.interface import Session
 from replication.cores.partition_state import Member, PartitionState, sorted_members
-from replication.membership import OwnNode
-from replication.vouching import Vouching
 from tests.replication.coordinations import Coordination, embedded
 
 WAIT_S = 30.0  # of a machine that may be busy

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from engine.disk import RealDisk
+from engine.runtime.disk import RealDisk
 from loadtests.cluster.zookeeper import START_S
 from replication.coordination.embedded import EmbeddedStore
 from replication.coordination.interface import Session, State

@@ -14,17 +14,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from engine.batch import Buffer, Record, decode, encode_values
-from engine.clock import SystemClock
-from engine.data_directories import open_data_directories
-from engine.disk import RealDisk
-from engine.partition import Partition
-from engine.shard import Shard
-from gateway.internal_link import Credentials
-from gateway.internal_listener import InternalListener
-from gateway.replica_exchange import ReplicaExchanges
-from replication.acks import Acks
-from replication.cluster_values import Confirmed, Outcome, Proposal, Refused
+from engine.directory.log_directories import open_data_directories
+from engine.format.batch import Buffer, Record, decode, encode_values
+from engine.partition.partition import Partition
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
+from engine.shard.shard import Shard
+from gateway.links.internal_link import Credentials
+from gateway.links.internal_listener import InternalListener
+from gateway.links.replica_exchange import ReplicaExchanges
+from replication.cluster.values import Confirmed, Outcome, Proposal, Refused
 from replication.cores.in_sync_set import with_in_sync
 from replication.cores.partition_state import (
     Member,
@@ -34,9 +33,10 @@ from replication.cores.partition_state import (
     VersionedState,
     sorted_members,
 )
-from replication.fetcher import FetchLimits
-from replication.replica import Replica
-from replication.replica_host import ReplicaHost, ReplicaLimits
+from replication.replica.acks import Acks
+from replication.replica.fetcher import FetchLimits
+from replication.replica.replica import Replica
+from replication.replica.replica_host import ReplicaHost, ReplicaLimits
 
 OURS = Credentials("cluster", "secret")
 SESSION_S = 6.0

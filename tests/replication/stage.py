@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from engine.epochs import EpochStart, assigned, truncated_from_end
+from engine.log.epochs import EpochStart, assigned, truncated_from_end
 from replication.cores import follower, reassignment
 from replication.cores.election import reconciled, with_preferred_leader
 from replication.cores.fetch import Diverging, OutOfRange, Refusal, Send

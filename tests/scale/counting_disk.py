@@ -7,8 +7,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from engine import paths
-from engine.disk import RealDisk
+from engine.format import paths
+from engine.runtime.disk import RealDisk
 
 _COUNTING = threading.Lock()
 SYNCS = ("fdatasync", "fsync_dir")

@@ -14,16 +14,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engine import batch
-from engine.disk import RealDisk
-from engine.quarantine import OwnPartition
-from engine.scrubber import Scrubber
-from engine.shard import Shard
-from gateway.file_limit import within_file_limit
+from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.scrubber import Scrubber
+from engine.format import batch
+from engine.runtime.disk import RealDisk
+from engine.shard.shard import Shard
 from gateway.node import Node
-from gateway.server import running_node
 from gateway.settings import NodeSettings
-from replication.acks import Acks
+from node.processes.server import running_node
+from node.setup.file_limit import within_file_limit
+from replication.replica.acks import Acks
 
 PRODUCE_MS = 60_000
 PASS_S = 600

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.routing import handlers_for_peers
+from gateway.routing.routing import handlers_for_peers
 from tests.scale.count import SCALE
 from tests.scenarios.gateways import in_process
 

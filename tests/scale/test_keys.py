@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable
 
-from engine import batch
-from engine.admission import Admission, Append, Appended, Terms
-from engine.key_window import SLICES
-from engine.keyed_batch import KeyEntry, stored_entry
-from engine.producers import EXPIRED_AT_ONCE
+from engine.format import batch
+from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.producers.append_validator import Admission, Append, Appended, Terms
+from engine.producers.key_window import SLICES
+from engine.producers.sequences import EXPIRED_AT_ONCE
 from engine.settings import DAY_MS, TopicSettings
-from replication.acks import Acks
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 from tests.scale.calls import counted_calls
 from tests.scale.count import SCALE

@@ -13,11 +13,11 @@ from functools import partial
 
 import pytest
 
-from engine import batch
-from engine.faulty_disk import FaultyDisk
-from engine.pooled_disk import PooledDisk
-from engine.recording_disk import RecordingDisk
-from replication.acks import Acks
+from engine.format import batch
+from engine.runtime.pooled_disk import PooledDisk
+from engine.testing.faulty_disk import FaultyDisk
+from engine.testing.recording_disk import RecordingDisk
+from replication.replica.acks import Acks
 from tests.e2e.node_process import ROOT, limit_files
 from tests.engine.conftest import HandClock, running_node
 from tests.scale.count import SCALE

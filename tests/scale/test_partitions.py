@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from engine import batch
-from engine.committer import GROUP_PARTITIONS_MAX
-from engine.directory_keeper import SAVE_S
-from engine.removal import STEPS_AT_ONCE, finished, is_finished, removing_topic_dir
-from engine.slices import SLICE
-from engine.writer import PARALLEL_SYNCS_MIN
-from replication.acks import Acks
+from engine.directory.log_directory_manager import SAVE_S
+from engine.directory.removal import STEPS_AT_ONCE, finished, is_finished, removing_topic_dir
+from engine.format import batch
+from engine.partition.committer import GROUP_PARTITIONS_MAX
+from engine.partition.writer import PARALLEL_SYNCS_MIN
+from engine.runtime.slices import SLICE
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 from tests.scale.count import SCALE
 from tests.scale.counting_disk import CountingDisk

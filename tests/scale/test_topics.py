@@ -11,9 +11,9 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from engine import batch
-from engine.pooled_disk import PooledDisk
-from replication.acks import Acks
+from engine.format import batch
+from engine.runtime.pooled_disk import PooledDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 from tests.scale.calls import counted_calls
 from tests.scale.count import SCALE

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.loop_waits import loop_waits
-from engine.waiters import PositionWaiters
-from engine.wakeups import SLICE
+from engine.partition.position_waiters import PositionWaiters
+from engine.runtime.loop_waits import loop_waits
+from engine.runtime.wakeups import SLICE
 from tests.scale.count import SCALE
 
 WAITS = max(SCALE, 2000)  # fewer take too little time to measure

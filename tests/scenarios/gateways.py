@@ -20,10 +20,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.app import make_app
 from gateway.node import Node
-from gateway.server import running_node
+from gateway.server.app import make_app
 from gateway.settings import NodeSettings
+from node.processes.server import running_node
 from tests.scenarios.conformity import assert_conforms
 from tests.scenarios.http2_client import Http2Client
 

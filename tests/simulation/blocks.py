@@ -1,7 +1,8 @@
 """A node's changes of partition states: read-modify-write of the block, until it is taken or another was faster.
 
-What replication/state_blocks.py does over a real session, in virtual time. A change names the partition_epoch that it
-follows; the block's own version only guards against writers of its other partitions, and then it is tried again.
+What replication/cluster/state_blocks.py does over a real session, in virtual time. A change names the partition_epoch
+that it follows; the block's own version only guards against writers of its other partitions, and then it is tried
+again.
 Invariant: one commit under way at a time, so that of one partition's changes the first is judged before the second.
 """
 
@@ -11,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replication.cluster_keys import block_key, block_of
-from replication.cluster_values import block_from_bytes, block_to_bytes
+from replication.cluster.keys import block_key, block_of
+from replication.cluster.values import block_from_bytes, block_to_bytes
 from replication.coordination.interface import Check, Put
 from replication.cores.partition_state import PartitionState, VersionedState
 from tests.simulation.store import EPOCH, TOPIC, Snapshot, number_of

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from engine.tiering.keys import generation_of
-from engine.tiering.manifest import Manifest
-from engine.tiering.manifest_json import decode_manifest
-from engine.tiering.store import NoSuchObject, ObjectExists, ObjectInfo, StoreUnavailable
+from engine.tiering.manifest.encoding import decode_manifest
+from engine.tiering.manifest.keys import generation_of
+from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectInfo, StoreUnavailable
 
 if TYPE_CHECKING:
     from tests.simulation.node import Life

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from engine.batch import read_header
+from engine.format.batch import read_header
 from replication.cores.partition_state import VersionedState
 from tests.simulation.history import History, Latest, Polled, Produced
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine import batch as record_batch
-from engine.batch_header import set_crc, stamp_sequence
-from engine.keyed_batch import KeyEntry, stored_entry
+from engine.format import batch as record_batch
+from engine.format.batch_header import set_crc, stamp_sequence
+from engine.format.keyed_batch import KeyEntry, stored_entry
 from tests.simulation.history import History, Latest, Polled, Produced, Refused, records_of
 from tests.simulation.network import Network
 from tests.simulation.node import Node

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine import batch as record_batch
 from engine.errors import EngineError, StorageFull
+from engine.format import batch as record_batch
 from replication.cores import follower
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Send
 from replication.cores.follower import FollowerPosition

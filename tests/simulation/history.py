@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from engine import batch as record_batch
+from engine.format import batch as record_batch
 
 _BATCHES_KEPT = 4096  # more than one run stores; consumers, replicas and judges look at the same ones
 

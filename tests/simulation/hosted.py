@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFull
-from replication.beginning import NO_ROOM_S
 from replication.cores.fetch import FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
 from replication.cores.partition_state import VersionedState
 from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
 from replication.cores.watermark import AckVerdict
+from replication.replica.leader_start import NO_ROOM_S
 from tests.simulation.following import Following
 from tests.simulation.replica_log import READ_BYTES, ReplicaLog
 from tests.simulation.tier import Tier
@@ -279,7 +279,9 @@ class Hosted:
         reply("ok", data, log_start, self.high_watermark, epoch)
 
     def _refuse_above(self, offset: int, reply: Reply) -> None:
-        """As gateway/partition_reads.py: a refusal for good only of a leader that the store has confirmed meanwhile."""
+        """As gateway/fetch/partition_reads.py: a refusal for good only of a leader that the store has confirmed
+        meanwhile.
+        """
         leader, life = self.leader, self.life
         if leader is None or leader.latest_offset is None or not life.session.has_contact(self._now):
             reply("not_leader", b"", 0, 0, 0)

@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from unittest.mock import patch
 
-import engine.writer
-from engine.admission import Admission
-from engine.producers import Producers
-from engine.tiering import manifest, manifest_chain
+import engine.partition.writer
+from engine.producers.append_validator import Admission
+from engine.producers.sequences import Producers
+from engine.tiering.manifest import chain as manifest_chain
+from engine.tiering.manifest import manifest
 from replication.coordination.interface import Operation, Put
 from replication.cores import controller, election, follower, in_sync_set, leader, progress, role, watermark
 from replication.cores.partition_state import PartitionState, TopicRules
@@ -88,12 +89,12 @@ def _same_epoch(*args: object) -> PartitionState:
 
 @contextmanager
 def _fsync_errors_ignored() -> Iterator[None]:
-    real = engine.writer._sync
+    real = engine.partition.writer._sync
 
     def ignoring(disk: object, work: object) -> None:
         real(disk, work)  # type: ignore[arg-type]
 
-    with patch.object(engine.writer, "_sync", ignoring):
+    with patch.object(engine.partition.writer, "_sync", ignoring):
         yield
 
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.data_directory import open_data_directory
+from engine.directory.data_directory import open_data_directory
 from engine.settings import TopicSettings
+from replication.cluster.registration_state import load_vouching, save_vouching
 from replication.cores.fetch import FetchAnswer, FollowerFetch
-from replication.vouching import load_vouching, save_vouching
 from tests.simulation.bucket import Bucket
 from tests.simulation.hosted import Hosted, Reply
 from tests.simulation.network import Network

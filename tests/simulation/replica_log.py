@@ -2,30 +2,30 @@
 
 What the committer and the writer thread do in time, the node here does in virtual time: a write is done at once, a sync
 begins and ends. Real are Log, its plans, carry_out, truncation, recovery and the epochs; durable_end moves as in
-engine/partition.py, to where the log ended when the sync began.
+engine/partition/partition.py, to where the log ended when the sync began.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import batch as record_batch
-from engine.admission import Admission, Append, Appended, Terms
-from engine.batch import KEYED_PRODUCER
-from engine.data_directory import Checkpoint, DataDirectory
+from engine.cleaning.log_start import remove_segment, save_taken
+from engine.directory.data_directory import DataDirectory
 from engine.errors import EngineError
-from engine.handover import adopt, encoded, taken
-from engine.keyed_batch import read_entry
-from engine.leader_epochs import note_epoch
-from engine.log import Roll, Run
-from engine.rebuilding import rebuilt_admission
-from engine.recovery import open_log
-from engine.segment import Segment, save_index
+from engine.format import batch as record_batch
+from engine.format.batch import KEYED_PRODUCER
+from engine.format.keyed_batch import read_entry
+from engine.log.leader_epochs import note_epoch
+from engine.log.log import Roll, Run
+from engine.log.recovery import Checkpoint, open_log
+from engine.log.segment import Segment, save_index
+from engine.log.truncation import batch_start, restart_at, truncate_to
+from engine.partition.writer import Group, PartitionWork, carry_out
+from engine.producers.append_validator import Admission, Append, Appended, Terms
+from engine.producers.snapshots import remembers, save_state
+from engine.producers.state_loader import rebuilt_admission
+from engine.producers.state_transfer import adopt, encoded, taken
 from engine.settings import TopicSettings
-from engine.snapshots import remembers, save_state
-from engine.trimming import remove_segment, save_taken
-from engine.truncation import batch_start, restart_at, truncate_to
-from engine.writer import Group, PartitionWork, carry_out
 
 READ_BYTES = 400
 

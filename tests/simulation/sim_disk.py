@@ -13,9 +13,9 @@ from inspect import unwrap
 from itertools import islice
 from random import Random
 
-from engine import paths
-from engine.recorded_file import RecordedFile
-from engine.recording_disk import RecordingDisk
+from engine.format import paths
+from engine.testing.recorded_file import RecordedFile
+from engine.testing.recording_disk import RecordingDisk
 
 _STATES_LOOKED_AT = 4
 _pwritev, _fdatasync = unwrap(RecordingDisk.pwritev), unwrap(RecordingDisk.fdatasync)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from replication.cluster_keys import CONTROLLER, NODES, STATES, TOPICS, block_key, block_of, topic_key
-from replication.cluster_values import (
+from replication.cluster.keys import CONTROLLER, NODES, STATES, TOPICS, block_key, block_of, topic_key
+from replication.cluster.values import (
     NodeInfo,
     TopicEntry,
     block_from_bytes,

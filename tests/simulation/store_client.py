@@ -1,7 +1,7 @@
 """The half of a life that talks with the coordination store: session, registration, latch, partition states.
 
-Registers, latches and writes as replication/membership.py, coordination/latch.py and state_blocks.py do, by commits of
-the same operations on the same keys. The other half is node.py's Life.
+Registers, latches and writes as replication/cluster/membership.py, coordination/latch.py and state_blocks.py do, by
+commits of the same operations on the same keys. The other half is node.py's Life.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replication.cluster_keys import block_key, block_of, node_key
-from replication.cluster_values import NodeInfo, node_to_bytes
+from replication.cluster.keys import block_key, block_of, node_key
+from replication.cluster.registration_state import Vouching
+from replication.cluster.values import NodeInfo, node_to_bytes
 from replication.coordination.interface import Check, Create, Delete, Operation, Put
 from replication.cores.controller import Controller, Write
 from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
 from replication.cores.session import Session, SessionEvent
-from replication.vouching import Vouching
 from tests.simulation.blocks import Blocks, Wanted
 from tests.simulation.network import Pipe
 from tests.simulation.store import EPOCH, HOLDER, STORE, TOPIC, Connection, Snapshot

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import batch as record_batch
+from engine.format import batch as record_batch
 from replication.cores.partition_state import Member, PartitionState, VersionedState
 from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
 from tests.simulation.history import History, Latest, Polled, Produced, Refused

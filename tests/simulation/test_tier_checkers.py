@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from crc32c import crc32c
 
-from engine.tiering.manifest import ManifestEntry, append, first_manifest, successor
+from engine.tiering.manifest.manifest import ManifestEntry, append, first_manifest, successor
 from tests.simulation.checkers import FinalLog
 from tests.simulation.test_checkers import batches
 from tests.simulation.tier_checkers import FinalTier, check_tier, left_behind

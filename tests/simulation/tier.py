@@ -11,15 +11,15 @@ from collections.abc import Callable, Coroutine, Generator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from engine import batch as record_batch
+from engine.cleaning.retention import expired_below
 from engine.errors import EngineError
-from engine.paths import store_partition_prefix
-from engine.retention import expired_below
-from engine.tiering.collect import GRACE_MS, remove_expired_roots, remove_orphans
-from engine.tiering.manifest_chain import iter_entries, load_newest
-from engine.tiering.shipper import PartitionShipper, ShipperComponents, ShipperOptions
+from engine.format import batch as record_batch
+from engine.format.paths import store_partition_prefix
+from engine.tiering.manifest.chain import iter_entries, load_newest
+from engine.tiering.shipping.collect import GRACE_MS, remove_expired_roots, remove_orphans
+from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
+from engine.tiering.shipping.values import LocalLog
 from engine.tiering.tier import local_log
-from engine.tiering.values import LocalLog
 from tests.simulation.bucket import Bucket, BucketOfNode
 from tests.simulation.tier_checkers import FinalTier
 
@@ -164,7 +164,7 @@ class Tier:
 
 
 def _as_partition(hosted: Hosted) -> Any:
-    """What engine.partition.Partition is to those who ask about positions."""
+    """What engine.partition.partition.Partition is to those who ask about positions."""
     log = hosted.log
     return SimpleNamespace(
         log=log.log,

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from crc32c import crc32c
 
-from engine import batch as record_batch
-from engine.batch import read_header
-from engine.tiering.manifest import Manifest, problem_of
+from engine.format import batch as record_batch
+from engine.format.batch import read_header
+from engine.tiering.manifest.manifest import Manifest, problem_of
 from tests.simulation.checkers import FinalLog
 
 

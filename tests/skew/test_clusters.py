@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from engine.key_window import KeyWindow
+from engine.producers.key_window import KeyWindow
 from replication.cores.partition_state import TopicRules
 from tests.scale.count import SCALE
 from tests.simulation.node import NodeClock

@@ -8,14 +8,14 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
-from engine import batch
-from engine.admission import Appended, Terms
-from engine.batch import Header, read_header
-from engine.batch_header import checked_headers
 from engine.errors import SequenceGap
-from engine.keyed_batch import KeyEntry, stored_entry
+from engine.format import batch
+from engine.format.batch import Header, read_header
+from engine.format.batch_header import checked_headers
+from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.producers.append_validator import Appended, Terms
 from engine.settings import TopicSettings
-from replication.acks import Acks
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 
 WINDOW_MS = TopicSettings().idempotency_window_ms

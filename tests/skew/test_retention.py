@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine import batch
-from engine.recording_disk import RecordingDisk
+from engine.format import batch
 from engine.settings import TopicSettings
-from replication.acks import Acks
+from engine.testing.recording_disk import RecordingDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 
 RETENTION_MS = TopicSettings().retention_ms or 0

@@ -14,8 +14,8 @@ TOLERANCE_MS = 600_000
 
 TOLD = """
 import os, subprocess, sys, time
-from engine.clock import SystemClock
-from engine.disk import RealDisk
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
 clock, disk, path = SystemClock(), RealDisk(), sys.argv[1]
 print(clock.now_ms(), int(time.time() * 1000), disk.stat(path).modified_ms, flush=True)
 sys.stdin.readline()

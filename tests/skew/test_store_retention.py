@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from engine.disk import RealDisk
-from engine.tiering.shipper import PartitionShipper, ShipperComponents
-from engine.tiering.store_time import StoreTime
-from engine.tiering.values import LocalLog, SealedSegment
+from engine.runtime.disk import RealDisk
+from engine.tiering.manifest.store_time import StoreTime
+from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
+from engine.tiering.shipping.values import LocalLog, SealedSegment
 from tests.engine.conftest import HandClock
 from tests.engine.tiering.making import PREFIX, local_log
-from tests.engine.tiering.shipping import WIDTH, iter_ids, sealed
+from tests.engine.tiering.shipping_scene import WIDTH, iter_ids, sealed
 from tests.engine.tiering.stores import DatedStore
 from tests.scale.count import SCALE
 

@@ -16,7 +16,7 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     from spark_ingest.data_source import PenstockDataSource
-    from spark_ingest.spark_context import open_context
+    from spark_ingest.spark.context import open_context
 
     context = open_context("local[2]")
     session = SparkSession(context)

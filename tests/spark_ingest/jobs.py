@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.tiering.store import ObjectStore
-from spark_ingest import names
-from spark_ingest.commit import Commit
-from spark_ingest.history import History
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.output import names
 from spark_ingest.plan import Order, Plan, Recipe
-from spark_ingest.planner import Selection
-from spark_ingest.runner import Components, Job, run
-from spark_ingest.task import TaskResult, run_task
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.planner import Selection
+from spark_ingest.protocol.runner import Components, Job, run
+from spark_ingest.protocol.task import TaskResult, run_task
 
 NOW_MS = 1_700_000_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from engine.tiering.store import NoSuchObject, ObjectExists, ObjectInfo, ObjectStore
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectInfo, ObjectStore
 
 
 class MemoryStore:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.batch import Codec
-from engine.tiering.store import open_store
+from engine.format.batch import Codec
+from engine.tiering.store.store import open_store
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import click
 import pytest
 
 from cli.ingest import ingest
-from spark_ingest.blocks import table_schema
 from spark_ingest.command import run_command
-from spark_ingest.json_types import STANDARD_COLUMNS, evolve, infer, merge_all, spark_ddl
+from spark_ingest.decode.blocks import table_schema
+from spark_ingest.decode.json_types import STANDARD_COLUMNS, evolve, infer, merge_all, spark_ddl
+from spark_ingest.output.table_files import DEAD_LETTER_SCHEMA
 from spark_ingest.plan import RAW, Order, Recipe, TableSchema, Task
-from spark_ingest.read_options import COLUMNS, wanted_of
-from spark_ingest.spark_context import ROOT
-from spark_ingest.table_files import DEAD_LETTER_SCHEMA
+from spark_ingest.spark.context import ROOT
+from spark_ingest.spark.read_options import COLUMNS, wanted_of
 
 PAGE = (ROOT / "docs" / "ingest.md").read_text()
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from spark_ingest.errors import IngestRefused
-from spark_ingest.history import History
+from spark_ingest.protocol.history import History
 from tests.scale.count import SCALE
 from tests.spark_ingest.hostile_json import NOT_JSON, hostile_values
 from tests.spark_ingest.jobs import dead_letters, run_job, table_rows

@@ -16,11 +16,11 @@ import orjson
 import pyspark
 import pytest
 
-from engine.tiering.store import ObjectStore, open_store
-from spark_ingest.history import History
-from spark_ingest.spark_context import ROOT
-from spark_ingest.verify import verify
-from spark_ingest.verify_deep import verify_deep
+from engine.tiering.store.store import ObjectStore, open_store
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.verify import verify
+from spark_ingest.protocol.verify_deep import verify_deep
+from spark_ingest.spark.context import ROOT
 from tests.engine.tiering import servers
 from tests.spark_ingest.hostile_json import hostile_values
 from tests.spark_ingest.jobs import table_rows

@@ -8,12 +8,12 @@ from itertools import count
 import orjson
 import pytest
 
-from engine.tiering.store import ObjectStore
-from spark_ingest import names
+from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused, LostRecords, NoEventTime, OutputConflict, TooManyBadRecords
-from spark_ingest.history import History
+from spark_ingest.output import names
 from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe
-from spark_ingest.runner import abandon
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.runner import abandon
 from tests.spark_ingest.jobs import (
     NOW_MS,
     committed_files,

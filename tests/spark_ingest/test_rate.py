@@ -8,12 +8,12 @@ from random import Random
 import orjson
 import pytest
 
-from engine.tiering.store import ObjectStore
-from spark_ingest.json_types import infer
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.decode.json_types import infer
 from spark_ingest.plan import JSON, RAW, Order, Recipe, Task
-from spark_ingest.planner import schema_of
-from spark_ingest.source import discover, slices_of
-from spark_ingest.task import run_task
+from spark_ingest.protocol.planner import schema_of
+from spark_ingest.protocol.task import run_task
+from spark_ingest.source.source import discover, slices_of
 from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import CLUSTER, TieredLog, row
 

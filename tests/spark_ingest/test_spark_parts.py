@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from engine.errors import Corrupt
-from engine.tiering.store import StoreUnavailable
-from spark_ingest.cut import Slice
-from spark_ingest.json_types import STANDARD_COLUMNS
+from engine.tiering.store.store import StoreUnavailable
+from spark_ingest.decode.json_types import STANDARD_COLUMNS
 from spark_ingest.plan import Order, Plan, Recipe, TableSchema, Task
 from spark_ingest.report import Report, print_summary, shown_bytes
-from spark_ingest.spark_context import _zipped_code, local_cores
-from spark_ingest.spark_worker import Done, Failed, answer_to
+from spark_ingest.source.cut import Slice
+from spark_ingest.spark.context import _zipped_code, local_cores
+from spark_ingest.spark.worker import Done, Failed, answer_to
 from tests.spark_ingest.jobs import NOW_MS, run_job
 from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
@@ -73,7 +73,7 @@ def test_a_task_that_ends_well_is_answered_with_its_result() -> None:
 
 def test_the_code_for_other_machines_holds_both_packages() -> None:
     names = zipfile.ZipFile(_zipped_code()).namelist()
-    assert {"engine/batch.py", "spark_ingest/spark_worker.py", "spark_ingest/__init__.py"} <= set(names)
+    assert {"engine/format/batch.py", "spark_ingest/spark/worker.py", "spark_ingest/__init__.py"} <= set(names)
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB")])

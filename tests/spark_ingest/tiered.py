@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from engine.batch import Codec, Row, decode, encode, stamp
-from engine.paths import store_partition_prefix, store_segment_key
-from engine.tiering.manifest import ManifestEntry, append, raise_log_start, successor
-from engine.tiering.manifest_chain import commit, load_newest, take_over
-from engine.tiering.store import ObjectStore
+from engine.format.batch import Codec, Row, decode, encode, stamp
+from engine.format.paths import store_partition_prefix, store_segment_key
+from engine.tiering.manifest.chain import commit, load_newest, take_over
+from engine.tiering.manifest.manifest import ManifestEntry, append, raise_log_start, successor
+from engine.tiering.store.store import ObjectStore
 
 CLUSTER = "c" * 32
 TOPIC_ID = "a" * 32

@@ -22,7 +22,7 @@ from tests.chaos.final import Unreadable
 from tests.upgrade.rolling import replace_in_turn, running_nodes
 
 EXIT_FOUND, EXIT_CANNOT = 1, 3
-WITH_A_CLUSTER = "replication/cluster_agent.py"  # a commit without this file has nodes that are alone
+WITH_A_CLUSTER = "replication/cluster/agent.py"  # a commit without this file has nodes that are alone
 SHOWN = 20
 
 

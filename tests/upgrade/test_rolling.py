@@ -43,6 +43,6 @@ def test_an_upgrade_needs_a_commit_that_has_a_cluster(tmp_path):
         earlier_commit(None, tmp_path)
     with pytest.raises(Cannot, match="nobody knows it"):
         earlier_commit("nobody knows it", tmp_path)
-    add("replication/cluster_agent.py")
+    add("replication/cluster/agent.py")
     git("tag", "v2")
     assert earlier_commit(None, tmp_path) == earlier_commit("HEAD", tmp_path)

@@ -12,9 +12,9 @@ import msgspec
 import orjson
 import pytest
 
-from engine.admission import Appended, Terms, terms_of
 from engine.errors import Invalid
-from replication.cluster_values import (
+from engine.producers.append_validator import Appended, Terms, terms_of
+from replication.cluster.values import (
     NodeInfo,
     TopicEntry,
     block_from_bytes,
@@ -28,7 +28,7 @@ from replication.cluster_values import (
 )
 from replication.cores.fetch import FollowerFetch, Send
 from replication.cores.partition_state import Member, PartitionState, VersionedState
-from replication.fetch_wire import (
+from replication.replica.fetch_wire import (
     FetchReply,
     FetchRequest,
     as_answered,

@@ -52,7 +52,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         mend(case)
     if "Penstock-Leader-Epoch" in case.headers:  # a greater one is of a leader that the node has not heard of yet: 503
         case.headers["Penstock-Leader-Epoch"] = "0"
-    case.headers.pop("Content-Encoding", None)  # tests/scenarios/test_compressed_bodies.py packs what it says it packs
+    case.headers.pop(
+        "Content-Encoding", None
+    )  # tests/scenarios/http/test_compressed_bodies.py packs what it says it packs
     if isinstance(case.body, (dict, list)):
         case.body = _whole_numbers(case.body)
 

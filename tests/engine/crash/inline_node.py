@@ -1,7 +1,7 @@
 """A shard without threads, so that a run over a RecordingDisk does the same operations in the same order each time.
 
 The real shard, committer, recovery and data directory; only the writer thread and the executor are replaced by ones
-that work in the caller's turn, and timers by none. Threads are the business of tests/engine/test_shard.py.
+that work in the caller's turn, and timers by none. Threads are the business of tests/engine/shard/test_shard.py.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from unittest import mock
 
-from engine.admission import Appended
-from engine.data_directories import open_data_directories
-from engine.disk import Disk
-from engine.partition import Partition
-from engine.shard import Shard
-from engine.writer import Group, carry_out
-from replication.acks import Acks
-from replication.alone import led_alone
-from replication.replica import Replica
+from engine.directory.log_directories import open_data_directories
+from engine.partition.partition import Partition
+from engine.partition.writer import Group, carry_out
+from engine.producers.append_validator import Appended
+from engine.runtime.disk import Disk
+from engine.shard.shard import Shard
+from replication.replica.acks import Acks
+from replication.replica.replica import Replica
+from replication.replica.standalone import led_alone
 from tests.engine.conftest import HandClock
 
 DATA_DIR = "/srv/penstock"
@@ -96,7 +96,7 @@ async def inline_node(disk: Disk, clock: HandClock, further: Sequence[str] = ())
     clock.pass_ms(1)  # so that ids differ from life to life
     ids = (f"id{clock.ms}-{n}" for n in itertools.count())
     loop = asyncio.get_running_loop()
-    with mock.patch("engine.shard.WriterThread", InlineWriter), mock.patch.object(loop, "call_later", _never):
+    with mock.patch("engine.shard.shard.WriterThread", InlineWriter), mock.patch.object(loop, "call_later", _never):
         boot_id = f"boot {getattr(disk, 'boots', 1)}"
         directories = open_data_directories(
             disk, [DATA_DIR, *further], node_id=1, cluster_id=None, boot_id=boot_id, new_id=ids.__next__

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from engine import batch as record_batch
-from engine.partition import Partition
+from engine.format import batch as record_batch
+from engine.partition.partition import Partition
 from tests.engine.crash.inline_node import InlineNode
 
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 
 from engine.errors import EngineError
-from engine.recording_disk import RecordingDisk
+from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.teller import Teller
 
 Steps = Callable[[Teller], Awaitable[None]]

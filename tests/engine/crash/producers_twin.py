@@ -14,11 +14,11 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine import batch as record_batch
-from engine.admission import Appended
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFailed
-from engine.producers import SEQUENCE_MAX, WINDOW_BATCHES
-from replication.acks import Acks
+from engine.format import batch as record_batch
+from engine.producers.append_validator import Appended
+from engine.producers.sequences import SEQUENCE_MAX, WINDOW_BATCHES
+from replication.replica.acks import Acks
 from tests.engine.crash.twin import ACKS, MINUTE_MS, OPERATIONS, PartitionAndTwin
 
 EXPIRY_MS = 100 * MINUTE_MS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from engine.recorded_file import PAGE_BYTES
+from engine.testing.recorded_file import PAGE_BYTES
 from tests.engine.crash.teller import ALL, HOUR_MS, LEADER, MINUTE_MS, Teller
 
 Story = Callable[[Teller], Awaitable[None]]

@@ -9,12 +9,12 @@ import copy
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from engine import batch
-from engine.admission import Appended
-from engine.batch import Row
-from engine.partition import Partition
-from engine.recording_disk import RecordingDisk
-from replication.acks import Acks
+from engine.format import batch
+from engine.format.batch import Row
+from engine.partition.partition import Partition
+from engine.producers.append_validator import Appended
+from engine.testing.recording_disk import RecordingDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import InlineNode, inline_node
 from tests.engine.crash.ledger import Ledger

@@ -11,13 +11,13 @@ from unittest import mock
 
 import pytest
 
-from engine import batch as record_batch
-from engine.batch import read_header
-from engine.data_directory import LastStop
-from engine.disk import read_file
 from engine.errors import Corrupt, Damaged
-from engine.faulty_disk import FaultyDisk
-from engine.recording_disk import RecordingDisk
+from engine.format import batch as record_batch
+from engine.format.batch import read_header
+from engine.log.recovery import LastStop
+from engine.runtime.disk import read_file
+from engine.testing.faulty_disk import FaultyDisk
+from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.inline_node import DATA_DIR, inline_node
 from tests.engine.crash.power_loss import telling, until_power_is_lost
 from tests.engine.crash.teller import ALL, LEADER, Teller
@@ -248,7 +248,7 @@ async def test_an_index_of_another_life_is_not_taken(scene):
     async with inline_node(disk, scene.teller.clock) as scene.teller.node:
         await scene.teller.roll("t")
         await scene.teller.append("t", (0, 300, ALL), (0, 5000, ALL), (0, 9000, ALL), (0, 9000, ALL))
-        with mock.patch("engine.sealing.save_index", side_effect=OSError("not now")):
+        with mock.patch("engine.cleaning.sealing.save_index", side_effect=OSError("not now")):
             await scene.teller.roll("t")
         await scene.teller.append("t", (0, 300, ALL))
         scene.teller.checkpoint()

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from engine import batch as record_batch
-from engine.recording_disk import RecordingDisk
-from replication.acks import Acks
+from engine.format import batch as record_batch
+from engine.testing.recording_disk import RecordingDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
 from tests.engine.crash.power_loss import check_story, telling, until_power_is_lost

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import pytest
 
-from engine import batch
 from engine.errors import EngineError, StorageFailed, TooManyOpenFiles
-from engine.faulty_disk import FaultyDisk, Rule
-from engine.recording_disk import RecordingDisk
+from engine.format import batch
+from engine.testing.faulty_disk import FaultyDisk, Rule
+from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.power_loss import telling
 from tests.engine.crash.teller import ALL, HOUR_MS, LEADER, Teller
 
@@ -115,7 +115,7 @@ async def test_an_operation_that_fails_once_anywhere(operation, error):
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
 async def test_an_open_for_which_no_file_is_free_is_refused_and_takes_nothing_offline(stride, monkeypatch):
     """Any one of them, in appends, rolls, checkpoints, deletions and starts."""
-    monkeypatch.setattr("engine.free_files.PAUSE_S", 0)  # here are no timers
+    monkeypatch.setattr("engine.runtime.free_files.PAUSE_S", 0)  # here are no timers
     n = 1
     while True:
         n += stride

@@ -6,12 +6,13 @@ from unittest import mock
 
 import pytest
 
-from engine import batch, shard
-from engine.admission import Terms
-from engine.control_batch import encode_fence
 from engine.errors import FencingTokenMismatch
-from engine.recording_disk import RecordingDisk
-from replication.acks import Acks
+from engine.format import batch
+from engine.format.control_batch import encode_fence
+from engine.producers.append_validator import Terms
+from engine.shard import shard
+from engine.testing.recording_disk import RecordingDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
 from tests.engine.crash.power_loss import check_story

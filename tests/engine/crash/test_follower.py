@@ -11,15 +11,16 @@ from random import Random
 
 import pytest
 
-from engine import batch as record_batch
-from engine import boundaries, copies
-from engine.batch import read_header
-from engine.cutting import Cutter
-from engine.epochs import EpochStart, assigned
-from engine.log import BytePosition
-from engine.partition import Partition
-from engine.recording_disk import RecordingDisk
-from engine.topics import TopicRecord
+from engine.directory.topics import TopicRecord
+from engine.format import batch as record_batch
+from engine.format.batch import read_header
+from engine.log import batch_boundaries as boundaries
+from engine.log.epochs import EpochStart, assigned
+from engine.log.log import BytePosition
+from engine.partition import follower_append as copies
+from engine.partition.partition import Partition
+from engine.shard.divergence import Cutter
+from engine.testing.recording_disk import RecordingDisk
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
 

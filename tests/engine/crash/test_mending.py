@@ -7,20 +7,20 @@ from random import Random
 
 import pytest
 
-from engine import batch as record_batch
-from engine.checksum import at_once
-from engine.disk import RealDisk, read_file
+from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.segment_check import examine
 from engine.errors import Damaged
-from engine.quarantine import OwnPartition
-from engine.recording_disk import RecordingDisk
-from engine.scrub import examine
-from engine.tiering.manifest import append, first_manifest, successor
-from engine.tiering.manifest_chain import commit
-from engine.tiering.plan import Upload
-from engine.tiering.repair import restore_segment
-from engine.tiering.store import ObjectStore, open_store
-from engine.tiering.upload import upload_segment
-from engine.tiering.values import SealedSegment
+from engine.format import batch as record_batch
+from engine.format.checksum import at_once
+from engine.runtime.disk import RealDisk, read_file
+from engine.testing.recording_disk import RecordingDisk
+from engine.tiering.manifest.chain import commit
+from engine.tiering.manifest.manifest import append, first_manifest, successor
+from engine.tiering.reading.repair import restore_segment
+from engine.tiering.shipping.plan import Upload
+from engine.tiering.shipping.upload import upload_segment
+from engine.tiering.shipping.values import SealedSegment
+from engine.tiering.store.store import ObjectStore, open_store
 from tests.engine.crash.inline_node import InlineNode, inline_node
 from tests.engine.crash.power_loss import telling, until_power_is_lost
 from tests.engine.crash.teller import ALL, Teller

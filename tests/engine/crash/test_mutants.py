@@ -10,11 +10,14 @@ from unittest import mock
 
 import pytest
 
-from engine import recovery, topics, trimming, writer
-from engine.data_directory import Checkpoint
-from engine.directory_keeper import DirectoryKeeper
-from engine.disk import write_fully
-from engine.recorded_file import PAGE_BYTES
+from engine.cleaning import log_start as trimming
+from engine.directory import topics
+from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.log import recovery
+from engine.log.recovery import Checkpoint
+from engine.partition import writer
+from engine.runtime.disk import write_fully
+from engine.testing.recorded_file import PAGE_BYTES
 from tests.engine.crash import stories
 from tests.engine.crash.power_loss import check_states, crash_points, told
 
@@ -54,7 +57,7 @@ def cut_without_sync(disk, segment, scan, rewrite_from):
 
 async def rolls_without_snapshots(teller):
     """A snapshot's own sync of the directory would hide the bug, mostly."""
-    with mock.patch("engine.sealing.save_state"):
+    with mock.patch("engine.cleaning.sealing.save_state"):
         await stories.rolls(teller)
 
 

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from engine import admission, producers, rebuilding, snapshots
+from engine.producers import append_validator as admission
+from engine.producers import sequences as producers
+from engine.producers import snapshots
+from engine.producers import state_loader as rebuilding
 from tests.engine.crash.producers_twin import ProducersAndTwin
 from tests.engine.crash.test_state_machine import EXAMPLES, SLOW_IS_FINE, STEPS, assert_caught
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from engine.errors import StorageFull
-from engine.recording_disk import RecordingDisk
+from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.power_loss import telling
 from tests.engine.crash.teller import ALL, LEADER, Teller
 

@@ -12,10 +12,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from engine import batch as record_batch
-from engine import reader, recovery, retention, shard, trimming, writer
-from engine.directory_keeper import DirectoryKeeper
+from engine.cleaning import log_start as trimming
+from engine.cleaning import retention
+from engine.directory.log_directory_manager import DirectoryKeeper
 from engine.errors import EngineError
+from engine.format import batch as record_batch
+from engine.log import recovery
+from engine.partition import reader, writer
+from engine.shard import shard
 from tests.engine.crash.test_mutants import points_ahead_of_the_sync, sync_no_directory, sync_nothing
 from tests.engine.crash.twin import PartitionAndTwin
 

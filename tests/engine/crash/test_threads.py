@@ -14,9 +14,9 @@ from unittest import mock
 
 import pytest
 
-from engine import batch
-from engine.recording_disk import RecordingDisk
-from replication.acks import Acks
+from engine.format import batch
+from engine.testing.recording_disk import RecordingDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 from tests.engine.crash.inline_node import DATA_DIR
 from tests.engine.crash.ledger import Ledger
@@ -73,7 +73,10 @@ class Crowd:
 
 @pytest.fixture
 def hurry():
-    with mock.patch("engine.housekeeping.TICK_S", 0.002), mock.patch("engine.housekeeping.CHECKPOINT_TICKS", 2):
+    with (
+        mock.patch("engine.shard.housekeeping.TICK_S", 0.002),
+        mock.patch("engine.shard.housekeeping.CHECKPOINT_TICKS", 2),
+    ):
         yield
 
 

@@ -14,12 +14,12 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from engine import batch as record_batch
-from engine.admission import Appended
-from engine.batch import Row
 from engine.errors import EngineError, OffsetBelowLogStart
-from engine.recording_disk import RecordingDisk
-from replication.acks import Acks
+from engine.format import batch as record_batch
+from engine.format.batch import Row
+from engine.producers.append_validator import Appended
+from engine.testing.recording_disk import RecordingDisk
+from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.tiering.store import ObjectStore, open_store
+from engine.tiering.store.store import ObjectStore, open_store
 from tests.engine.tiering import servers
-from tests.engine.tiering.shipping import Make, maker
+from tests.engine.tiering.shipping_scene import Make, maker
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine.batch import Row, encode, read_header, stamp
-from engine.tiering.manifest import FOLD_ENTRIES, Manifest, ManifestEntry, append, fold, oldest_run
-from engine.tiering.values import LocalLog, SealedSegment
+from engine.format.batch import Row, encode, read_header, stamp
+from engine.tiering.manifest.manifest import FOLD_ENTRIES, Manifest, ManifestEntry, append, fold, oldest_run
+from engine.tiering.shipping.values import LocalLog, SealedSegment
 
 PREFIX = "cluster/topic/0123456789abcdef0123456789abcdef/0/"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.tiering.store import ObjectInfo, ObjectStore, StoreUnavailable
+from engine.tiering.store.store import ObjectInfo, ObjectStore, StoreUnavailable
 from tests.spark_ingest.memory_store import MemoryStore
 
 FAILS = "fails"  # nothing is done, and the caller is told so

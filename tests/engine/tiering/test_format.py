@@ -11,23 +11,23 @@ import orjson
 import pytest
 
 import engine.tiering
-from engine.batch import Row, encode, stamp
-from engine.disk import RealDisk
-from engine.paths import store_manifest_key, store_manifest_prefix, store_partition_prefix
-from engine.tiering import manifest as rules
-from engine.tiering.aux_object import decode_aux, encode_aux
-from engine.tiering.file_store import FileStore
-from engine.tiering.manifest import append, raise_log_start, successor
-from engine.tiering.manifest_chain import commit, fold_if_due, take_over
-from engine.tiering.manifest_json import (
+from engine.format.batch import Row, encode, stamp
+from engine.format.paths import store_manifest_key, store_manifest_prefix, store_partition_prefix
+from engine.runtime.disk import RealDisk
+from engine.tiering.manifest import manifest as rules
+from engine.tiering.manifest.aux_object import decode_aux, encode_aux
+from engine.tiering.manifest.chain import commit, fold_if_due, take_over
+from engine.tiering.manifest.encoding import (
     decode_manifest,
     decode_sub_manifest,
     encode_manifest,
     encode_sub_manifest,
     with_checksum,
 )
-from engine.tiering.plan import Upload
-from engine.tiering.upload import upload_segment
+from engine.tiering.manifest.manifest import append, raise_log_start, successor
+from engine.tiering.shipping.plan import Upload
+from engine.tiering.shipping.upload import upload_segment
+from engine.tiering.store.file_store import FileStore
 from tests.engine.tiering.making import write_segment
 
 FORMAT = Path(engine.tiering.__file__).with_name("FORMAT.md")

@@ -16,26 +16,26 @@ from random import Random
 
 import pytest
 
-from engine.batch import Row, decode, encode, walk
-from engine.clock import SystemClock
-from engine.epochs import EpochStart
 from engine.errors import OffsetBelowLogStart
-from engine.leader_epochs import begin_epoch, note_epoch
-from engine.tiering.collect import GRACE_MS, remove_orphans
-from engine.tiering.following import ManifestWatch
-from engine.tiering.manifest import Manifest, problem_of
-from engine.tiering.manifest_chain import iter_entries, load_newest
-from engine.tiering.remote_logs import RemoteLogs
-from engine.tiering.shipper import ShipperComponents
-from engine.tiering.shipping import Shipping
-from engine.tiering.store import ObjectStore
+from engine.format.batch import Row, decode, encode, walk
+from engine.log.epochs import EpochStart
+from engine.log.leader_epochs import begin_epoch, note_epoch
+from engine.runtime.clock import SystemClock
+from engine.tiering.manifest.chain import iter_entries, load_newest
+from engine.tiering.manifest.manifest import Manifest, problem_of
+from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.shipping.collect import GRACE_MS, remove_orphans
+from engine.tiering.shipping.following import ManifestWatch
+from engine.tiering.shipping.shipper import ShipperComponents
+from engine.tiering.shipping.shippers import Shipping
+from engine.tiering.store.store import ObjectStore
 from engine.tiering.tier import Tier
-from replication.acks import Acks
-from spark_ingest.scan import scan
-from spark_ingest.source import discover, slices_of
+from replication.replica.acks import Acks
+from spark_ingest.source.scan import scan
+from spark_ingest.source.source import discover, slices_of
 from tests.engine.conftest import HandClock, running_node
 from tests.engine.tiering.making import local_log
-from tests.engine.tiering.shipping import QUICK, WIDTH, Make, Source, newest, sealed
+from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
 
 COUNT = 3  # records of a batch

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from engine.errors import EngineError
-from engine.tiering.file_store import FileStore
-from engine.tiering.manifest_chain import load_newest
-from engine.tiering.store import ObjectStore
-from engine.tiering.values import LocalLog
+from engine.tiering.manifest.chain import load_newest
+from engine.tiering.shipping.values import LocalLog
+from engine.tiering.store.file_store import FileStore
+from engine.tiering.store.store import ObjectStore
 from tests.engine.tiering.making import PREFIX, local_log
-from tests.engine.tiering.shipping import (
+from tests.engine.tiering.shipping_scene import (
     WIDTH,
     Make,
     Source,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.tiering.s3 import S3Store
-from engine.tiering.store import NoSuchObject, ObjectExists, ObjectStore, StoreUnavailable, open_store
+from engine.tiering.store.s3 import S3Store
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore, StoreUnavailable, open_store
 
 KEYS = [
     "a",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replication.cores.allowance import Allowance
 from replication.cores.fetch import FollowerFetch, Refusal, Send
 from replication.cores.fetch_session import FetchSession
+from replication.cores.throttle import Allowance
 
 
 def fetch(log_end: int = 5, high_watermark: int = 5) -> FollowerFetch:

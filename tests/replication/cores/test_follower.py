@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.epochs import EpochEnd, EpochStart
+from engine.log.epochs import EpochEnd, EpochStart
 from replication.cores.fetch import BatchesEnd, Diverging, OutOfRange, Refusal, Send
 from replication.cores.follower import (
     Append,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.epochs import EpochEnd, EpochStart
+from engine.log.epochs import EpochEnd, EpochStart
 from replication.cores.fetch import BatchesEnd, Diverging, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, position_verdict
 from replication.cores.partition_state import Member, Registration, node_ids

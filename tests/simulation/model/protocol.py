@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.epochs import EpochStart, assigned, truncated_from_end
+from engine.log.epochs import EpochStart, assigned, truncated_from_end
 from replication.cores import election, follower, in_sync_set, leader, watermark
 from replication.cores.fetch import FollowerFetch, Send
 from replication.cores.follower import FollowerPosition

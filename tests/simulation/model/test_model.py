@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.epochs import EpochEnd, EpochStart
+from engine.log.epochs import EpochEnd, EpochStart
 from replication.cores import election
 from replication.cores.fetch import Diverging
 from replication.cores.follower import FollowerPosition, Truncate, next_fetch, on_answer

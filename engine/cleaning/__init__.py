@@ -1,0 +1,1 @@
+"""Keeps logs small and sound: retention, sealing, scrubbing and quarantine."""

@@ -1,0 +1,202 @@
+"""What a partition's owner does about damage: keeps damaged records from being served, and takes a good copy in.
+
+Damage is found by the scrubber, by a read that meets bad bytes, and when a segment is sealed;
+engine/cleaning/segment_check.py says what is damaged. It gets no copies (engine/tiering/reading/repair.py). Invariants:
+damage is in force for readers before it is written down, and written down before anybody mends it; a good copy takes
+the place of the file in one rename, under the lock of the partition's segments, so that a segment that has expired
+meanwhile never comes back; an active segment is sealed before its damage is noted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import ParamSpec, TypeVar
+
+from engine.cleaning.sealing import Sealer
+from engine.cleaning.segment_check import Finding, SealedFile, examine, sealed_file
+from engine.errors import EngineError
+from engine.format import paths
+from engine.format.checksum import at_once, load_checksum
+from engine.log.damaged_ranges import Damage, encode_quarantine
+from engine.log.segment import Segment
+from engine.partition.partition import Partition
+from engine.runtime.disk import Disk, write_atomically
+from engine.runtime.tasks import in_background
+
+log = logging.getLogger("penstock.engine")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Quarantine:
+    """The damage of a shard's partitions, and what was done about it since the start."""
+
+    def __init__(
+        self, disk: Disk, executor: Executor, sealer: Sealer, roll: Callable[[Partition], Awaitable[int]]
+    ) -> None:
+        self._sealer = sealer
+        sealer.when_damaged = self.note
+        self._disk = disk
+        self._executor = executor
+        self._roll = roll
+        self._examining: dict[Segment, asyncio.Task[None]] = {}
+        self.scrubbed_bytes = 0
+        self.damaged_found = 0
+        self.repaired = 0
+
+    def __repr__(self) -> str:
+        return f"Quarantine(scrubbed_bytes={self.scrubbed_bytes}, found={self.damaged_found}, repaired={self.repaired})"
+
+    async def examine(self, partition: Partition, segment: Segment) -> None:
+        """Look a segment through, in which a read has met bad bytes. What is damaged is noted when this returns.
+
+        All who ask at the same time share one examination.
+        """
+        task = self._examining.get(segment)
+        if task is None:
+            task = in_background(self._look_through(partition, segment), "examining a segment", of=segment.path)
+            self._examining[segment] = task
+            task.add_done_callback(lambda _: self._examining.pop(segment, None))
+        await asyncio.shield(task)
+
+    async def note(self, partition: Partition, file: SealedFile, finding: Finding) -> bool:
+        """Take over what an examination found. False when the segment is gone. Raises OSError."""
+        self.scrubbed_bytes += finding.scrubbed_bytes
+        segment = _sealed_segment(partition, file.base_offset)
+        if segment is None or segment.next_offset != file.end_offset or partition.offline is not None:
+            return False
+        if segment.damage != finding.damage:
+            if finding.damage:
+                return await self._lock_up(partition, segment, finding.damage, finding.scrubbed_bytes)
+            await self._let_go(segment)
+        return True
+
+    async def mend(self, partition: Partition, base_offset: int, path: str) -> bool:
+        """Let a good copy take the place of a segment's file. False when the segment is gone. Raises OSError."""
+        async with partition.segments_lock:
+            segment = _sealed_segment(partition, base_offset)
+            if segment is None or partition.offline is not None:
+                await self._in_thread(self._disk.unlink, path)
+                return False
+            await self._in_thread(self._swap, segment, path)
+            await self._let_go(segment)
+            self.repaired += 1
+            return True
+
+    async def _look_through(self, partition: Partition, segment: Segment) -> None:
+        try:
+            if segment is partition.log.active:
+                await self._roll(partition)
+                await self._sealer.saved(partition)  # it has been checked, and has its index
+            file = sealed_file(segment)
+            finding = await self._in_thread(examine, self._disk, file, at_once)
+            if await self.note(partition, file, finding) and not finding.damage:
+                await self._in_thread(self._forget_index, segment)  # then it has led the reader astray
+                segment.replaced(segment.size_bytes)
+        except (EngineError, OSError) as error:
+            extra = {"partition": partition.name, "segment": segment.path, "reason": str(error)}
+            log.error("bad bytes were read, and the segment cannot be examined", extra=extra)
+
+    async def _lock_up(
+        self, partition: Partition, segment: Segment, damages: tuple[Damage, ...], size_bytes: int
+    ) -> bool:
+        """False when nothing of the segment itself is damaged: the one behind it is missing."""
+        if await self._is_gap(segment, gap := damages[-1]):
+            missing = await self._split(partition, segment, gap)
+            if missing is None:
+                return False
+            await self._lock_up(partition, missing, (Damage(gap.start_offset, gap.end_offset, 0, 0),), 0)
+            if not (damages := damages[:-1]):
+                return False
+        self.damaged_found += not segment.damage
+        segment.damaged(damages, size_bytes)
+        if all(damage.start_position == damage.end_position == 0 for damage in damages):
+            segment.lost()
+        for damage in damages:
+            log.error(
+                "damaged records are in quarantine",
+                extra={
+                    "partition": partition.name,
+                    "segment": segment.path,
+                    "first_offset": damage.start_offset,
+                    "end_offset": damage.end_offset,
+                },
+            )
+        rows = encode_quarantine(damages)
+        await self._in_thread(write_atomically, self._disk, segment.file(paths.QUARANTINE), rows)
+        return True
+
+    async def _is_gap(self, segment: Segment, last: Damage) -> bool:
+        """Whether a file is as long as it was when it was sealed, and yet ends before the next segment begins."""
+        if last.end_offset != segment.next_offset or last.start_offset in (segment.base_offset, segment.next_offset):
+            return False
+        known = await self._in_thread(load_checksum, self._disk, segment.path)
+        return known is not None and known.size_bytes == last.start_position == last.end_position
+
+    async def _split(self, partition: Partition, segment: Segment, gap: Damage) -> Segment | None:
+        """Let the segment end where its file does, and a missing one begin there; None if the log has changed."""
+        async with partition.segments_lock:
+            if segment is not _sealed_segment(partition, segment.base_offset) or segment.next_offset != gap.end_offset:
+                return None
+            return partition.log.insert_missing(segment, gap.start_offset)
+
+    async def _let_go(self, segment: Segment) -> None:
+        """The file at the path is good: by a repair, or because an operator has put it there."""
+        size_bytes = await self._in_thread(self._forget, segment)
+        segment.replaced(size_bytes)
+
+    def _swap(self, segment: Segment, path: str) -> None:
+        self._disk.rename(path, segment.path)
+        self._disk.fsync_dir(segment.directory)
+
+    def _forget_index(self, segment: Segment) -> None:
+        for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX):
+            if self._disk.stat(segment.file(suffix)) is not None:
+                self._disk.unlink(segment.file(suffix))
+
+    def _forget(self, segment: Segment) -> int:
+        stat = self._disk.stat(segment.path)
+        assert stat is not None
+        if self._disk.stat(segment.file(paths.QUARANTINE)) is not None:
+            self._disk.unlink(segment.file(paths.QUARANTINE))
+            self._disk.fsync_dir(segment.directory)
+        return stat.size_bytes
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+class OwnPartition:
+    """A partition of this process, for its scrubber."""
+
+    def __init__(self, topic_id: str, partition: Partition, quarantine: Quarantine) -> None:
+        self.topic_id = topic_id
+        self.topic = partition.topic
+        self.number = partition.number
+        self._partition = partition
+        self._quarantine = quarantine
+
+    async def sealed_files(self) -> list[SealedFile]:
+        return sealed_files(self._partition)
+
+    async def found(self, file: SealedFile, finding: Finding) -> bool:
+        return await self._quarantine.note(self._partition, file, finding)
+
+    async def mend(self, file: SealedFile, path: str) -> bool:
+        return await self._quarantine.mend(self._partition, file.base_offset, path)
+
+
+def sealed_files(partition: Partition) -> list[SealedFile]:
+    """A partition's sealed segments that are durable; none while it is offline."""
+    if partition.offline is not None:
+        return []
+    sealed = partition.log.segments[:-1]
+    return [sealed_file(segment) for segment in sealed if segment.next_offset <= partition.durable_end]
+
+
+def _sealed_segment(partition: Partition, base_offset: int) -> Segment | None:
+    return next((s for s in partition.log.segments[:-1] if s.base_offset == base_offset), None)

@@ -1,0 +1,158 @@
+"""Goes through all sealed segments in the background, slowly, round after round, and has what is damaged mended.
+
+Decides the pace and the order only: engine/cleaning/segment_check.py examines, the partition's owner quarantines,
+`restore` makes a good copy where it can. Reads in a thread of its own at `bytes_per_second` at most, in the worker
+process if there is one. A stop ends it within one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import ParamSpec, Protocol, TypeVar
+
+from engine.cleaning.segment_check import Finding, SealedFile, examine
+from engine.errors import EngineError
+from engine.runtime.disk import Disk
+from engine.runtime.tasks import keep_running, note_failure
+
+log = logging.getLogger("penstock.engine")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The node stops; what is half examined is examined again another time."""
+
+
+class ScrubbedPartition(Protocol):
+    """A partition as the scrubber sees it, in this process or in another one."""
+
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+
+    async def sealed_files(self) -> list[SealedFile]:
+        """Its sealed segments now. Raises EngineError while it cannot be asked."""
+
+    async def found(self, file: SealedFile, finding: Finding) -> bool:
+        """What an examination found; damage is quarantined when this returns. False for a segment that is gone."""
+
+    async def mend(self, file: SealedFile, path: str) -> bool:
+        """Put the good copy at `path` in the place of a segment. False for a segment that is gone."""
+
+
+Restore = Callable[[ScrubbedPartition, SealedFile], str | None]
+
+
+class Scrubber:
+    """Examines what `partitions` gives. `restore`, which blocks, returns a good copy's path, or None."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        partitions: Callable[[], Iterable[ScrubbedPartition]],
+        restore: Restore,
+        *,
+        bytes_per_second: int,
+        interval_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._partitions = partitions
+        self._restore = restore
+        self._bytes_per_second = bytes_per_second
+        self._interval_ms = interval_ms
+        self._stopping = threading.Event()
+        self._executor = ThreadPoolExecutor(1, "penstock-scrub")
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Scrubber({self._bytes_per_second} B/s, every {self._interval_ms} ms)"
+
+    def start(self) -> None:
+        """Begin the first round. A rate of 0 means never."""
+        if self._bytes_per_second > 0:
+            self._task = keep_running(self._run, "scrubbing")
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.to_thread(self._executor.shutdown)
+
+    async def scrub_all(self) -> None:
+        """One round: first what is known to be damaged, then everything else.
+
+        A failure of one partition, of any kind, is logged, and the others have their turn.
+        """
+        done: set[tuple[str, int, int, int]] = set()
+        for only_damaged in (True, False):
+            for partition in list(self._partitions()):
+                try:
+                    await self._scrub_partition(partition, done, only_damaged=only_damaged)
+                except Stopped:
+                    raise
+                except Exception as error:  # of any kind: what one partition meets must not keep others waiting
+                    name = f"{partition.topic}/{partition.number}"
+                    if isinstance(error, EngineError | OSError):
+                        level = logging.INFO if isinstance(error, EngineError) else logging.WARNING
+                        log.log(level, "partition not scrubbed", extra={"partition": name, "reason": str(error)})
+                    else:
+                        note_failure("scrubbing", error, of=name)
+
+    async def _scrub_partition(
+        self, partition: ScrubbedPartition, done: set[tuple[str, int, int, int]], *, only_damaged: bool
+    ) -> None:
+        """Asks for the files again at the end: an examination may show that a segment is missing."""
+        while True:
+            files = {
+                (partition.topic_id, partition.number, file.base_offset, file.end_offset): file
+                for file in await partition.sealed_files()
+                if file.is_damaged or not only_damaged
+            }
+            if not (files.keys() - done):
+                return
+            for key, file in files.items():
+                if key not in done:
+                    done.add(key)
+                    await self._scrub(partition, file)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(Stopped):
+            while True:
+                began = loop.time()
+                await self.scrub_all()
+                await asyncio.sleep(max(0.0, self._interval_ms / 1000 - (loop.time() - began)))
+
+    async def _scrub(self, partition: ScrubbedPartition, file: SealedFile) -> None:
+        finding = await self._in_thread(examine, self._disk, file, self._pace)
+        if await partition.found(file, finding) and finding.damage:
+            await self._mend(partition, file)
+
+    async def _mend(self, partition: ScrubbedPartition, file: SealedFile) -> None:
+        try:
+            path = await self._in_thread(self._restore, partition, file)
+        except (EngineError, OSError) as error:
+            log.error("damage not repaired, it is tried again", extra={"segment": file.path, "reason": str(error)})
+            return
+        if path is None:
+            log.error("damage cannot be repaired: the store has no such range", extra={"segment": file.path})
+        elif await partition.mend(file, path):
+            log.warning("a damaged segment was repaired from the store", extra={"segment": file.path})
+
+    def _pace(self, size_bytes: int) -> None:
+        if self._stopping.wait(size_bytes / self._bytes_per_second):
+            raise Stopped
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

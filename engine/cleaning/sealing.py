@@ -1,0 +1,115 @@
+"""What follows when a segment is sealed: its batches are checked, its derived files are made, and word goes to whoever
+ships it, once it is committed.
+
+The checksum of a segment is made only of batches that are all sound: the active segment may have been damaged since its
+batches were written, and a checksum of damaged bytes would make them pass for good. So the file is read; if it is what
+this process has written, it is not looked through batch by batch. Damage is noted and logged.
+
+In the background: nobody waits for it but a cut of the same log (`saved`), which must not find an index or a checksum
+made of what it has just cut off. Derived files are never evidence: without them the next start is slower, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import TypeVar
+
+from engine.cleaning.segment_check import Finding, SealedFile, examine, sealed_file
+from engine.errors import EngineError
+from engine.format.checksum import at_once
+from engine.log.segment import Segment, save_index
+from engine.partition.partition import Partition
+from engine.producers.snapshots import State, save_state
+from engine.runtime.disk import Disk
+from engine.runtime.tasks import BackgroundTasks
+
+T = TypeVar("T")
+WhenDamaged = Callable[[Partition, SealedFile, Finding], Awaitable[object]]
+
+log = logging.getLogger("penstock.engine")
+
+
+class Sealer:
+    """Of all partitions of a shard. `when_sealed` hears of a partition each time that it has more to ship."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        background: BackgroundTasks,
+        when_sealed: Callable[[Partition], None],
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._background = background
+        self._when_sealed = when_sealed
+        self.when_damaged: WhenDamaged = _nobody  # the quarantine
+        self._saving: dict[Partition, set[asyncio.Task[None]]] = {}
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        return f"Sealer(saving={sum(map(len, self._saving.values()))})"
+
+    def sealed(self, partition: Partition, segments: list[Segment]) -> None:
+        work = self._save(partition, segments, partition.admission.taken_states())
+        task = self._background.start(work, "saving a sealed segment", of=partition.name)
+        self._saving.setdefault(partition, set()).add(task)
+        task.add_done_callback(lambda task: self._saved(partition, segments, task))
+
+    async def saved(self, partition: Partition) -> None:
+        """Wait until nothing is being saved of a partition."""
+        while tasks := self._saving.get(partition):
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)  # those that hear of the end before we do
+
+    def stop(self) -> None:
+        """What is not committed now will not be."""
+        self._is_stopping = True
+
+    def _saved(self, partition: Partition, segments: list[Segment], task: asyncio.Task[None]) -> None:
+        tasks = self._saving[partition]
+        tasks.discard(task)
+        if not tasks:
+            del self._saving[partition]
+        if not task.cancelled():
+            work = self._tell(partition, segments[-1].next_offset)
+            self._background.start(work, "reporting a sealed segment", of=partition.name)
+
+    async def _tell(self, partition: Partition, end: int) -> None:
+        with suppress(EngineError):
+            while partition.high_watermark < end and not self._is_stopping:
+                future = partition.wait_for_high_watermark(end)
+                try:
+                    await future  # only what is committed is shipped
+                finally:
+                    partition.give_up_high_watermark(end, future)
+        self._when_sealed(partition)
+
+    async def _save(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
+        for state in states:
+            try:
+                args = (partition.log.directory, state, partition.high_watermark)
+                await self._in_thread(save_state, self._disk, *args)
+            except OSError as error:
+                partition.admission.keys.save_all_next()
+                log.warning("state not saved", extra={"partition": partition.name, "reason": str(error)})
+        for segment in segments:
+            file = sealed_file(segment)
+            try:
+                await self._in_thread(save_index, self._disk, segment)
+                finding = await self._in_thread(examine, self._disk, file, at_once, segment.written_checksum)
+                if finding.damage:
+                    await self.when_damaged(partition, file, finding)
+            except (OSError, EngineError) as error:
+                log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
+
+    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+async def _nobody(*_: object) -> None:
+    """No quarantine, as in a test of sealing alone."""

@@ -1,0 +1,366 @@
+"""A node's data directory as a whole: who owns it, how the last run ended, and how far each partition was fsynced.
+
+Does not know topics or segments, nor which directories a node has (engine/directory/log_directories.py). Files:
+engine/format/paths.py; formats: engine/format/FORMAT.md.
+Invariants: one process at a time (a lock on `lock`); a directory belongs to one cluster and node for ever (`meta`);
+`running` is there from before the first write until after the last fsync of a clean stop.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from engine.directory.high_watermark_checkpoint import merge_hints
+from engine.directory.running_file import is_same_boot, write_running
+from engine.errors import NO_SPACE, StartRefused, Unreachable
+from engine.format import paths
+from engine.format.small_file import read_rows, rows_as_text
+from engine.log.recovery import Checkpoint, LastStop
+from engine.runtime.disk import Disk, read_file, write_atomically
+
+FORMAT_VERSION = 2
+FORMAT_ALONE = 1  # of the only directory of a node: what every version reads
+FIRST = ""  # the id of a node's first directory; the further ones have drawn ids
+_META_FIELDS = {"format": int, "cluster_id": str, "node_id": int}
+_POINTS_HEADER = "penstock recovery-points 2"
+_POINTS_HEADER_1 = "penstock recovery-points 1"  # without a checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this directory belongs to."""
+
+    cluster_id: str
+    node_id: int
+
+
+class DataDirectory:
+    """An opened data directory: the whole of it, locked, or the part of one shard process under a supervisor.
+
+    A part has a checkpoint file of its own, so that no two processes write one file; the next start reads them all.
+    One that could not be opened has a `fault` and no lock.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        identity: Identity,
+        *,
+        last_stop: LastStop,
+        lock_handle: int | None = None,
+        part: int | None = None,
+        boot_id: str | None = None,
+        directory_id: str = FIRST,
+        fault: Unreachable | None = None,
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self.identity = identity
+        self.last_stop = last_stop
+        self.lock_handle = lock_handle
+        self.part = part
+        self.boot_id = boot_id
+        self.directory_id = directory_id
+        self.fault = fault  # why it is offline; a directory with one is not touched any more
+        self._saved: dict[str, Checkpoint] | None = None
+        self._writing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"DataDirectory({self.path}, {self.identity}, last_stop={self.last_stop.name})"
+
+    @property
+    def was_clean(self) -> bool:
+        return self.last_stop is LastStop.CLEAN
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def load_checkpoints(self) -> dict[str, Checkpoint]:
+        """Per partition, by `<topic id>/<partition>`. A file in doubt is no evidence: then everything is scanned."""
+        checkpoints = self._read_points(paths.RECOVERY_POINTS)
+        for name in self._part_files():
+            checkpoints |= self._read_points(name)
+        return checkpoints
+
+    def merge_checkpoints(self) -> None:
+        """Gather what the parts of an earlier run wrote, since partitions may belong to other shards from now on."""
+        parts = self._part_files()
+        if parts:
+            self.save_checkpoints(self.load_checkpoints())
+            for name in parts:
+                self.disk.unlink(self.file(name))
+            self.disk.fsync_dir(self.path)
+
+    def _part_files(self) -> list[str]:
+        return [name for name in self.disk.listdir(self.path) if paths.is_part_of_recovery_points(name)]
+
+    def _read_points(self, name: str) -> dict[str, Checkpoint]:
+        try:
+            data = read_file(self.disk, self.file(name))
+        except OSError as error:
+            text = f"{self.file(name)} cannot be read: {(error.strerror or str(error)).lower()}"
+            raise StartRefused(
+                text, hint="restore it, or remove it: then log_start of each partition is forgotten"
+            ) from error
+        rows = read_rows(_POINTS_HEADER, data)
+        if rows is None:
+            rows = read_rows(_POINTS_HEADER_1, data, has_checksum=False)
+        try:
+            return {name: Checkpoint(int(point), int(start)) for name, point, start in rows or ()}
+        except ValueError:
+            return {}
+
+    def save_checkpoints(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        """Write the points durably; called only with positions that are fsynced already."""
+        with self._writing:
+            self._save(checkpoints)
+
+    def forget_points(self, names: Collection[str]) -> None:
+        """Of partitions that begin anew: what was fsynced of an earlier life is no evidence for this one."""
+        self._leave_points(lambda name: name not in names)
+
+    def keep_points(self, is_kept: Callable[[str], bool]) -> None:
+        """No others: those of partitions that are gone would else be carried on from part to part for ever."""
+        self._leave_points(is_kept)
+
+    def _leave_points(self, is_left: Callable[[str], bool]) -> None:
+        with self._writing:
+            having = self._read_points(paths.recovery_points_file(self.part))
+            left = {name: checkpoint for name, checkpoint in having.items() if is_left(name)}
+            if left != having:
+                self._save(left)
+
+    def _save(self, checkpoints: Mapping[str, Checkpoint]) -> None:
+        if self._saved == checkpoints:
+            return
+        rows = [f"{name} {c.recovery_point} {c.log_start}" for name, c in sorted(checkpoints.items())]
+        text = rows_as_text(_POINTS_HEADER, rows)
+        write_atomically(self.disk, self.file(paths.recovery_points_file(self.part)), text)
+        self._saved = dict(checkpoints)
+
+    def note_recovered(self) -> None:
+        """Every partition has been recovered: were the process killed now, a hole would no longer be a power loss's."""
+        if self.last_stop is LastStop.POWER_LOSS and self.boot_id is not None:
+            write_running(self.disk, self.path, self.boot_id, is_recovered=True)
+
+    def close_clean(self) -> None:
+        """Everything is durable: the next start may believe the files. A part leaves that word to its supervisor."""
+        if self.part is None:
+            self.disk.unlink(self.file(paths.RUNNING))
+            self.disk.fsync_dir(self.path)
+        self.release()
+
+    def release(self) -> None:
+        """Give up the lock without a word on how clean the directory is."""
+        lock_handle, self.lock_handle = self.lock_handle, None
+        if lock_handle is not None:
+            self.disk.close(lock_handle)
+
+
+def open_data_directory(
+    disk: Disk, path: str, *, node_id: int, cluster_id: str | None, boot_id: str, new_id: Callable[[], str]
+) -> DataDirectory:
+    """Lock and identify a data directory, making it if it is new.
+
+    Raises StartRefused when another process holds it, it belongs to another cluster or node, a newer version of the
+    format is in it, or it is a further directory of some node.
+    """
+    lock_handle = _locked(disk, path)
+    with _released_on_error(disk, lock_handle):
+        with _room_for(path, paths.META):
+            identity = _identify(disk, path, node_id, cluster_id, new_id)
+        return _begun(disk, path, identity, FIRST, lock_handle, boot_id)
+
+
+def open_further_directory(
+    disk: Disk, path: str, identity: Identity, *, boot_id: str, new_id: Callable[[], str]
+) -> DataDirectory:
+    """Lock and identify a directory beside the first one, making it if it is new. Raises StartRefused, OSError."""
+    lock_handle = _locked(disk, path)
+    with _released_on_error(disk, lock_handle):
+        with _room_for(path, paths.META):
+            directory_id = _identify_further(disk, path, identity, new_id)
+        return _begun(disk, path, identity, directory_id, lock_handle, boot_id)
+
+
+def _locked(disk: Disk, path: str) -> int:
+    try:
+        _make_durably(disk, path)
+        return disk.lock(os.path.join(path, paths.LOCK))
+    except BlockingIOError:
+        raise StartRefused(
+            f"the data directory {path} is in use by another process", hint="stop it, or give --data-dir another path"
+        ) from None
+    except OSError as error:
+        hint = "free space on its disk" if error.errno in NO_SPACE else "check the path and its owner"
+        raise StartRefused(f"the data directory {path} cannot be used: {error.strerror}", hint=hint) from None
+
+
+@contextmanager
+def _released_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        disk.close(lock_handle)
+        raise
+
+
+@contextmanager
+def _room_for(path: str, doing: str) -> Iterator[None]:
+    """Turn what the disk refuses at a start into a refusal that says what to do. Raises StartRefused."""
+    try:
+        yield
+    except OSError as error:
+        text = f"the data directory {path} cannot be used: {doing}: {(error.strerror or str(error)).lower()}"
+        hint = (
+            "free some space on its disk (1 MiB is enough to start)" if error.errno in NO_SPACE else "check its owner"
+        )
+        raise StartRefused(text, hint=hint) from error
+
+
+def _begun(
+    disk: Disk, path: str, identity: Identity, directory_id: str, lock_handle: int, boot_id: str
+) -> DataDirectory:
+    with _room_for(path, f"writing {paths.RUNNING}"):
+        last_stop = _last_stop(disk, path, boot_id)
+        write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
+    directory = DataDirectory(
+        disk,
+        path,
+        identity,
+        last_stop=last_stop,
+        lock_handle=lock_handle,
+        boot_id=boot_id,
+        directory_id=directory_id,
+    )
+    with _room_for(path, "merging the recovery points of its shards"):
+        directory.merge_checkpoints()
+        merge_hints(disk, path)
+    return directory
+
+
+def _last_stop(disk: Disk, path: str, boot_id: str) -> LastStop:
+    """A power loss stays one until its recovery was finished: a kill in between must not make its holes corruption."""
+    found = is_same_boot(disk, path, boot_id)
+    if found is None:
+        return LastStop.CLEAN
+    return LastStop.KILLED if found else LastStop.POWER_LOSS
+
+
+def _make_durably(disk: Disk, path: str) -> None:
+    """Make the directory so that a power loss cannot take it away: each parent has to be told of its new child.
+
+    Its own parent is told even when the directory is there, since an earlier first start may have been cut short.
+    """
+    if disk.stat(os.path.join(path, paths.META)) is not None:
+        return
+    parents = [os.path.dirname(path)]
+    while disk.stat(parents[-1]) is None:
+        parents.append(os.path.dirname(parents[-1]))
+    disk.mkdir(path)
+    for parent in parents:
+        disk.fsync_dir(parent)
+
+
+def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_id: Callable[[], str]) -> Identity:
+    file = os.path.join(path, paths.META)
+    data = read_file(disk, file)
+    if data is None:
+        _check_empty(disk, path)
+        identity = Identity(cluster_id or new_id(), node_id)
+        fields = {"format": FORMAT_ALONE, "cluster_id": identity.cluster_id, "node_id": node_id}
+        write_meta(disk, path, fields)
+        return identity
+    meta = _parsed(path, file, data)
+    if "directory_id" in meta:
+        raise StartRefused(
+            f"{path} is a further data directory of cluster {meta['cluster_id']}, node {meta['node_id']}",
+            hint="give --data-dir that node's first directory, and then this one",
+        )
+    _check_whose(path, meta, node_id, cluster_id)
+    return Identity(meta["cluster_id"], node_id)
+
+
+def _identify_further(disk: Disk, path: str, identity: Identity, new_id: Callable[[], str]) -> str:
+    """The id of a further directory, drawn when it is new."""
+    file = os.path.join(path, paths.META)
+    data = read_file(disk, file)
+    if data is None:
+        _check_empty(disk, path)
+        fields = {"format": FORMAT_VERSION, "cluster_id": identity.cluster_id, "node_id": identity.node_id}
+        directory_id = new_id()
+        write_meta(disk, path, {**fields, "directory_id": directory_id})
+        return directory_id
+    meta = _parsed(path, file, data)
+    _check_whose(path, meta, identity.node_id, identity.cluster_id)
+    if "directory_id" not in meta:
+        raise StartRefused(
+            f"{path} was the first or only data directory of a node", hint="give it as the first, or another path"
+        )
+    return str(meta["directory_id"])
+
+
+def read_meta(disk: Disk, path: str) -> dict[str, Any]:
+    """What a directory that is open says of itself. Raises StartRefused."""
+    file = os.path.join(path, paths.META)
+    return _parsed(path, file, read_file(disk, file) or b"")
+
+
+def write_meta(disk: Disk, path: str, fields: Mapping[str, Any]) -> None:
+    data = orjson.dumps(fields, option=orjson.OPT_INDENT_2)
+    write_atomically(disk, os.path.join(path, paths.META), data)
+
+
+def known_cluster_id(disk: Disk, path: str) -> str:
+    """Of which cluster a directory is that is not open; empty when it is none yet. Raises StartRefused."""
+    try:
+        if disk.stat(os.path.join(path, paths.META)) is None:
+            return ""
+    except OSError:
+        return ""  # who opens it says what is wrong
+    return str(read_meta(disk, path)["cluster_id"])
+
+
+def _check_empty(disk: Disk, path: str) -> None:
+    own = (paths.LOCK, paths.META + ".tmp")  # what a first start that was cut short may leave
+    strangers = [name for name in disk.listdir(path) if name not in own]
+    if strangers:
+        raise StartRefused(
+            f"{path} holds other files ({strangers[0]}) and no penstock data", hint="give --data-dir an empty path"
+        )
+
+
+def _check_whose(path: str, meta: Mapping[str, Any], node_id: int, cluster_id: str | None) -> None:
+    if cluster_id not in (None, meta["cluster_id"]):
+        raise StartRefused(
+            f"{path} belongs to cluster {meta['cluster_id']}, not {cluster_id}",
+            hint="give --data-dir another path or the right --cluster-id",
+        )
+    if meta["node_id"] != node_id:
+        raise StartRefused(
+            f"{path} belongs to node {meta['node_id']}, not {node_id}", hint=f"start with --node-id {meta['node_id']}"
+        )
+
+
+def _parsed(path: str, file: str, data: bytes) -> dict[str, Any]:
+    try:
+        meta: dict[str, Any] = orjson.loads(data)
+        is_true = all(isinstance(meta[name], kind) for name, kind in _META_FIELDS.items())
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        is_true = False
+    if not is_true:
+        raise StartRefused(f"{file} is damaged", hint="restore it from a backup; it names the cluster and node")
+    if meta["format"] > FORMAT_VERSION:
+        raise StartRefused(
+            f"{path} has data format {meta['format']}, this version knows {FORMAT_VERSION}",
+            hint="use the newer version of penstock",
+        )
+    return meta

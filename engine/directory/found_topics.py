@@ -1,0 +1,146 @@
+"""Which topics a start finds in the first data directory, and what it does about directories that are none.
+
+Removes what an interrupted creation or deletion has left, and nothing else: a creation that was cut short can hold only
+empty logs, and the directory of a deleted topic says in its `topic.json` whose it is. Every other directory stays as it
+is, so that an operator can restore it, and is reported. The table of what a start may remove is in
+engine/format/FORMAT.md.
+Invariant: running this again on the same directory finds the same topics.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.directory.further_topics import log_left
+from engine.directory.removal import (
+    STEPS_AT_ONCE,
+    Removing,
+    is_finished,
+    is_rest_of_creation,
+    remove_if_empty,
+    remove_topic_dir,
+)
+from engine.directory.topics import TopicRecord, decoded_topic
+from engine.errors import Corrupt
+from engine.format import paths
+from engine.runtime.disk import Disk, FileKind, read_file
+
+log = logging.getLogger("penstock.engine")
+
+HINT = f"restore {paths.TOPIC_FILE} and restart; to give the records up, move the directory elsewhere"
+
+
+@dataclass(slots=True)
+class FoundTopics:
+    """What a data directory holds. `unidentified` are directories that have files of a topic and no `topic.json`.
+
+    `deleted` are topics that have more files than are removed at once.
+    """
+
+    records: list[TopicRecord] = field(default_factory=list)
+    unidentified: list[tuple[str, str]] = field(default_factory=list)  # topic and topic id, as their paths say
+    deleted: list[tuple[str, str, str]] = field(default_factory=list)  # topic, id, and the directory that is left
+
+
+def find_topics(
+    disk: Disk,
+    data_dir: str,
+    removing: Callable[[str, str, str], Removing[None]] | None = None,
+) -> FoundTopics:
+    """All topics, sorted by name. Raises Corrupt for a `topic.json` that cannot be read or belongs elsewhere, OSError.
+
+    `removing` removes a deleted topic, by name, id and directory, from all data directories (None: there is this one).
+    """
+    found = FoundTopics()
+    for name in disk.listdir(paths.topics_dir(data_dir)):
+        parent = f"{paths.topics_dir(data_dir)}/{name}"
+        if not _is_directory(disk, parent):
+            _log_foreign(parent)
+            continue
+        for topic_id in disk.listdir(parent):
+            directory = f"{parent}/{topic_id}"
+            if not _is_directory(disk, directory):
+                _log_foreign(directory)
+            elif topic_id.endswith(paths.DELETED_SUFFIX):
+                _finish_deletion(disk, name, directory, removing, found)
+            elif (data := _topic_file(disk, directory)) is not None:
+                found.records.append(_checked(directory, name, topic_id, data))
+            elif disk.kind(directory) is FileKind.DIRECTORY and is_rest_of_creation(disk, directory):
+                if paths.is_topic_id(topic_id):
+                    remove_topic_dir(disk, directory)
+                else:
+                    _log_foreign(directory)
+            else:
+                found.unidentified.append((name, topic_id))
+                words = {"directory": directory, "hint": HINT}
+                log.error(f"a topic has no {paths.TOPIC_FILE}: it is set aside, its files stay", extra=words)
+        if paths.is_topic_name(name):
+            remove_if_empty(disk, parent)
+    return found
+
+
+def _finish_deletion(
+    disk: Disk,
+    name: str,
+    directory: str,
+    removing: Callable[[str, str, str], Removing[None]] | None,
+    found: FoundTopics,
+) -> None:
+    """Remove what is left of a deleted topic, if that is what the directory is. Otherwise it stays, and is logged."""
+    topic_id = os.path.basename(directory).removesuffix(paths.DELETED_SUFFIX)
+    reason = _reason_to_keep(disk, name, topic_id, directory)
+    if reason:
+        words = {"directory": directory, "reason": reason, "hint": "move it elsewhere, or remove it by hand"}
+        log.error("a directory with the name of a deleted topic stays as it is", extra=words)
+    elif removing is None:
+        log_left(remove_topic_dir(disk, directory))
+    elif not is_finished(removing(name, topic_id, directory), STEPS_AT_ONCE):
+        found.deleted.append((name, topic_id, directory))
+
+
+def _reason_to_keep(disk: Disk, name: str, topic_id: str, directory: str) -> str:
+    """Why a directory cannot be the rest of a deletion; empty if it is one."""
+    if disk.kind(directory) is not FileKind.DIRECTORY:
+        return "it is a symbolic link"
+    if disk.kind(directory.removesuffix(paths.DELETED_SUFFIX)) is not None:
+        return "the topic is there too"
+    data = _topic_file(disk, directory)
+    if data is None:
+        return "" if is_rest_of_creation(disk, directory) else f"it has files and no {paths.TOPIC_FILE}"
+    try:
+        _checked(directory, name, topic_id, data)
+    except Corrupt as error:
+        return error.detail
+    return ""
+
+
+def _checked(directory: str, name: str, topic_id: str, data: bytes) -> TopicRecord:
+    record = decoded_topic(directory, data)
+    if (record.name, record.topic_id) != (name, topic_id):
+        raise Corrupt(
+            f"{directory}/{paths.TOPIC_FILE} is that of topic {record.name!r} with id {record.topic_id}",
+            hint="restore the file that belongs there, and restart",
+        )
+    return record
+
+
+def _topic_file(disk: Disk, directory: str) -> bytes | None:
+    """The bytes of `topic.json`; None when there is none. Raises Corrupt for what cannot be read."""
+    file = f"{directory}/{paths.TOPIC_FILE}"
+    try:
+        return read_file(disk, file)
+    except OSError as error:
+        raise Corrupt(f"{file} cannot be read: {error.strerror}", hint="restore it, and restart") from error
+
+
+def _is_directory(disk: Disk, path: str) -> bool:
+    """Also a link to one, which an operator may have made."""
+    stat = disk.stat(path)
+    return stat is not None and stat.is_dir
+
+
+def _log_foreign(path: str) -> None:
+    log.warning("not the directory of a topic: left as it is", extra={"path": path})

@@ -1,0 +1,236 @@
+"""The directories of topics in a node's further data directories: made before a topic is, removed after it.
+
+The first directory alone says which topics there are (engine/directory/topics.py). Invariant: nothing that holds a
+record or a foreign file is removed from a further directory unless the first one remembers that the topic was deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Sequence
+
+from engine.directory.data_directory import FIRST, DataDirectory
+from engine.directory.log_directories import DataDirectories
+from engine.directory.placement import placed
+from engine.directory.removal import (
+    Removing,
+    finished,
+    is_empty_partition,
+    is_rest_of_creation,
+    remove_if_empty,
+    remove_partition_dir,
+    remove_topic_dir,
+    removing_topic_dir,
+)
+from engine.directory.topics import TopicRecord
+from engine.errors import Corrupt
+from engine.format import paths
+from engine.runtime.disk import Disk, FileKind
+
+log = logging.getLogger("penstock.engine")
+
+
+class FurtherRefused(Exception):
+    """A further directory did not take new partitions; others may."""
+
+    def __init__(self, directory: DataDirectory, error: OSError) -> None:
+        super().__init__(f"{directory.path}: {error}")
+        self.directory = directory
+        self.error = error
+
+
+def places(directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]) -> dict[str, str]:
+    """`elsewhere` of new partitions, given those there are and who takes more."""
+    counts = {directory.directory_id: 0 for directory in directories}
+    for record in records:
+        for number in record.here:
+            place = record.elsewhere.get(str(number), FIRST)
+            if place in counts:
+                counts[place] += 1
+    chosen = placed(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
+    return {str(number): place for number, place in zip(added, chosen, strict=True) if place != FIRST}
+
+
+def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, added: Sequence[int]) -> None:
+    """Make the directories of those new partitions that lie in further ones, durably. Raises FurtherRefused."""
+    lying = {number: place for number, place in record.elsewhere.items() if int(number) in added}
+    for directory in directories.further:
+        numbers = [number for number, place in lying.items() if place == directory.directory_id]
+        if numbers and directory.fault is None:
+            try:
+                _make(disk, directory.path, record, numbers)
+            except OSError as error:
+                raise FurtherRefused(directory, error) from error
+
+
+def clear_added(disk: Disk, directories: DataDirectories, record: TopicRecord, added: Sequence[int]) -> None:
+    """Remove what a growth that was interrupted has left of these partitions: each is found once only.
+
+    Nothing that holds a record or a foreign file is removed. Raises OSError.
+    """
+    for directory in directories.usable:
+        for number in added:
+            path = f"{paths.topic_dir(directory.path, record.name, record.topic_id)}/{number}"
+            if disk.kind(path) is FileKind.DIRECTORY and is_empty_partition(disk, path):
+                remove_partition_dir(disk, path)
+
+
+def remove_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
+    """Remove the files of partitions wherever they lie. Raises OSError."""
+    for directory in directories.usable:
+        topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
+        found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
+        for path in found:
+            log_left(remove_partition_dir(disk, path))
+        if found:
+            disk.fsync_dir(topic_dir)
+
+
+def partitions_beside(disk: Disk, directories: DataDirectories, record: TopicRecord) -> list[int]:
+    """The partitions that have a directory and do not lie here, as their topic's record says."""
+    found: set[int] = set()
+    for directory in directories.usable:
+        names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
+        found.update(int(name) for name in names if paths.is_partition_number(name))
+    return sorted(found - set(record.here))
+
+
+def demand_all_known(disk: Disk, directories: DataDirectories, record: TopicRecord) -> None:
+    """Raises Corrupt for a topic that has records in a partition which its `topic.json` does not know: the file is
+    from before the topic grew. A growth that was cut short has left directories without records.
+    """
+    try:
+        path = _unknown_records(disk, directories, record)
+    except OSError as error:  # of a disk that fails: its directory is found out when its partitions are opened
+        log.warning("partitions not looked for", extra={"topic": record.name, "reason": str(error)})
+        return
+    if path is not None:
+        file = f"{paths.topic_dir(directories.first.path, record.name, record.topic_id)}/{paths.TOPIC_FILE}"
+        text = f"{file} knows {record.partitions} partitions, and {path} has records: the file is outdated"
+        raise Corrupt(text, hint="restore the newest one; to give the records up, move the directory elsewhere")
+
+
+def _unknown_records(disk: Disk, directories: DataDirectories, record: TopicRecord) -> str | None:
+    for number in partitions_beside(disk, directories, record):
+        for directory in directories.usable:
+            path = paths.partition_dir(directory.path, record.name, record.topic_id, number)
+            if disk.kind(path) is FileKind.DIRECTORY and _has_records(disk, path):
+                return path
+    return None
+
+
+def _has_records(disk: Disk, directory: str) -> bool:
+    logs = [name for name in disk.listdir(directory) if paths.base_offset_of(name) is not None]
+    found = (disk.stat(f"{directory}/{name}") for name in logs)
+    return any(stat is not None and stat.size_bytes for stat in found)
+
+
+def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> bool:
+    """As `removing_further`, in one go."""
+    return finished(removing_further(disk, directories, name, topic_id))
+
+
+def removing_further(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> Removing[bool]:
+    """Remove what further directories have of a deleted topic. Returns whether nothing is left, of all that were."""
+    is_gone = True
+    for directory in directories.further:
+        if directory.fault is not None:
+            is_gone = False
+            continue
+        try:
+            yield from _removing(disk, directory.path, name, topic_id)
+        except OSError as error:
+            is_gone = False
+            log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
+    return is_gone
+
+
+def removing_topic(
+    disk: Disk, directories: DataDirectories, name: str, topic_id: str, directory: str
+) -> Removing[None]:
+    """Remove what is left of a deleted topic: in further directories, then in the first one, which remembers it."""
+    try:
+        is_gone = yield from removing_further(disk, directories, name, topic_id)
+        log_left((yield from removing_topic_dir(disk, directory, keep_name=not is_gone)))
+    except OSError as error:  # the topic is gone all the same; the next start removes what is left
+        log.warning("removal failed", extra={"directory": directory, "reason": str(error)})
+
+
+def log_left(left: Sequence[str]) -> None:
+    """Log files that a removal has left where they are."""
+    if left:
+        words = {"first": left[0], "files": len(left), "hint": "penstock did not make them; move them elsewhere"}
+        log.warning("files that are not understood are not removed", extra=words)
+
+
+def remove_leftovers(disk: Disk, directories: DataDirectories, known: Collection[tuple[str, str]]) -> None:
+    """Remove what interrupted creations left in further directories. Anything else stays, and is logged.
+
+    `known` are the topics in the first directory, by name and id.
+    """
+    for directory in directories.further:
+        if directory.fault is not None:
+            continue
+        try:
+            _sweep(disk, directory.path, known)
+        except OSError as error:
+            if not directories.note(directory, error, "looking for topics"):
+                log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
+
+
+def moved(directories: DataDirectories, record: TopicRecord) -> dict[str, str]:
+    """`elsewhere` as partitions are found, for a topic of which somebody may have moved some while no node ran."""
+    elsewhere = dict(record.elsewhere)
+    for number in map(str, record.here):
+        located = directories.located(record, int(number))
+        place = located.directory.directory_id
+        if located.error is not None or place == elsewhere.get(number, FIRST):
+            continue
+        directories.distrust(located.directory)
+        if place == FIRST:
+            del elsewhere[number]
+        else:
+            elsewhere[number] = place
+    return elsewhere
+
+
+def _make(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) -> None:
+    directory = paths.topic_dir(data_dir, record.name, record.topic_id)
+    for number in numbers:
+        disk.mkdir(f"{directory}/{number}")
+    for parent in (directory, os.path.dirname(directory), paths.topics_dir(data_dir), data_dir):
+        disk.fsync_dir(parent)
+
+
+def _removing(disk: Disk, data_dir: str, name: str, topic_id: str) -> Removing[None]:
+    """The directory of the topic name stays until the next start: a topic of that name may be created meanwhile."""
+    directory = paths.topic_dir(data_dir, name, topic_id)
+    if disk.kind(directory) is FileKind.DIRECTORY:
+        log_left((yield from removing_topic_dir(disk, directory)))
+        disk.fsync_dir(os.path.dirname(directory))
+
+
+def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> None:
+    for name in disk.listdir(paths.topics_dir(data_dir)):
+        parent = f"{paths.topics_dir(data_dir)}/{name}"
+        if disk.kind(parent) is not FileKind.DIRECTORY:
+            log.warning("not the directory of a topic: left as it is", extra={"path": parent})
+            continue
+        for topic_id in disk.listdir(parent):
+            directory = f"{parent}/{topic_id}"
+            if (name, topic_id) in known:
+                continue
+            if disk.kind(directory) is FileKind.DIRECTORY and is_rest_of_creation(disk, directory):
+                remove_topic_dir(disk, directory)
+            else:
+                log.warning("a topic that the first data directory does not know", extra={"directory": directory})
+        remove_if_empty(disk, parent)
+
+
+def _free_bytes(directory: DataDirectory) -> int:
+    """A disk that cannot tell is no first choice; whether it takes anything is seen when it is asked to."""
+    try:
+        return directory.disk.free_bytes(directory.path)
+    except OSError:
+        return 0

@@ -1,0 +1,58 @@
+"""The file `high-watermarks` of a data directory: how far each partition of a cluster was committed when last told.
+
+A hint, and not fsynced: a replica that opens begins with what it says, as far as its log goes, so that what was shown
+before a restart is shown after it. Without it a replica begins at its log_start and is told the rest by the leader, or
+learns it as one. Written with the recovery points. A node that is alone has none. Layout: engine/format/FORMAT.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from engine.format import paths
+from engine.format.small_file import read_rows, rows_as_text
+from engine.runtime.disk import Disk, read_file, write_fully
+
+_HEADER = "penstock high-watermarks 1"
+
+
+def load_hints(disk: Disk, data_dir: str) -> dict[str, int]:
+    """Per partition, by `<topic id>/<partition>`, as all processes of the last run have told."""
+    hints = _read(disk, os.path.join(data_dir, paths.HIGH_WATERMARKS))
+    for name in _part_files(disk, data_dir):
+        hints |= _read(disk, os.path.join(data_dir, name))
+    return hints
+
+
+def merge_hints(disk: Disk, data_dir: str) -> None:
+    """Make one file of those of several processes: partitions may belong to other ones from now on."""
+    parts = _part_files(disk, data_dir)
+    if parts:
+        save_hints(disk, data_dir, None, load_hints(disk, data_dir))
+        for name in parts:
+            disk.unlink(os.path.join(data_dir, name))
+
+
+def save_hints(disk: Disk, data_dir: str, part: int | None, hints: Mapping[str, int]) -> None:
+    """Replace the file of a whole directory, or of one process's part of it. Raises OSError."""
+    text = rows_as_text(_HEADER, [f"{name} {position}" for name, position in sorted(hints.items())])
+    target = os.path.join(data_dir, paths.high_watermarks_file(part))
+    handle = disk.open(target + ".tmp", create=True, writable=True)
+    try:
+        disk.truncate(handle, 0)
+        write_fully(disk, handle, text, 0)
+    finally:
+        disk.close(handle)
+    disk.rename(target + ".tmp", target)
+
+
+def _read(disk: Disk, file: str) -> dict[str, int]:
+    try:
+        return {name: int(position) for name, position in read_rows(_HEADER, read_file(disk, file)) or ()}
+    except ValueError:
+        return {}
+
+
+def _part_files(disk: Disk, data_dir: str) -> list[str]:
+    return [name for name in disk.listdir(data_dir) if paths.is_part_of_high_watermarks(name)]

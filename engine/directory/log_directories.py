@@ -1,0 +1,245 @@
+"""The data directories of a node: the first, which has everything that exists once, and further ones for partitions.
+
+Says where a partition lies and what is wrong when it is not there; it moves and makes nothing. Why it is so:
+docs/decisions/0010-several-data-directories.md.
+Invariants: with one directory nothing here reads, writes or refuses anything. A directory with a fault is not touched
+until the next start. A partition that its topic says was made is opened where it is found or not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.directory.data_directory import (
+    FIRST,
+    FORMAT_VERSION,
+    DataDirectory,
+    Identity,
+    open_data_directory,
+    open_further_directory,
+    read_meta,
+    write_meta,
+)
+from engine.directory.high_watermark_checkpoint import load_hints
+from engine.directory.topics import TopicRecord
+from engine.errors import DEAD_DISK, TOO_MANY_FILES, StartRefused, Unreachable
+from engine.format import paths
+from engine.log.recovery import Checkpoint, LastStop
+from engine.runtime.disk import Disk
+
+log = logging.getLogger("penstock.engine")
+
+FAULT_HINT = "mend it, and restart the node"
+_WORST = (LastStop.CLEAN, LastStop.KILLED, LastStop.POWER_LOSS)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a partition lies, or should; `error` says why it cannot be opened."""
+
+    directory: DataDirectory
+    error: Unreachable | None = None
+
+
+class DataDirectories:
+    """The opened directories of a node or of one shard process. `when_failed` hears of one that fails meanwhile."""
+
+    def __init__(self, first: DataDirectory, further: Sequence[DataDirectory] = ()) -> None:
+        self.first = first
+        self.further = list(further)
+        self.has_failed = False  # one of them, since it was opened
+        self.when_failed: Callable[[DataDirectory], None] = tell_offline
+
+    def __repr__(self) -> str:
+        return f"DataDirectories({self.first}, {self.further})"
+
+    def __iter__(self) -> Iterator[DataDirectory]:
+        return iter((self.first, *self.further))
+
+    @property
+    def is_several(self) -> bool:
+        """Whether there are others, or were."""
+        return bool(self.further)
+
+    @property
+    def usable(self) -> list[DataDirectory]:
+        return [directory for directory in self if directory.fault is None]
+
+    def by_id(self, directory_id: str) -> DataDirectory | None:
+        having = [directory for directory in self if directory.directory_id == directory_id]
+        return next((directory for directory in having if directory.fault is None), having[0] if having else None)
+
+    def holding(self, path: str) -> DataDirectory:
+        """The directory that a partition's files lie in."""
+        if not self.further:
+            return self.first
+        return max((one for one in self if path.startswith(one.path + "/")), key=lambda one: len(one.path))
+
+    def located(self, record: TopicRecord, number: int) -> Located:
+        """Where a partition is to be opened. Asks the disk; the cases are those of the decision, in its order."""
+        if not self.further:
+            return Located(self.first)
+        expected = self.by_id(record.elsewhere.get(str(number), FIRST))
+        if expected is None:
+            return Located(self.first, Unreachable(f"{record.name}/{number}: its data directory is not known any more"))
+        name, fault = f"{record.name}/{number}", expected.fault
+        try:
+            found = [one for one in self.usable if _has(one, record, number)]
+        except OSError as error:
+            if error.errno in TOO_MANY_FILES:
+                raise
+            return Located(expected, Unreachable(f"{name}: cannot tell where it lies: {error}"))
+        if len(found) > 1:
+            text = f"{name} lies in {' and '.join(one.path for one in found)}"
+            hint = "remove or rename the partition's directory that is an old copy, and restart"
+            return Located(expected, Unreachable(text, hint=hint))
+        if fault is not None:
+            return Located(expected, fault)
+        if not found:
+            text = f"{name}: its directory is in none of the data directories; it was in {expected.path}"
+            return Located(expected, Unreachable(text, hint="bring it back and restart, or delete the topic"))
+        return Located(found[0])
+
+    def distrust(self, directory: DataDirectory) -> None:
+        """Somebody has moved a partition there: how far it may be believed is told by the directory it came from."""
+        directory.last_stop = max((LastStop.KILLED, *(one.last_stop for one in self.usable)), key=_WORST.index)
+
+    def load_checkpoints(self) -> dict[str, Checkpoint]:
+        """Those of all directories; of a partition that was moved the greater ones, since positions never go back."""
+        merged: dict[str, Checkpoint] = {}
+        for directory in self.usable:
+            for name, (recovery_point, log_start) in directory.load_checkpoints().items():
+                other = merged.get(name, Checkpoint())
+                merged[name] = Checkpoint(max(recovery_point, other[0]), max(log_start, other[1]))
+        return merged
+
+    def load_hints(self) -> dict[str, int]:
+        """How far partitions of a cluster were committed (engine/directory/high_watermark_checkpoint.py)."""
+        merged: dict[str, int] = {}
+        for directory in self.usable:
+            for name, position in load_hints(directory.disk, directory.path).items():
+                merged[name] = max(position, merged.get(name, 0))
+        return merged
+
+    def note(self, directory: DataDirectory, error: OSError, doing: str) -> bool:
+        """An operation was refused: the end of this directory, if the disk is broken or gone. Returns whether it is."""
+        if self.further and error.errno in DEAD_DISK:
+            self.fail(directory, f"{doing}: {error}")
+        return directory.fault is not None
+
+    def fail(self, directory: DataDirectory, reason: str) -> None:
+        """Take a directory offline until the node is started again."""
+        self.follow(directory.directory_id, _fault(directory.path, reason))
+
+    def follow(self, directory_id: str, fault: Unreachable) -> None:
+        """Another process of the node has found a directory failing, or this one."""
+        directory = self.by_id(directory_id)
+        if directory is not None and directory.fault is None:
+            directory.fault = fault
+            self.has_failed = True
+            self.when_failed(directory)
+
+    def release(self) -> None:
+        """Give up all locks without a word on how clean the directories are."""
+        for directory in self:
+            directory.release()
+
+
+def tell_offline(directory: DataDirectory) -> None:
+    """The one line about a directory that cannot be used."""
+    log.error("a data directory is offline", extra={"directory": directory.path, "reason": str(directory.fault)})
+
+
+def open_data_directories(
+    disk: Disk,
+    data_dirs: Sequence[str],
+    *,
+    node_id: int,
+    cluster_id: str | None,
+    boot_id: str,
+    new_id: Callable[[], str],
+) -> DataDirectories:
+    """Lock and identify all directories of a node. Raises StartRefused only for the first; the others have faults."""
+    first = open_data_directory(
+        disk, data_dirs[0], node_id=node_id, cluster_id=cluster_id, boot_id=boot_id, new_id=new_id
+    )
+    opened: list[DataDirectory] = []
+    try:
+        known = _known(disk, first)
+        for path in data_dirs[1:]:
+            opened.append(_opened(disk, path, first.identity, known, opened, boot_id, new_id))
+        _remember(disk, first, known, opened)
+    except BaseException:
+        for directory in (first, *opened):
+            directory.release()
+        raise
+    for directory in opened:
+        if directory.fault is not None:
+            tell_offline(directory)
+    return DataDirectories(first, opened)
+
+
+def _known(disk: Disk, first: DataDirectory) -> dict[str, str]:
+    """The further directories that this node has had: id and path."""
+    try:
+        return {str(row["directory_id"]): str(row["path"]) for row in read_meta(disk, first.path).get("further", ())}
+    except (KeyError, TypeError):
+        raise StartRefused(f"{first.file(paths.META)} is damaged", hint="restore it from a backup") from None
+
+
+def _opened(
+    disk: Disk,
+    path: str,
+    identity: Identity,
+    known: Mapping[str, str],
+    others: Sequence[DataDirectory],
+    boot_id: str,
+    new_id: Callable[[], str],
+) -> DataDirectory:
+    """A further directory, opened, or with the fault that keeps it from that."""
+    known_id = next((directory_id for directory_id, known_path in known.items() if known_path == path), None)
+    try:
+        if known_id is not None and disk.stat(os.path.join(path, paths.META)) is None:
+            raise StartRefused(
+                f"{path} is empty or missing, and this node has kept partitions there",
+                hint="mount its disk; a new disk needs another path",
+            )
+        directory = open_further_directory(disk, path, identity, boot_id=boot_id, new_id=new_id)
+    except (StartRefused, OSError) as error:
+        return _unusable(disk, path, identity, known_id or f"?{path}", str(error))
+    twin = next((one for one in others if one.directory_id == directory.directory_id and one.fault is None), None)
+    if twin is not None:
+        directory.release()
+        return _unusable(disk, path, identity, directory.directory_id, f"it is a copy of {twin.path}")
+    return directory
+
+
+def _remember(disk: Disk, first: DataDirectory, known: Mapping[str, str], opened: list[DataDirectory]) -> None:
+    """Write down, before any partition is made there, which directories there are; miss those that are not given."""
+    having = {one.directory_id: one.path for one in opened if one.fault is None}
+    if (now := {**known, **having}) != known:
+        rows = [{"directory_id": directory_id, "path": path} for directory_id, path in now.items()]
+        fields = {"cluster_id": first.identity.cluster_id, "node_id": first.identity.node_id}
+        write_meta(disk, first.path, {"format": FORMAT_VERSION, **fields, "further": rows})
+    given = {one.directory_id for one in opened}
+    for directory_id, path in known.items():
+        if directory_id not in given:
+            reason = "it was a data directory of this node, and is not given any more"
+            opened.append(_unusable(disk, path, first.identity, directory_id, reason))
+
+
+def _unusable(disk: Disk, path: str, identity: Identity, directory_id: str, reason: str) -> DataDirectory:
+    fault = _fault(path, reason)
+    return DataDirectory(disk, path, identity, last_stop=LastStop.POWER_LOSS, directory_id=directory_id, fault=fault)
+
+
+def _fault(path: str, reason: str) -> Unreachable:
+    return Unreachable(f"the data directory {path} is offline: {reason}", hint=FAULT_HINT)
+
+
+def _has(directory: DataDirectory, record: TopicRecord, number: int) -> bool:
+    path = paths.partition_dir(directory.path, record.name, record.topic_id, number)
+    return directory.disk.stat(path) is not None

@@ -1,0 +1,229 @@
+"""What a shard does with its data directories while it runs: recovery points, failures, and the clean end.
+
+Not where partitions lie (engine/directory/log_directories.py). Each directory is kept for itself: one that fails takes
+its own partitions offline and stops nothing in the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+
+from engine.directory.closed_points import ClosedPoints
+from engine.directory.data_directory import DataDirectory
+from engine.directory.high_watermark_checkpoint import save_hints
+from engine.directory.log_directories import DataDirectories, tell_offline
+from engine.errors import EngineError, StorageFailed, Unreachable
+from engine.format import paths
+from engine.log.recovery import Checkpoint
+from engine.log.segment import save_index
+from engine.partition.partition import Partition
+from engine.partition.writer import PARALLEL_SYNCS_MIN, SYNC_THREADS
+from engine.producers.snapshots import remembers, save_state
+from engine.runtime.disk import Disk
+
+WALKED_BYTES_MIN = 64 * 1024  # the headers of fewer are read in less time than four syncs for index and state take
+SAVE_S = 5.0  # half of what a supervisor gives beyond shutdown_deadline_ms
+
+log = logging.getLogger("penstock.engine")
+
+
+class DirectoryKeeper:
+    """Keeps the directories of the partitions given, whose recovery points are given with their topics' ids, and of
+    those that are closed.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directories: DataDirectories,
+        executor: Executor,
+        partitions: Callable[[], Iterable[Partition]],
+        key_of: Callable[[Partition], str],
+        closed: ClosedPoints,
+    ) -> None:
+        self.when_failed: Callable[[DataDirectory], None] = tell_offline
+        self._disk = disk
+        self._directories = directories
+        self._executor = executor
+        self._partitions = partitions
+        self._key_of = key_of
+        self._closed = closed
+        self._saving = asyncio.Lock()
+        self._saved_hints: dict[DataDirectory, dict[str, int]] = {}
+        self._told: dict[str, str] = {}  # by directory, why its last checkpoint failed
+        directories.when_failed = self._failed
+
+    def __repr__(self) -> str:
+        return f"DirectoryKeeper({self._directories})"
+
+    def add(self, partition: Partition) -> None:
+        """Look after a partition that was opened."""
+        if self._directories.is_several:
+            partition.explained = partial(self._explained, partition)
+            fault = self.directory_of(partition).fault
+            if fault is not None:  # perhaps since it was opened
+                partition.go_offline(fault)
+
+    def note(self, partition: Partition, error: OSError, doing: str) -> bool:
+        """The disk refused something. Returns whether that was the end of the whole directory, which is told then."""
+        return self._directories.note(self.directory_of(partition), error, f"{partition.name}: {doing}")
+
+    def directory_of(self, partition: Partition) -> DataDirectory:
+        return self._directories.holding(partition.log.directory)
+
+    async def note_recovered(self) -> None:
+        """Everything that could be opened has been."""
+        for directory in self._directories.usable:
+            if self._is_whole(directory):
+                await self._in_thread(directory.note_recovered)
+
+    async def save_checkpoints(self) -> None:
+        """Write down what is durable of every partition. Raises OSError when there is one directory only."""
+        for directory in self._directories.usable:
+            try:
+                await self._save_in(directory)
+                self._told.pop(directory.path, None)
+            except OSError as error:
+                if not self._directories.is_several:
+                    raise
+                is_fault = self._directories.note(directory, error, "saving recovery points")
+                if not is_fault and self._told.get(directory.path) != str(error):
+                    self._told[directory.path] = str(error)
+                    log.warning("checkpoint failed", extra={"directory": directory.path, "reason": str(error)})
+
+    async def save_log_start(self, partition: Partition) -> None:
+        """That of one partition, whatever the other directories do. Raises OSError."""
+        directory = self.directory_of(partition)
+        if directory.fault is not None:
+            raise OSError(errno.EIO, str(directory.fault))
+        await self._save_in(directory)
+
+    def close(self, now: Callable[[], float]) -> bool:
+        """Stop each directory for itself, so that one that failed is no reason to scan the others. Blocks.
+
+        What only makes the next start faster is saved for SAVE_S seconds at most, by the clock that is given.
+        Returns whether all are clean but those that had a fault from the start.
+        """
+        is_clean = True
+        for directory in self._directories:
+            try:
+                is_clean &= self._close(directory, partial(_is_past, now, now() + SAVE_S))
+            except OSError as error:
+                directory.release()
+                is_clean = False
+                words = {"directory": directory.path, "reason": str(error)}
+                log.warning("a data directory was not stopped cleanly", extra=words)
+        return is_clean
+
+    def _close(self, directory: DataDirectory, is_late: Callable[[], bool]) -> bool:
+        partitions = self._partitions_in(directory)
+        self._save_states(partitions, is_late)
+        for partition in partitions:
+            for segment in partition.log.segments:
+                segment.close()
+        if directory.fault is None:
+            self._closed.forget(self._closed.deleted())
+            directory.save_checkpoints(self._checkpoints_in(directory))
+            self._save_hints(directory, self._hints_in(directory))
+        if self._is_whole(directory):
+            directory.close_clean()
+            return True
+        directory.release()
+        return directory.fault is not None and not self._directories.has_failed  # else it was so from the start
+
+    def _save_states(self, partitions: list[Partition], is_late: Callable[[], bool]) -> None:
+        """What makes the next start fast, of those first that it would walk longest. Of many several at once."""
+        wanted = [one for one in partitions if one.offline is None and (_is_long(one) or one.admission.has_state)]
+        wanted.sort(key=_walked_bytes, reverse=True)
+
+        def save(partition: Partition) -> bool:
+            if is_late():
+                return False
+            if _is_long(partition):
+                save_index(self._disk, partition.log.active)
+            path, end = partition.log.directory, partition.log_end
+            if not remembers(self._disk, path, end, end):
+                save_state(self._disk, path, partition.admission.state(end), partition.high_watermark)
+            return True
+
+        if len(wanted) < PARALLEL_SYNCS_MIN:
+            saved = list(map(save, wanted))
+        else:
+            with ThreadPoolExecutor(SYNC_THREADS, "penstock-save") as threads:
+                saved = list(threads.map(save, wanted))
+        if not all(saved):
+            log.warning("no time was left to save what makes the next start fast", extra={"after_s": SAVE_S})
+
+    async def _save_in(self, directory: DataDirectory) -> None:
+        """One at a time, since partitions share a file."""
+        async with self._saving:
+            if self._closed:
+                loop = asyncio.get_running_loop()
+                self._closed.forget(await loop.run_in_executor(self._executor, self._closed.deleted))
+            hints = self._hints_in(directory)
+            await self._in_thread(partial(directory.save_checkpoints, self._checkpoints_in(directory)))
+            if hints != self._saved_hints.get(directory):
+                await self._in_thread(partial(self._save_hints, directory, hints))
+                self._saved_hints[directory] = hints
+
+    def _hints_in(self, directory: DataDirectory) -> dict[str, int]:
+        having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
+        return {self._key_of(one): one.high_watermark for one in having if one.is_replicated}
+
+    def _save_hints(self, directory: DataDirectory, hints: dict[str, int]) -> None:
+        """Of partitions that are not replicated nobody has to be told, unless one was before."""
+        if hints or self._disk.stat(directory.file(paths.high_watermarks_file(directory.part))) is not None:
+            save_hints(self._disk, directory.path, directory.part, hints)
+
+    def _failed(self, directory: DataDirectory) -> None:
+        """Everything in the directory is offline from now on."""
+        assert directory.fault is not None
+        for partition in self._partitions_in(directory):
+            partition.go_offline(directory.fault)
+        self.when_failed(directory)
+
+    def _explained(self, partition: Partition, error: EngineError) -> EngineError:
+        """A broken disk fails all that is in its directory, not only the partition that met it first."""
+        if isinstance(error, StorageFailed) and error.os_error is not None:
+            directory = self.directory_of(partition)
+            if self._directories.note(directory, error.os_error, error.detail):
+                assert directory.fault is not None
+                return directory.fault
+        return error
+
+    def _partitions_in(self, directory: DataDirectory) -> list[Partition]:
+        return [partition for partition in self._partitions() if self.directory_of(partition) is directory]
+
+    def _is_whole(self, directory: DataDirectory) -> bool:
+        """All that is in it is open. What should be there and is not was told, and is no reason to scan the rest."""
+        return directory.fault is None and all(
+            partition.offline is None or isinstance(partition.offline, Unreachable)
+            for partition in self._partitions_in(directory)
+        )
+
+    def _checkpoints_in(self, directory: DataDirectory) -> dict[str, Checkpoint]:
+        """Of partitions that are offline too: what was fsynced of them, and what was given up, stays so."""
+        having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
+        opened = {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in having}
+        return self._closed.of_directory(directory) | opened
+
+    async def _in_thread(self, function: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, function)
+
+
+def _walked_bytes(partition: Partition) -> int:
+    """What a start would walk without an index and a state of the log's end."""
+    return partition.log.active.size_bytes
+
+
+def _is_long(partition: Partition) -> bool:
+    return _walked_bytes(partition) >= WALKED_BYTES_MIN
+
+
+def _is_past(now: Callable[[], float], deadline: float) -> bool:
+    return now() > deadline

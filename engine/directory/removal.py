@@ -1,0 +1,121 @@
+"""Removes the directories of topics and partitions, and only what the engine itself has put there.
+
+Does not decide when: engine/directory/topics.py, engine/directory/further_topics.py and engine/directory/catalog.py do.
+What a start may remove is listed in engine/format/FORMAT.md.
+Invariants: a file is removed only if its name is one that the engine gives; a symbolic link is neither removed nor
+followed; a directory goes only when it is empty. Everything else stays where it is and is returned, to be logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import islice
+from typing import TypeVar, cast
+
+from engine.format import paths
+from engine.runtime.disk import Disk, FileKind
+
+T = TypeVar("T")
+Removing = Generator[None, None, T]  # a removal that is done step by step, and can be left off after each
+
+STEPS_AT_ONCE = 64  # files and partitions: some milliseconds of one of the threads for the disk, which reads need too
+_END = object()
+_TOPIC_FILES = (paths.TOPIC_FILE, paths.TOPIC_FILE + paths.TEMPORARY)
+
+
+def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> list[str]:
+    """As `removing_topic_dir`, in one go."""
+    return finished(removing_topic_dir(disk, directory, keep_name=keep_name))
+
+
+def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> Removing[list[str]]:
+    """Remove a deleted topic's directory, a file or a partition a step. Returns the paths that the engine did not make.
+
+    Those stay. `topic.json` goes last, durably: as long as files of the topic are left, it says whose they are. With
+    `keep_name` the empty directory stays.
+    """
+    left: list[str] = []
+    is_changed = False
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if name in _TOPIC_FILES and disk.kind(path) is FileKind.FILE:
+            continue
+        left += (yield from _removing_partition_dir(disk, path)) if _is_partition(disk, directory, name) else [path]
+        is_changed = True
+        yield
+    if is_changed:
+        disk.fsync_dir(directory)
+    if left:
+        return left
+    for name in disk.listdir(directory):
+        disk.unlink(f"{directory}/{name}")
+    if not keep_name:
+        disk.rmdir(directory)
+    return []
+
+
+def finished(removing: Removing[T]) -> T:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(removing)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+
+def is_finished(removing: Removing[T], steps: int) -> bool:
+    """Take so many steps. Returns whether they were all that there are."""
+    return next(islice(removing, steps - 1, None), _END) is _END
+
+
+def remove_partition_dir(disk: Disk, directory: str) -> list[str]:
+    """Remove a partition's files, then its directory. Returns the paths of files that the engine did not make."""
+    return finished(_removing_partition_dir(disk, directory))
+
+
+def _removing_partition_dir(disk: Disk, directory: str) -> Removing[list[str]]:
+    left = []
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if paths.is_partition_file(name) and disk.kind(path) is FileKind.FILE:
+            disk.unlink(path)
+            yield
+        else:
+            left.append(path)
+    if not left:
+        disk.rmdir(directory)
+    return left
+
+
+def remove_if_empty(disk: Disk, directory: str) -> None:
+    """Remove the directory of a topic's name once no topic of that name is left."""
+    if disk.kind(directory) is FileKind.DIRECTORY and not disk.listdir(directory):
+        disk.rmdir(directory)
+
+
+def is_rest_of_creation(disk: Disk, directory: str) -> bool:
+    """Whether a topic's directory holds nothing but what a creation that was cut short makes.
+
+    That is a temporary `topic.json`, and partition directories without a byte in them.
+    """
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if name == paths.TOPIC_FILE + paths.TEMPORARY and disk.kind(path) is FileKind.FILE:
+            continue
+        if not (_is_partition(disk, directory, name) and is_empty_partition(disk, path)):
+            return False
+    return True
+
+
+def is_empty_partition(disk: Disk, directory: str) -> bool:
+    """Whether a partition's directory holds nothing but empty segments."""
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        stat = disk.stat(path) if paths.base_offset_of(name) is not None else None
+        if stat is None or stat.size_bytes or disk.kind(path) is not FileKind.FILE:
+            return False
+    return True
+
+
+def _is_partition(disk: Disk, directory: str, name: str) -> bool:
+    return paths.is_partition_number(name) and disk.kind(f"{directory}/{name}") is FileKind.DIRECTORY

@@ -1,0 +1,54 @@
+"""Removes the files of deleted topics in the background, topic after topic, a few files at a time.
+
+Not what may be removed, and in which order: that is engine/directory/removal.py and engine/directory/further_topics.py.
+The topics are unlisted already, durably; a stop leaves off between two steps, and the next start goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import Executor
+
+from engine.directory.removal import STEPS_AT_ONCE, Removing, is_finished
+from engine.runtime.tasks import BackgroundTasks
+
+
+class Remover:
+    """Takes removals over once they are begun."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._left: deque[Removing[None]] = deque()
+        self._tasks = BackgroundTasks()
+        self._is_running = False
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        return f"Remover({len(self._left)} left)"
+
+    async def remove(self, removing: Removing[None]) -> None:
+        """Remove few files now, and more than that in the background."""
+        if not await self._is_finished(removing):
+            self.go_on(removing)
+
+    def go_on(self, removing: Removing[None]) -> None:
+        """Remove the rest in the background."""
+        self._left.append(removing)
+        if not self._is_running and not self._is_stopping:
+            self._is_running = True
+            self._tasks.keep(self._run, "removing files of deleted topics")
+
+    async def stop(self) -> None:
+        """Leave off where it is."""
+        self._is_stopping = True
+        await self._tasks.ended()
+
+    async def _run(self) -> None:
+        while self._left and not self._is_stopping:
+            if await self._is_finished(self._left[0]):
+                self._left.popleft()
+        self._is_running = False
+
+    async def _is_finished(self, removing: Removing[None]) -> bool:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, is_finished, removing, STEPS_AT_ONCE)

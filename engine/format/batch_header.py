@@ -1,0 +1,288 @@
+"""The 61 bytes before the records of a batch: read, checked, stamped. engine/format/batch.py is the rest of the format.
+
+All that append, replication, fetch of stored batches and tiering look at. Layout: engine/format/FORMAT.md.
+Invariant: base offset and leader epoch lie outside the checksum, so the leader stamps them and re-encodes nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from engine.errors import BatchTooLarge, CorruptBatch, InvalidBatch
+
+HEADER_BYTES = 61
+MAGIC = 2
+PREFIX_BYTES = 12  # base offset and length: what `batch_length` does not count
+NO_PRODUCER = -1
+KEYED_PRODUCER = -2  # the first record of such a batch carries an entry of ours: engine/format/keyed_batch.py
+CODEC_MASK = 0b111
+
+Buffer = bytes | bytearray | memoryview
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CHAIN = struct.Struct(">qi4xbI2xi")  # base offset, length, magic, checksum, last offset delta
+_I64 = struct.Struct(">q")
+_I32 = struct.Struct(">i")
+_U32 = struct.Struct(">I")
+_I16 = struct.Struct(">h")
+_SEQUENCE = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
+_LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_CRC_COVERS_FROM = 21
+_ATTRIBUTES_AT = 21
+_LAST_DELTA_AT = 23
+_MAX_TIMESTAMP_AT = 35
+PRODUCER_ID_AT = 43
+_LOG_APPEND_TIME = 0b1000
+_CONTROL = 0b10_0000
+_KNOWN_ATTRIBUTES = CODEC_MASK | _LOG_APPEND_TIME
+_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
+
+assert _HEADER.size == HEADER_BYTES
+
+
+class Codec(IntEnum):
+    """Compression of a batch's records, as numbered in its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class Header(NamedTuple):
+    """The 61 bytes before the records. Offsets are positions in the partition, timestamps milliseconds."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return PREFIX_BYTES + self.batch_length
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        """It tells something about the log itself and holds nothing for consumers: engine/format/control_batch.py."""
+        return bool(self.attributes & _CONTROL)
+
+
+_as_header = tuple.__new__  # what NamedTuple's _make does, without its count of the members
+_LENGTH, _MAGIC, _CRC = (Header._fields.index(name) for name in ("batch_length", "magic", "crc"))
+
+
+def read_header(buffer: Buffer, position: int = 0) -> Header:
+    """The header at a position. The caller has made sure that 61 bytes are there. Checks nothing."""
+    return _as_header(Header, _HEADER.unpack_from(buffer, position))
+
+
+def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
+    """Each whole batch of a run of batches, with its position; stops silently before a batch that is cut off.
+
+    Raises InvalidBatch where bytes cannot be a header: the length is too small or the magic is not 2.
+    """
+    end, unpack = len(buffer), _HEADER.unpack_from
+    while position + HEADER_BYTES <= end:
+        header = _as_header(Header, unpack(buffer, position))
+        length = header.batch_length
+        if header.magic != MAGIC or length < HEADER_BYTES - PREFIX_BYTES:
+            raise InvalidBatch(f"no batch header at byte {position}: magic {header.magic}, length {length}")
+        behind = position + PREFIX_BYTES + length
+        if behind > end:
+            return
+        yield position, header
+        position = behind
+
+
+def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[list[Header], int]:
+    """The headers of the whole batches from a position on, each true to its checksum, and where the last one ends.
+
+    One tight loop, since a follower does this for each batch there is. Raises InvalidBatch, CorruptBatch.
+    """
+    headers: list[Header] = []
+    end, unpack, new = len(data), _HEADER.unpack_from, tuple.__new__
+    while len(headers) < batches_max and position + HEADER_BYTES <= end:
+        fields = unpack(data, position)
+        behind = position + PREFIX_BYTES + fields[_LENGTH]
+        if fields[_MAGIC] != MAGIC or behind < position + HEADER_BYTES:
+            raise InvalidBatch(f"no batch header at byte {position} of a copy")
+        if behind > end:
+            break
+        if crc32c(data[position + _CRC_COVERS_FROM : behind]) != fields[_CRC]:
+            raise CorruptBatch(f"a copied batch of offset {fields[0]} fails its checksum")
+        headers.append(new(Header, fields))
+        position = behind
+    return headers, position
+
+
+class Sound(NamedTuple):
+    """Batches that follow each other: where the first wanted one begins, where they end, and the offset that follows.
+
+    `is_bounded`: the bound on batches ended them; else a bad batch did, or the end of the bytes.
+    """
+
+    begin: int
+    end: int
+    next_offset: int
+    is_bounded: bool = False
+
+
+def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int) -> Sound:
+    """Check a run of batches whose first one must have base offset `start_offset`; stop at the first bad batch.
+
+    A batch is bad if its header cannot follow the one before, if it is cut off, or if its checksum is wrong. Batches
+    that end at or below `offset` are not wanted: only their headers are checked. One tight loop: every read runs it.
+    """
+    end, unpack, view = len(data), _CHAIN.unpack_from, memoryview(data)
+    begin, position, expected, left = 0, 0, start_offset, batches_max
+    while position + HEADER_BYTES <= end:
+        if not left:
+            return Sound(begin, position, expected, is_bounded=True)
+        base_offset, length, magic, crc, last_delta = unpack(data, position)
+        behind = position + PREFIX_BYTES + length
+        if base_offset != expected or magic != MAGIC or last_delta < 0 or length < _LENGTH_MIN or behind > end:
+            break
+        next_offset = base_offset + last_delta + 1
+        if next_offset <= offset:
+            begin = behind
+        elif crc32c(view[position + _CRC_COVERS_FROM : behind]) != crc:
+            break
+        position, expected, left = behind, next_offset, left - 1
+    return Sound(begin, position, expected)
+
+
+def begins_batch(data: Buffer, position: int, base_offset: int) -> bool:
+    """Whether what stands at a position looks like the header of a batch of that offset."""
+    if position + HEADER_BYTES > len(data):
+        return False
+    return bool(_I64.unpack_from(data, position)[0] == base_offset and data[position + _MAGIC_AT] == MAGIC)
+
+
+def has_valid_crc(buffer: Buffer, position: int, header: Header) -> bool:
+    """Whether the batch's CRC-32C, over everything from the attributes to its end, is the one stored."""
+    covered = memoryview(buffer)[position + _CRC_COVERS_FROM : position + header.size_bytes]
+    return bool(crc32c(covered) == header.crc)
+
+
+def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
+    """Accept exactly one batch made by a client, going by its header and checksum (Kafka's LogValidator rules).
+
+    Raises BatchTooLarge, InvalidBatch, or CorruptBatch. Does not look into the records.
+    """
+    if len(body) > batch_bytes_max:
+        raise BatchTooLarge(
+            f"the batch has {len(body)} bytes, the topic allows {batch_bytes_max}", limit=batch_bytes_max
+        )
+    if len(body) < HEADER_BYTES:
+        raise InvalidBatch(f"{len(body)} bytes are less than a batch header of {HEADER_BYTES}")
+    header = read_header(body)
+    if header.magic != MAGIC:
+        raise InvalidBatch(f"magic is {header.magic}, only RecordBatch v2 (magic 2) is taken")
+    if header.size_bytes != len(body):
+        raise InvalidBatch(
+            f"the header announces {header.size_bytes} bytes, the body has {len(body)}",
+            hint="send exactly one batch for one partition in a request",
+        )
+    if header.attributes & ~_KNOWN_ATTRIBUTES or header.codec > Codec.ZSTD:
+        raise InvalidBatch(
+            f"attributes {header.attributes:#06x} are not for clients: transactional and control batches are refused"
+        )
+    if header.producer_id < NO_PRODUCER:
+        raise InvalidBatch(f"producer id {header.producer_id} is not for clients: -1 stands for none")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidBatch(
+            f"producer id {header.producer_id}, epoch {header.producer_epoch}, base sequence {header.base_sequence}: a "
+            "batch with the first needs the others, from 0 on"
+        )
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidBatch(
+            f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not agree"
+        )
+    if not has_valid_crc(body, 0, header):
+        raise CorruptBatch(f"the CRC-32C of the batch is not {header.crc:#010x}")
+    return header
+
+
+def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Write what the leader decides; the checksum stays right."""
+    _I64.pack_into(batch, 0, base_offset)
+    _I32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int) -> tuple[Buffer, ...]:
+    """The batch with what the leader decides, in pieces to be written one after the other.
+
+    Ours is stamped in place. What a client made comes as bytes and stays as it is, behind a head of its own: to copy it
+    would cost as much as to write it.
+    """
+    if isinstance(batch, bytearray):
+        stamp(batch, base_offset, leader_epoch)
+        return (batch,)
+    head = bytearray(batch[:HEADER_BYTES])
+    stamp(head, base_offset, leader_epoch)
+    return head, memoryview(batch)[HEADER_BYTES:]
+
+
+def stamp_append_time(batch: bytearray, now_ms: int) -> None:
+    """Make the broker's time the time of every record (`timestamp_type=append`); this one changes the checksum."""
+    attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
+    _I16.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
+    _I64.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+    set_crc(batch)
+
+
+def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make the batch one of a producer's sequence; this changes the checksum too."""
+    _SEQUENCE.pack_into(batch, PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)
+    set_crc(batch)
+
+
+def say_control(batch: bytearray) -> None:
+    """Make it a control batch; this changes the checksum too."""
+    _I16.pack_into(batch, _ATTRIBUTES_AT, _I16.unpack_from(batch, _ATTRIBUTES_AT)[0] | _CONTROL)
+    set_crc(batch)
+
+
+def set_crc(batch: bytearray) -> None:
+    """Make the checksum right again, after what it covers was changed."""
+    _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
+
+
+def take_place(batch: bytearray, replaced: Header) -> None:
+    """Give a batch, made of the records of another one, that one's place, attributes and latest time."""
+    _I16.pack_into(batch, _ATTRIBUTES_AT, replaced.attributes)
+    _I32.pack_into(batch, _LAST_DELTA_AT, replaced.last_offset_delta)
+    _I64.pack_into(batch, _MAX_TIMESTAMP_AT, replaced.max_timestamp)
+    set_crc(batch)
+    stamp(batch, replaced.base_offset, replaced.leader_epoch)
+
+
+def say_unpacked(head: bytearray) -> None:
+    """The records behind this header are not compressed any more. Its checksum is wrong from now on."""
+    attributes = _I16.unpack_from(head, _ATTRIBUTES_AT)[0]
+    _I16.pack_into(head, _ATTRIBUTES_AT, attributes & ~CODEC_MASK)

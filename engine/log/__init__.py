@@ -1,0 +1,1 @@
+"""The log of one partition: segments, positions in them, recovery and truncation."""

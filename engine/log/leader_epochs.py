@@ -1,0 +1,80 @@
+"""Which leader wrote from which offset on: a partition's `leader-epochs` file, and the epoch that it goes on with.
+
+Kept apart from the batches, which carry their epoch too, because retention and rolls may leave no batch to ask. Absent,
+or without a row, while the only epoch is 0. Knows nothing of elections: replication says when an epoch begins.
+Invariants: epochs and start offsets both strictly increase; an epoch is durable before anything is written in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+
+from engine.format import paths
+from engine.format.small_file import read_rows, rows_as_text
+from engine.log.epochs import EpochStart, assigned, with_epoch
+from engine.log.log import Log
+from engine.runtime.disk import Disk, read_file, write_atomically
+
+_HEADER = "penstock leader-epochs 1"
+
+
+def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
+    """What is on file. A file in doubt is none: the batches, where there are any, tell the epoch again."""
+    rows = read_rows(_HEADER, read_file(disk, os.path.join(directory, paths.LEADER_EPOCHS)))
+    try:
+        found = [EpochStart(int(epoch), int(start)) for epoch, start in rows or ()]
+    except ValueError:
+        return []
+    increases = all(one.epoch < other.epoch and one.start_offset < other.start_offset for one, other in pairwise(found))
+    return found if increases else []
+
+
+def can_only_be_0(disk: Disk, directory: str) -> bool:
+    """Without a file, or with one that names none because all was cut off once: others would stand in it by now."""
+    data = read_file(disk, os.path.join(directory, paths.LEADER_EPOCHS))
+    return data is None or read_rows(_HEADER, data) == []
+
+
+def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:
+    """Replace the file durably. Raises OSError."""
+    text = rows_as_text(_HEADER, [f"{epoch} {start}" for epoch, start in epochs])
+    write_atomically(disk, os.path.join(directory, paths.LEADER_EPOCHS), text)
+
+
+def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end: int) -> list[EpochStart]:
+    """The epochs to go on with: the file's and those that batches were `seen` to carry.
+
+    Starts beyond the end of the log belonged to batches that are gone; the epochs are kept all the same, at the end,
+    so that no epoch is ever given out twice.
+    """
+    on_file = load_epochs(disk, directory)
+    epochs = [EpochStart(epoch, min(start, log_end)) for epoch, start in on_file]
+    epochs = [one for at, one in enumerate(epochs) if all(one.start_offset < later[1] for later in epochs[at + 1 :])]
+    for epoch, start in seen:
+        epochs = with_epoch(epochs, epoch, start)
+    if epochs and epochs[-1].epoch and epochs != on_file:
+        save_epochs(disk, directory, epochs)
+    return epochs
+
+
+def begin_epoch(log: Log, epoch: int) -> None:
+    """A leader begins: durable first, then in force for whatever is planned next. Raises OSError."""
+    assert epoch > log.leader_epoch
+    note_epoch(log, epoch, log.log_end)
+    log.leader_epoch = epoch
+
+
+def note_epoch(log: Log, epoch: int, start_offset: int) -> None:
+    """Records of this epoch begin here, our own or copies: durable first, then known. Raises OSError."""
+    epochs = assigned(log.epochs, epoch, start_offset)
+    if epochs != log.epochs:
+        if not is_told_by_batches(log.epochs, epochs):
+            save_epochs(log.disk, log.directory, epochs)
+        log.epochs = epochs
+
+
+def is_told_by_batches(known: Sequence[EpochStart], epochs: Sequence[EpochStart]) -> bool:
+    """Whether what is to be noted may be left to the batches: a log's first epoch, if it is 0, has no file."""
+    return not known and [one.epoch for one in epochs] == [0]

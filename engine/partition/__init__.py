@@ -1,0 +1,1 @@
+"""One partition at work: its positions and waiters, the committer, the writer and the reader."""

@@ -1,0 +1,331 @@
+"""Group commit: gathers what the partitions of a shard want to write and hands it to the writer, group by group.
+
+Lives on the event loop and never waits for a disk. While one group is being written, the next one gathers. A group has
+GROUP_PARTITIONS_MAX partitions at most, and topics take turns (engine/partition/commit_queue.py): first records in
+thousands of partitions of one topic must not hold up the others.
+When is a group synced? A partition's bytes are synced with the group if (1) an append in it asks for it,
+(2) somebody waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest unsynced byte is
+`flush_ms` old.
+Invariants: a group that was begun is ended; whatever a partition raises on the way takes that partition offline, and
+nothing else: the groups of the others go on. A partition with unsynced bytes is in a group, due, held, or has a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from engine.errors import EngineError, StorageFailed
+from engine.format.batch import Buffer
+from engine.log.segment import Segment
+from engine.partition.commit_queue import DuePartitions
+from engine.partition.follower_append import Copies
+from engine.partition.group_times import GroupTimes
+from engine.partition.partition import Partition
+from engine.partition.writer import Group, PartitionWork
+from engine.producers.append_validator import Append, Appended, Terms
+from engine.runtime.clock import Clock
+from engine.settings import TopicSettings
+
+TIMER_S_MIN = 0.001  # what the loop's timers can tell apart
+GROUP_PARTITIONS_MAX = 64  # their syncs take tens of milliseconds, which every other partition may have to wait
+PUT_OFF_S = 0.1  # a sync that could not open a file is tried again after this long
+
+log = logging.getLogger("penstock.engine")
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A partition's share of the group that is being written."""
+
+    partition: Partition
+    work: PartitionWork
+    taken: list[Append]
+    is_applied: bool = False
+
+    @property
+    def is_impatient(self) -> bool:
+        """Somebody may go on once it is written: other replicas then copy it while it is synced here."""
+        if self.partition.is_replicated and self.taken:
+            return True
+        return self.partition.copies.is_impatient or not all(append.wants_sync for append in self.taken)
+
+
+class Writer(Protocol):
+    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None: ...
+
+
+class Committer:
+    """Takes appends for many partitions; at most one group is under way."""
+
+    def __init__(self, writer: Writer, clock: Clock, when_sealed: Callable[[Partition, list[Segment]], None]) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._when_sealed = when_sealed
+        self._loop = asyncio.get_running_loop()
+        self._due = DuePartitions()  # to be looked at in the next group
+        self._under_way: list[_UnderWay] = []
+        self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
+        self._awaiting: list[asyncio.Future[None]] = []
+        self._armed: dict[Partition, asyncio.TimerHandle] = {}  # a timer for their flush is running
+        self._put_off: set[Partition] = set()  # a timer for their next attempt to sync is running
+        self._is_scheduled = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.queued_bytes = 0
+        self.groups = 0
+        self.times = GroupTimes()
+        self._oldest: float | None = None  # when the first append that no group has yet was queued
+
+    def __repr__(self) -> str:
+        return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
+
+    def append(
+        self, partition: Partition, batch: bytes | bytearray, terms: Terms | None = None, *, wants_sync: bool
+    ) -> asyncio.Future[Appended]:
+        """Queue one batch. The future is done with its positions once it is written to the page cache."""
+        if partition.offline is not None:
+            raise partition.offline
+        if terms is not None and terms.key is not None:
+            partition.admission.keys.expect(terms.key)
+        future: asyncio.Future[Appended] = self._loop.create_future()
+        partition.queue.append(Append(batch, future, wants_sync, terms))
+        self.queued_bytes += len(batch)
+        if self._oldest is None:
+            self._oldest = self._clock.monotonic()
+        self.look_at(partition)
+        return future
+
+    def append_copies(
+        self, partition: Partition, data: Buffer, *, wants_sync: bool, starts_segment: bool = False
+    ) -> asyncio.Future[int]:
+        """Queue whole batches as another replica has stored them; done with log_end in the page cache, or fsynced.
+
+        `starts_segment`: the leader has a segment begin with the first one, so this log gets a new one there too.
+        Batches below log_end are passed over. One across it belongs to a log that begins anew there
+        (Shard.restart_log). Ends with UnexpectedOffset, InvalidBatch or CorruptBatch when this or what was queued
+        before it does not join, and with whatever keeps it from the disk. A cancel gives up the wait, not the copy.
+        """
+        if partition.offline is not None:
+            raise partition.offline
+        done: asyncio.Future[int] = self._loop.create_future()
+        partition.copies.add(Copies(memoryview(data), done, wants_sync, starts_segment))
+        self.queued_bytes += len(data)
+        done.add_done_callback(partial(self._copied, len(data)))
+        self.look_at(partition)
+        return asyncio.shield(done)  # a copy whose wait is cancelled is in memory until it is written
+
+    def _copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
+        self.queued_bytes -= size_bytes
+
+    def roll(self, partition: Partition) -> asyncio.Future[int]:
+        """Seal the active segment; done with sealed_end once the new one is there and the old one is durable."""
+        if partition.offline is not None:
+            raise partition.offline
+        future = partition.request_roll()
+        self.look_at(partition, sync=True)
+        return future
+
+    def look_at(self, partition: Partition, *, sync: bool = False) -> None:
+        """Include a partition in the next group."""
+        self._due.add(partition, sync=sync)
+        self._schedule()
+
+    def use_settings(self, partition: Partition, settings: TopicSettings) -> None:
+        """From now on. A timer that runs was set for another `flush_ms`; else the next one will be set anyhow."""
+        partition.settings = settings
+        if (timer := self._armed.pop(partition, None)) is not None:
+            timer.cancel()
+            self.look_at(partition)
+
+    def refuse_queued(self, partition: Partition, error: EngineError) -> None:
+        """What no group has taken yet is not stored and ends with this error."""
+        partition.fail_appends(partition.queue, error)
+        self.queued_bytes -= partition.discard_queue()
+        partition.copies.fail(error)
+
+    @asynccontextmanager
+    async def held(self, partition: Partition) -> AsyncIterator[None]:
+        """No group has the partition, and none will take it up meanwhile; what is queued stays until afterwards."""
+        while partition in self._held:
+            await self._change()
+        self._held[partition] = None
+        try:
+            while any(share.partition is partition for share in self._under_way):
+                await self._change()
+            yield
+        finally:
+            sync = self._held.pop(partition)
+            if sync is not None or partition.has_work:
+                self.look_at(partition, sync=bool(sync))
+            self._changed()
+            self._finished()
+
+    async def drained(self) -> None:
+        """Wait until nothing is queued or under way."""
+        while self._due or self._under_way or self._held:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def sync_all(self, partitions: Callable[[], Iterable[Partition]]) -> None:
+        """Wait until everything is durable, or its partition offline, and nothing is queued."""
+        while unsynced := [one for one in partitions() if one.unsynced_since is not None and one.offline is None]:
+            for partition in unsynced:
+                self.look_at(partition, sync=True)
+            await self.drained()
+            if any(one.is_sync_put_off for one in unsynced):
+                await asyncio.sleep(PUT_OFF_S)
+        await self.drained()
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is deleted: no group will touch it again."""
+        self._due.discard(partition)
+        self.queued_bytes -= partition.discard_queue()
+
+    def _schedule(self) -> None:
+        """Start at the end of this turn of the loop, so that all requests that arrived together share a group."""
+        if not self._is_scheduled and not self._under_way:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start_group)
+
+    def _start_group(self) -> None:
+        self._is_scheduled = False
+        due = self._due.take(GROUP_PARTITIONS_MAX)
+        now, now_ms = self._clock.monotonic(), self._clock.steady_ms()
+        if self._oldest is not None:
+            self.times.queue.observe(now - self._oldest)
+            self._oldest = now if self._due else None
+        for partition, sync in due:
+            if partition in self._held:
+                self._held[partition] = sync or bool(self._held[partition])
+                continue
+            if partition.offline is not None:
+                self.queued_bytes -= partition.discard_queue()
+                continue
+            try:
+                sync = sync or _needs_sync(partition, now)
+                if not sync and not partition.has_work:
+                    self._arm_flush(partition)  # the sync came with the group before, or is not due for a moment yet
+                    continue
+                work, taken = partition.take_work(sync=sync, now_ms=now_ms)
+            except Exception as error:
+                _give_up(partition, [], error)
+                self.queued_bytes -= partition.discard_queue()
+                continue
+            self._under_way.append(_UnderWay(partition, work, taken))
+            if partition.has_work:
+                self._due.add(partition, sync=False)
+        if not self._under_way:
+            self._finished()
+            return
+        self.groups += 1
+        group = Group([share.work for share in self._under_way], now=self._clock.monotonic)
+        if self._has_impatient():
+            group.when_written = self._in_loop(self._written)
+        self._writer.submit(group, self._in_loop(partial(self._done, group)))
+
+    def _in_loop(self, callback: Callable[[], None]) -> Callable[[Group], None]:
+        """The writer calls from its own thread."""
+
+        def call(_: Group) -> None:
+            self._loop.call_soon_threadsafe(callback)
+
+        return call
+
+    def _has_impatient(self) -> bool:
+        """An append that does not need the sync must not wait for it, nor followers: worth a wake-up of its own."""
+        return any(share.work.sync and share.is_impatient for share in self._under_way)
+
+    def _written(self) -> None:
+        now = self._clock.monotonic()
+        for share in self._under_way:
+            if not share.is_applied:
+                share.is_applied = True
+                self.queued_bytes -= sum(len(append.batch) for append in share.taken)
+                try:
+                    if sealed := share.partition.written(share.work, share.taken, now):
+                        self._when_sealed(share.partition, sealed)
+                except Exception as error:
+                    _give_up(share.partition, share.taken, error)
+
+    def _done(self, group: Group) -> None:
+        self._written()
+        self.times.done(group)
+        under_way, self._under_way = self._under_way, []
+        for share in under_way:
+            try:
+                share.partition.synced(share.work)
+                self._arm_flush(share.partition)
+            except Exception as error:
+                _give_up(share.partition, share.taken, error)
+        self._changed()
+        self._finished()
+
+    def _finished(self) -> None:
+        if self._due:
+            self._schedule()
+        elif not self._held:
+            self._idle.set()
+
+    async def _change(self) -> None:
+        """Wait until a group has ended or a partition is held no more."""
+        future = self._loop.create_future()
+        self._awaiting.append(future)
+        await future
+
+    def _changed(self) -> None:
+        awaiting, self._awaiting = self._awaiting, []
+        for future in awaiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _arm_flush(self, partition: Partition) -> None:
+        """Bytes that nobody waits for are synced by a timer. It may ring a little early: then another one is set."""
+        if partition.unsynced_since is not None and partition.offline is None and partition not in self._due:
+            if partition.is_sync_put_off:
+                if partition not in self._put_off:
+                    self._put_off.add(partition)
+                    self._loop.call_later(PUT_OFF_S, self._sync_again, partition)
+            elif _waits_for_sync(partition):
+                self._due.add(partition, sync=True)
+            elif partition not in self._armed:
+                age = self._clock.monotonic() - partition.unsynced_since
+                delay = max(TIMER_S_MIN, partition.settings.flush_ms / 1000 - age)
+                self._armed[partition] = self._loop.call_later(delay, self._flush_if_due, partition)
+
+    def _flush_if_due(self, partition: Partition) -> None:
+        self._armed.pop(partition, None)
+        if partition.unsynced_since is not None and partition.offline is None:
+            self.look_at(partition)
+
+    def _sync_again(self, partition: Partition) -> None:
+        self._put_off.discard(partition)
+        if partition.unsynced_since is not None and partition.offline is None:
+            self.look_at(partition, sync=True)
+
+
+def _give_up(partition: Partition, taken: list[Append], error: Exception) -> None:
+    """A bug, by all we know: what this partition holds in memory cannot be trusted any more."""
+    log.error("a group failed", extra={"partition": partition.name}, exc_info=error)
+    failure = StorageFailed(f"{partition.name}: {error!r}", hint="the partition is offline until a restart")
+    partition.go_offline(failure)
+    partition.fail_appends(taken, failure)
+
+
+def _needs_sync(partition: Partition, now: float) -> bool:
+    """The three reasons of the file's head."""
+    since = partition.unsynced_since
+    return (
+        partition.is_sync_wanted
+        or _waits_for_sync(partition)
+        or (since is not None and now - since >= partition.settings.flush_ms / 1000)
+    )
+
+
+def _waits_for_sync(partition: Partition) -> bool:
+    return partition.settings.durability == "group" and partition.is_waited_for

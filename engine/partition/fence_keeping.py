@@ -1,0 +1,43 @@
+"""Keeps a fencing token findable for as long as it is in force: the file `fenced` beside the log.
+
+Two duties. The file is made durable, empty, before a log has its first token, so that a start without a snapshot walks
+the whole of that log for it, and of no other. And before retention lets the control batch go that says which token is
+in force, or that none is any more, the file says it durably. Rules: engine/producers/fencing.py.
+Invariant: the file tells of nothing that the log never had durably.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+
+from engine.errors import storage_error
+from engine.partition.partition import Partition
+from engine.producers.fenced_file import save_fence
+from engine.producers.fencing import NO_FENCE, Fence
+from engine.runtime.disk import Disk
+
+
+async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> None:
+    """Before a token is set. Raises StorageFull, StorageFailed."""
+    fencing = partition.admission.fencing
+    if fencing.is_noted:
+        return
+    try:
+        await _save(disk, executor, partition.log.directory, NO_FENCE)
+    except OSError as error:
+        raise storage_error(f"{partition.name}: setting a fencing token", error) from error
+    fencing.is_noted = True
+
+
+async def keep_fence(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
+    """Before the segments that end at or below an offset go; they are durable. Raises OSError."""
+    fencing = partition.admission.fencing
+    fence = fencing.present
+    if fencing.kept_offset < fence.offset < below:
+        await _save(disk, executor, partition.log.directory, fence)
+        fencing.is_noted, fencing.kept_offset = True, fence.offset
+
+
+async def _save(disk: Disk, executor: Executor, directory: str, fence: Fence) -> None:
+    await asyncio.get_running_loop().run_in_executor(executor, save_fence, disk, directory, fence)

@@ -1,0 +1,198 @@
+"""Batches that another replica has stored, on their way into this log: checked, planned as they are, and replayed.
+
+Pure but for the notes that it leaves to the writer. It does not know who leads, nor what was asked for; a copy that
+does not join the end of the log is refused (UnexpectedOffset), and one that lies before it passed over.
+A group takes a slice of what is queued: so many batches that the event loop is not held up, and of one leader epoch,
+since an epoch is noted durably before its first batch is written. A fencing token likewise
+(engine/partition/fence_keeping.py).
+Invariants: whatever is refused takes with it all that is queued behind it, which could not join; each copy's future is
+done once: with log_end, when its last batch is in the log (and fsynced, if that was asked for), or with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from engine.errors import EngineError, InvalidBatch
+from engine.format.batch_header import NO_PRODUCER, Header, checked_headers
+from engine.log.epochs import EpochStart, assigned
+from engine.log.leader_epochs import is_told_by_batches, save_epochs
+from engine.log.log import Log, Roll, Run, Write
+from engine.producers.fenced_file import save_fence
+from engine.producers.fencing import Fencing
+from engine.settings import TopicSettings
+
+BATCHES_PER_GROUP = 1000  # a few milliseconds of the loop; what is left follows with the next group
+
+
+@dataclass(slots=True)
+class Copies:
+    """Whole batches of one answer of a leader. `position` is how far groups have taken them."""
+
+    data: memoryview
+    done: asyncio.Future[int]
+    wants_sync: bool
+    starts_segment: bool  # the leader has a new segment begin with the first batch
+    position: int = 0
+
+    @property
+    def is_taken(self) -> bool:
+        return self.position == len(self.data)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one group is given: steps, and what must be durable before them."""
+
+    steps: list[Write | Roll] = field(default_factory=list)
+    notes: list[Callable[[], None]] = field(default_factory=list)
+    epochs: list[EpochStart] | None = None  # what the log knows once the notes are durable
+    notable: list[tuple[Header, memoryview]] = field(default_factory=list)  # batches that admission must hear of
+    notes_token: bool = False
+    finished: list[Copies] = field(default_factory=list)  # those that end within this group
+
+
+class CopyQueue:
+    """The copies of one partition: queued, and of the group under way."""
+
+    def __init__(self) -> None:
+        self.batches = 0  # since the partition was opened
+        self.bytes = 0
+        self._queue: deque[Copies] = deque()
+        self._under_way: Taken | None = None
+        self._syncing: list[Copies] = []  # in the page cache, and wait for the sync
+
+    def __repr__(self) -> str:
+        return f"CopyQueue(queued={len(self._queue)}, batches={self.batches})"
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def wants_sync(self) -> bool:
+        return any(copies.wants_sync for copies in self._queue)
+
+    @property
+    def is_impatient(self) -> bool:
+        """Somebody waits for the group under way, and not for its sync."""
+        return self._under_way is not None and not all(copies.wants_sync for copies in self._under_way.finished)
+
+    @property
+    def under_way(self) -> Taken | None:
+        return self._under_way
+
+    def add(self, copies: Copies) -> None:
+        self._queue.append(copies)
+
+    def take(self, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> Taken:
+        """Plan a slice of what is queued. What is wrong with it is told to those who queued it, and nothing planned."""
+        taken = Taken()
+        try:
+            self._plan(taken, log, fencing, settings, now_ms)
+        except EngineError as error:
+            _fail(taken.finished, error)
+            self.fail(error)
+            taken = Taken()
+        self._under_way = taken
+        return taken
+
+    def written(self, log: Log) -> Taken:
+        """The group is in the page cache, the log has applied it."""
+        taken = self._ended()
+        for step in taken.steps:
+            if isinstance(step, Write):
+                self.batches += len(step.headers)
+                self.bytes += sum(map(len, step.buffers))
+        for copies in taken.finished:
+            if copies.wants_sync:
+                self._syncing.append(copies)
+            elif not copies.done.done():
+                copies.done.set_result(log.log_end)
+        return taken
+
+    def failed(self, error: EngineError) -> Taken:
+        """The group is not in the log."""
+        taken = self._ended()
+        _fail(taken.finished, error)
+        self.fail(error)
+        return taken
+
+    def synced(self, log_end: int) -> None:
+        """All that was written is durable."""
+        if not self._syncing:
+            return
+        syncing, self._syncing = self._syncing, []
+        for copies in syncing:
+            if not copies.done.done():
+                copies.done.set_result(log_end)
+
+    def fail(self, error: EngineError) -> None:
+        """What waits will not come: neither what is queued, nor a sync."""
+        queue, self._queue = self._queue, deque()
+        syncing, self._syncing = self._syncing, []
+        _fail([*queue, *syncing], error)
+
+    def end(self, error: EngineError) -> None:
+        """The partition is offline."""
+        if self._under_way is not None:
+            _fail(self._under_way.finished, error)
+        self.fail(error)
+
+    def _ended(self) -> Taken:
+        taken, self._under_way = self._under_way, None
+        assert taken is not None
+        return taken
+
+    def _plan(self, taken: Taken, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> None:
+        runs: list[Run] = []
+        left = BATCHES_PER_GROUP
+        while self._queue and left:
+            copies = self._queue[0]
+            left, run = self._slice(taken, copies, log, left, has_more=bool(runs))
+            runs += [run] if run.headers else []
+            if copies.is_taken:
+                taken.finished.append(self._queue.popleft())
+            elif left:
+                raise InvalidBatch("a copy ends within a batch")
+        taken.steps = log.plan_copies(runs, settings, now_ms)
+        if taken.epochs is not None and not is_told_by_batches(log.epochs, taken.epochs):
+            taken.notes.append(partial(save_epochs, log.disk, log.directory, taken.epochs))
+        taken.notes_token = not fencing.is_noted and any(header.is_control for header, _ in taken.notable)
+        if taken.notes_token:
+            taken.notes.append(partial(save_fence, log.disk, log.directory))
+
+    def _slice(self, taken: Taken, copies: Copies, log: Log, left: int, *, has_more: bool) -> tuple[int, Run]:
+        """As much of a copy as fits into the group, and for how many batches there is room after it."""
+        begin = copies.position
+        headers, end = checked_headers(copies.data, begin, left)
+        known = next((at for at, header in enumerate(headers) if header.next_offset > log.log_end), len(headers))
+        start = begin + sum(header.size_bytes for header in headers[:known])
+        run = Run(copies.data, copies.starts_segment and not begin, start, headers[known:] if known else headers)
+        epochs = log.epochs if taken.epochs is None else taken.epochs
+        epoch = epochs[-1].epoch if epochs else None
+        position, counted = start, 0
+        for at, header in enumerate(run.headers):
+            is_new_epoch = header.leader_epoch != epoch
+            if is_new_epoch or header.producer_id != NO_PRODUCER or header.is_control:
+                position, counted = position + sum(one.size_bytes for one in run.headers[counted:at]), at
+                if is_new_epoch and (has_more or at):
+                    copies.position = position
+                    del run.headers[at:]
+                    return 0, run
+                if is_new_epoch:
+                    epoch = header.leader_epoch
+                    taken.epochs = assigned(epochs, epoch, header.base_offset)
+                if header.producer_id != NO_PRODUCER or header.is_control:
+                    taken.notable.append((header, copies.data[position : position + header.size_bytes]))
+        copies.position = end
+        return left - len(headers), run
+
+
+def _fail(many: Sequence[Copies], error: EngineError) -> None:
+    for copies in many:
+        if not copies.done.done():
+            copies.done.set_exception(error)

@@ -1,0 +1,228 @@
+"""The one thread of a shard that writes: it carries out groups of planned writes, one group at a time.
+
+Decides nothing: what to write where, and what to sync, is in the group. `carry_out` is plain and synchronous, so the
+simulation runs it without the thread. The syncs of a group of many partitions are done by several threads; the group
+ends when all have ended.
+Invariants: a failed write leaves the file as it was or takes the partition offline; a failed fsync is never repeated,
+because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018). A sync that could
+not begin, because no file can be opened now, has not failed: it is put off. Every group that is submitted is answered,
+whatever is raised on the way: a group without an answer would stop the shard for ever.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import Protocol
+
+from engine.errors import (
+    NO_SPACE,
+    TOO_MANY_FILES,
+    EngineError,
+    StorageFailed,
+    StorageFull,
+    too_many_open_files,
+)
+from engine.log.log import Roll, Write
+from engine.log.segment import Segment
+from engine.runtime.disk import Disk
+
+SYNC_THREADS = 8  # a disk does several syncs in the time of one: four times as many a second with eight threads
+PARALLEL_SYNCS_MIN = 16  # handing fewer over to threads takes time that other groups need
+
+log = logging.getLogger("penstock.engine")
+
+
+@dataclass(slots=True)
+class PartitionWork:
+    """What one partition wants of a group: steps in order, then perhaps a sync of the segments named.
+
+    `notes` make durable what must be so before the first step.
+    """
+
+    name: str
+    directory: str
+    steps: list[Write | Roll]
+    notes: list[Callable[[], None]] = field(default_factory=list)
+    are_noted: bool = False
+    sync: list[Segment] = field(default_factory=list)
+    sync_directory: bool = False
+    sync_directory_first: bool = False  # before a roll: no later segment may outlive the entry of an earlier one
+    write_error: EngineError | None = None
+    sync_error: EngineError | None = None
+    is_sync_put_off: bool = False  # it could not begin: what was to be synced is still unsynced
+
+
+class Parallel(Protocol):
+    """`map` of an executor."""
+
+    def __call__(
+        self, sync: Callable[[PartitionWork], EngineError | None], syncs: list[PartitionWork], /
+    ) -> Iterable[EngineError | None]: ...
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+@dataclass(slots=True)
+class Group:
+    """Everything that is written, and then synced, together; how long that took is noted here by the `now` given."""
+
+    work: list[PartitionWork]
+    when_written: Callable[[Group], None] | None = None
+    now: Callable[[], float] = _no_time
+    write_s: float = 0.0
+    sync_s: float = 0.0
+
+
+def carry_out(disk: Disk, group: Group, in_parallel: Parallel | None = None) -> None:
+    """Do all writes, tell, then do all syncs. Errors, of whatever kind, are left in the work that they belong to."""
+    began = group.now()
+    for work in group.work:
+        work.write_error = _write(disk, work)
+    written = group.now()
+    group.write_s = written - began
+    if group.when_written is not None:
+        _tell(group.when_written, group)
+    syncs = [work for work in group.work if work.write_error is None and (work.sync or work.sync_directory)]
+    over = map if in_parallel is None or len(syncs) < PARALLEL_SYNCS_MIN else in_parallel
+    for work, error in zip(syncs, over(partial(_sync, disk), syncs), strict=True):
+        work.sync_error = error
+    group.sync_s = group.now() - written
+
+
+def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
+    done: list[Write] = []
+    try:
+        for note in work.notes:
+            note()
+        work.are_noted = True
+        for step in work.steps:
+            if isinstance(step, Roll):
+                if work.sync_directory_first:
+                    _sync_before_roll(disk, work)
+                handle = disk.open(step.segment.path, create=True, writable=True)
+                step.segment.opened_for_append(handle)
+                disk.truncate(handle, 0)
+                continue
+            done.append(step)
+            expected = sum(map(len, step.buffers))
+            try:
+                written = disk.pwritev(step.segment.handle, step.buffers, step.position)
+            except OSError as error:
+                if error.errno in TOO_MANY_FILES:  # the write has not begun: there is nothing to undo, nor a file to
+                    done.pop()
+                raise
+            if written != expected:
+                raise OSError(errno.ENOSPC, f"short write: {written} of {expected} bytes")
+    except Exception as error:
+        return _undo(disk, work, done, error)
+    return None
+
+
+def _sync_before_roll(disk: Disk, work: PartitionWork) -> None:
+    """A failed sync is final even if it says that the disk is full, so it is raised as no OSError."""
+    try:
+        disk.fsync_dir(work.directory)
+    except OSError as error:
+        if error.errno in TOO_MANY_FILES:
+            raise
+        raise RuntimeError(f"fsync failed: {error!r}") from error
+
+
+def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) -> EngineError:
+    """Cut off what the failed plan wrote, durably, so that nothing of it can ever be read or recovered."""
+    try:
+        for write in reversed(done):
+            disk.truncate(write.segment.handle, write.position)
+            disk.fdatasync(write.segment.handle)
+        for step in work.steps:
+            if isinstance(step, Roll):
+                step.segment.close()
+                if disk.stat(step.segment.path) is not None:
+                    disk.unlink(step.segment.path)
+                    disk.fsync_dir(work.directory)
+    except Exception as second:
+        text = f"{work.name}: a write failed ({error!r}) and could not be undone ({second!r})"
+        return _failure(text, error if isinstance(error, OSError) else second)
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return StorageFull(f"{work.name}: no space left to append", hint="free space or shorten retention")
+    if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+        return too_many_open_files(f"{work.name}: append")
+    failure = _failure(f"{work.name}: append failed: {error!r}", error)
+    failure.no_side_effects = True  # type: ignore[misc] # undone, so nothing was stored
+    return failure
+
+
+def _sync(disk: Disk, work: PartitionWork) -> EngineError | None:
+    try:
+        for segment in work.sync:
+            disk.fdatasync(segment.handle)
+        if work.sync_directory:
+            disk.fsync_dir(work.directory)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:  # fsync never says so, but opening does
+            work.is_sync_put_off = True
+            return None
+        text = f"{work.name}: fsync failed: {error!r}"
+        return _failure(text, error, hint="the partition is offline until a restart")
+    return None
+
+
+def _failure(text: str, error: Exception, *, hint: str = "") -> StorageFailed:
+    failure = StorageFailed(text, hint=hint)
+    failure.os_error = error if isinstance(error, OSError) else None
+    return failure
+
+
+def _tell(callback: Callable[[Group], None], group: Group) -> None:
+    """The one way that this fails is an event loop that is closed already; the writer has others to serve."""
+    try:
+        callback(group)
+    except Exception:
+        log.exception("nobody heard of a group that was written")
+
+
+class WriterThread:
+    """Carries out one group after another in a thread of its own."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        self._disk = disk
+        self._queue: SimpleQueue[tuple[Group, Callable[[Group], None]] | None] = SimpleQueue()
+        self._syncing = ThreadPoolExecutor(SYNC_THREADS, f"{name}-sync")  # makes its threads when they are needed
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None:
+        """Carry the group out; `when_done` is called in the writer thread."""
+        self._queue.put((group, when_done))
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+        self._syncing.shutdown()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            group, when_done = item
+            try:
+                carry_out(self._disk, group, self._syncing.map)
+            except Exception as error:
+                log.exception("the writer failed")
+                _give_up(group, error)
+            _tell(when_done, group)
+
+
+def _give_up(group: Group, error: Exception) -> None:
+    """Nothing is known of any of this work: what was said of it already may be wrong, so both answers are errors."""
+    for work in group.work:
+        work.sync_error = StorageFailed(f"{work.name}: the writer failed: {error!r}")
+        work.write_error = work.write_error or work.sync_error

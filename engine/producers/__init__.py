@@ -1,0 +1,1 @@
+"""What an append is checked against: sequences, idempotency keys, fencing tokens, and their snapshots."""

@@ -1,0 +1,330 @@
+"""What an append may demand before it is written, and one partition's judgement of it: written, seen before, refused.
+
+Pure: no disk, no clock, no waiting. `admit` is asked when a group starts (Partition.take_work), where offsets are given
+out. One plan per partition is under way at a time, so the state then holds everything that was written before; what
+`admit` notes for the plan itself is tentative: in force with `written`, forgotten with `failed`. Refusals and repeats
+are told when the plan is written, never before, so that a repeat of something in the same plan shares its fate.
+
+The order in which an append is judged: (1) seen before: its first positions, nothing is written; (2) what the
+partition demands of every append; (3) the end that the append expects; (4) its own sequence. So a repeat of a
+conditional append that has succeeded is a repeat, not a mismatch.
+
+To add a demand: a field of Terms, which crosses links as it is; what it is judged by is state of Admission, with a line
+in `_has_demands` if appends without that field can be refused too, a case in `_judge`, and its tentative change in
+`_note`, to be carried out by `_commit`. What a batch says of itself is in its header and needs no field.
+Invariants: an append without demands costs one look at its terms and one at its header; a judged append's verdict never
+changes; `written` and `failed` both leave nothing tentative; what is in force covers exactly the log up to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from engine.errors import (
+    DuplicateOlderThanWindow,
+    EngineError,
+    Invalid,
+    KeyReused,
+    LogEndMismatch,
+    ProducerFenced,
+    SequenceGap,
+)
+from engine.format import batch as record_batch
+from engine.format.batch import KEYED_PRODUCER, Buffer, Header
+from engine.format.batch_header import PRODUCER_ID_AT
+from engine.format.keyed_batch import KeyEntry, read_entry
+from engine.producers.fencing import Fencing
+from engine.producers.partition_keys import PartitionKeys
+from engine.producers.sequences import First, Producer, Producers
+from engine.producers.snapshots import State
+from engine.settings import TopicSettings
+
+
+class Terms(NamedTuple):
+    """What an append demands beside what its batch says. An append without any has None in place of this."""
+
+    expected_end: int | None = None
+    fencing_token: str | None = None
+    key: KeyEntry | None = None  # the same as in the batch
+
+
+def terms_of(fields: Sequence[Any] | None) -> Terms | None:
+    """As they came over a link, perhaps from a newer version. Raises Invalid for a demand that is not known here."""
+    if fields is None:
+        return None
+    known = len(Terms._fields)
+    if any(unknown is not None for unknown in fields[known:]):
+        raise Invalid("the append has a term that this version does not know", hint="upgrade the leader's node")
+    terms = Terms(*fields[:known])
+    return terms if terms.key is None else terms._replace(key=KeyEntry(*terms.key))
+
+
+class Appended(NamedTuple):
+    """Where the records of an append are: now, or since it came for the first time.
+
+    `timestamp_ms` is told of a duplicate only: the latest time of the records that were stored then, or, by key,
+    the time of the first request. `key_kept_ms`: for how long its key is remembered, if it has one.
+    """
+
+    base_offset: int
+    record_count: int
+    timestamp_ms: int | None = None
+    is_duplicate: bool = False
+    key_kept_ms: int | None = None
+
+    @property
+    def end(self) -> int:
+        return self.base_offset + self.record_count
+
+    @classmethod
+    def of(cls, fields: Sequence[Any]) -> Appended:
+        """As it came over a link; a newer version may tell more."""
+        return cls(*fields[: len(cls._fields)])
+
+
+@dataclass(slots=True)
+class Append:
+    """A batch on its way into the log. Without a verdict it is written; else that is its answer."""
+
+    batch: bytes | bytearray
+    written: asyncio.Future[Appended]
+    wants_sync: bool
+    terms: Terms | None = None
+    verdict: Appended | EngineError | None = None
+    key_kept_ms: int | None = None
+
+
+class _Noted(NamedTuple):
+    """What a batch of the plan under way will change."""
+
+    base_offset: int
+    producer_id: int
+    producer: Producer
+
+
+@dataclass(slots=True)
+class AdmissionCounts:
+    """How appends were judged since the partition was opened; in plans that failed too."""
+
+    duplicates: int = 0
+    duplicates_older: int = 0
+    fenced: int = 0
+    gaps: int = 0
+    token_mismatches: int = 0
+    key_duplicates: int = 0
+    keys_reused: int = 0
+
+
+class Admission:
+    """Judges the appends of one partition."""
+
+    def __init__(self, name: str) -> None:
+        self.producers = Producers()
+        self.fencing = Fencing()
+        self.keys = PartitionKeys()
+        self.counts = AdmissionCounts()
+        self.has_state = False  # more than an empty state may follow from the log, or did in this life
+        self._name = name
+        self._noted: list[_Noted] = []
+        self._states: list[State] = []
+
+    def __repr__(self) -> str:
+        return f"Admission({self._name}, {self.producers}, {self.fencing}, {self.keys}, {self.counts})"
+
+    def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
+        """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins.
+
+        `now_ms` here and below is steady time (engine/runtime/clock.py).
+        """
+        if not self._has_demands(appends):
+            return appends
+        self.has_state = True
+        admitted, end = [], log_end
+        for append in appends:
+            header = record_batch.read_header(append.batch)
+            append.verdict = self._judge(header, append.terms or NO_TERMS, end, now_ms)
+            if append.verdict is None:
+                admitted.append(append)
+                self._note(header, end, now_ms)
+                if header.is_control:
+                    self.fencing.note(append.batch, end)
+                if append.terms is not None and append.terms.key is not None:
+                    count = header.last_offset_delta + 1
+                    append.key_kept_ms = self.keys.note(append.terms.key, end, count, now_ms)
+                end += header.last_offset_delta + 1
+        return admitted
+
+    def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
+        """The plan that was judged last is in the log: what was noted for it is in force.
+
+        It began new segments at these offsets; the state at each is kept for `taken_states`.
+        """
+        for offset in rolled_at:
+            self._commit(settings, offset)
+            self.fencing.commit(offset)
+            self.keys.commit(settings, offset)
+            self._states.append(self.state(offset))
+        if self._noted or rolled_at:  # what came before the last roll is committed already, but still noted below
+            self._commit(settings, None)
+            self.producers.forget()
+        self.fencing.commit()
+        self.keys.commit(settings, None)
+
+    def failed(self) -> None:
+        """The plan that was judged last is not in the log, and nothing of it will be."""
+        self._noted.clear()
+        self.producers.forget()
+        self.fencing.forget()
+        self.keys.forget()
+
+    def state(self, log_end: int) -> State:
+        """What is in force; costs a reference for each thing that it holds."""
+        rows, files = self.keys.to_save(log_end)
+        return State(log_end, self.producers.items(), self.fencing.present, rows, files)
+
+    def taken_states(self) -> list[State]:
+        """The states of the rolls since the last call, to be saved."""
+        taken, self._states = self._states, []
+        return taken
+
+    def restore(self, state: State, settings: TopicSettings, now_ms: int) -> None:
+        """Begin with a state that was saved, perhaps by another clock: its producers count as used now."""
+        self.has_state = True
+        for producer_id, producer in state.producers:
+            self.producers.commit(producer_id, producer.used_at(now_ms), settings.producers_max)
+        self.fencing.restore(state.fence)
+
+    def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
+        """Take note of a batch that is in the log. It counts as used now, since when it was is not known.
+
+        Keyed ones are `keys.replay`'s: their entry is not in the header.
+        """
+        if header.producer_id >= 0:
+            self.producers.replay(header, now_ms, settings.producers_max)
+
+    def copied(
+        self,
+        batches: Sequence[tuple[Header, Buffer]],
+        settings: TopicSettings,
+        now_ms: int,
+        rolled_at: Sequence[int],
+    ) -> None:
+        """Copies are in the log, which began new segments at these offsets: `written`, where nothing was judged.
+
+        `batches` are those among them that say something to an admission.
+        """
+        self.has_state |= bool(batches)
+        rolls = deque(rolled_at)
+        for header, batch in batches:
+            while rolls and rolls[0] <= header.base_offset:
+                self._states.append(self.state(rolls.popleft()))
+            self.replay(header, settings, now_ms)
+            if header.is_control:
+                self.fencing.replay(batch, header.base_offset)
+            if header.producer_id == KEYED_PRODUCER and (entry := read_entry(batch)) is not None:
+                self.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms)
+        self._states += [self.state(offset) for offset in rolls]
+
+    def expire(self, now_ms: int, settings: TopicSettings) -> None:
+        """Forget what has not been used for as long as the settings say."""
+        self.producers.expire(now_ms - settings.producer_expiry_ms)
+        self.keys.use(settings)
+        self.keys.expire(now_ms)
+
+    def _has_demands(self, appends: list[Append]) -> bool:
+        """The latter: whether its producer id is not negative."""
+        if self.fencing.is_demanding:
+            return True
+        return any(append.terms is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
+
+    def _judge(self, header: Header, terms: Terms, end: int, now_ms: int) -> Appended | EngineError | None:
+        """The cases are those of the file's head. `end` is where this append would begin."""
+        by_sequence = self.producers.judge(header) if header.producer_id >= 0 else None
+        if by_sequence is not None:
+            self._count(by_sequence)
+            if isinstance(by_sequence, First):
+                return Appended(*by_sequence, is_duplicate=True)
+            if isinstance(by_sequence, DuplicateOlderThanWindow):
+                return by_sequence
+        if terms.key is not None and (by_key := self._judge_key(terms.key, now_ms)) is not None:
+            return by_key
+        refused = self.fencing.judge(self._name, header, terms.fencing_token)
+        if refused is not None:
+            self.counts.token_mismatches += 1
+            return refused
+        if terms.expected_end is not None and terms.expected_end != end:
+            text = f"{self._name}: the log ends at {end}, not at {terms.expected_end}"
+            return LogEndMismatch(text, log_end=end)
+        return by_sequence
+
+    def _judge_key(self, key: KeyEntry, now_ms: int) -> Appended | EngineError | None:
+        judged = self.keys.judge(key, now_ms)
+        if isinstance(judged, KeyReused):
+            self.counts.keys_reused += 1
+            return judged
+        if judged is None:
+            return None
+        self.counts.key_duplicates += 1
+        first, kept_ms = judged
+        return Appended(first.base_offset, first.record_count, first.time_ms, is_duplicate=True, key_kept_ms=kept_ms)
+
+    def _note(self, header: Header, end: int, now_ms: int) -> None:
+        """This batch is part of the plan, from offset `end` on."""
+        if header.producer_id >= 0:
+            producer = self.producers.note(header, end, now_ms)
+            self._noted.append(_Noted(end, header.producer_id, producer))
+
+    def _commit(self, settings: TopicSettings, below: int | None) -> None:
+        """What the plan changed below an offset, or all of it."""
+        count = 0
+        for base_offset, producer_id, producer in self._noted:
+            if below is not None and base_offset >= below:
+                break
+            self.producers.commit(producer_id, producer, settings.producers_max)
+            count += 1
+        del self._noted[:count]
+
+    def _count(self, judged: First | EngineError) -> None:
+        match judged:
+            case First():
+                self.counts.duplicates += 1
+            case ProducerFenced():
+                self.counts.fenced += 1
+            case SequenceGap():
+                self.counts.gaps += 1
+            case DuplicateOlderThanWindow():
+                self.counts.duplicates_older += 1
+
+
+NO_TERMS = Terms()
+
+
+def tell_appended(headers: list[Header], taken: list[Append]) -> None:
+    """Each append its positions or what stood against it, in the order in which they came."""
+    written = [append for append in taken if append.verdict is None]
+    for append, header in zip(written, headers, strict=True):
+        if not append.written.done():
+            appended = Appended(header.base_offset, header.last_offset_delta + 1)
+            if append.key_kept_ms is not None:
+                appended = appended._replace(key_kept_ms=append.key_kept_ms)
+            append.written.set_result(appended)
+    if len(written) < len(taken):
+        tell_verdicts(taken)
+
+
+def is_repeat_of_stored(append: Append, log_end: int) -> bool:
+    return isinstance(append.verdict, Appended) and append.verdict.end <= log_end
+
+
+def tell_verdicts(taken: list[Append]) -> None:
+    for append in taken:
+        if append.verdict is None or append.written.done():
+            continue
+        if isinstance(append.verdict, Appended):
+            append.written.set_result(append.verdict)
+        else:
+            append.written.set_exception(append.verdict)

@@ -1,0 +1,37 @@
+"""The file `fenced` beside a log: that it has had a fencing token, and the one that retention has let go of.
+
+Layout: engine/format/FORMAT.md; when it is written and why: engine/partition/fence_keeping.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+from engine.format import paths
+from engine.format.small_file import read_rows, rows_as_text
+from engine.producers.fencing import NO_FENCE, Fence
+from engine.runtime.disk import Disk, read_file, write_atomically
+
+_HEADER = "penstock fenced 1"
+
+
+def save_fence(disk: Disk, directory: str, fence: Fence = NO_FENCE) -> None:
+    """Replace the file durably; without a fence it says only that the log may have one. Raises OSError."""
+    rows = [] if fence == NO_FENCE else [f"{fence.offset} {fence.token}"]
+    write_atomically(disk, _file(directory), rows_as_text(_HEADER, rows))
+
+
+def kept_fence(disk: Disk, directory: str) -> Fence | None:
+    """What the log has let go of; NO_FENCE if that is nothing. None: the log has never had a token.
+
+    A file in doubt tells that there was one, and no more.
+    """
+    data = read_file(disk, _file(directory))
+    if data is None:
+        return None
+    rows = read_rows(_HEADER, data)
+    return Fence(rows[0][1], int(rows[0][0])) if rows else NO_FENCE
+
+
+def _file(directory: str) -> str:
+    return os.path.join(directory, paths.FENCED)

@@ -1,0 +1,197 @@
+"""One partition's memory of idempotency keys on its way through a plan: what is in force, what the plan will add, what
+waits in the queue.
+
+Pure, and part of engine/producers/append_validator.py's judgement; the memory itself is
+engine/producers/key_window.py's.
+Invariants: a key is found from the moment its append is queued, so that another request with it is told at once; what
+was noted for a plan is in force with `commit`, gone with `forget`; `expect` is answered by one of these two. The states
+that are saved (engine/producers/snapshots.py) have together what the window had at the last of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from engine.errors import KeyReused
+from engine.format.keyed_batch import KeyEntry
+from engine.producers.key_window import ROW, KeyWindow, Remembered, rows_before
+from engine.producers.snapshots import EVERYTHING
+from engine.settings import TopicSettings
+
+
+class FoundKey(NamedTuple):
+    """What another request with this key has to know: what was asked under it, how it was placed, for how long."""
+
+    request_hash: bytes
+    partitions: int
+    kept_ms: int
+
+
+class _Noted(NamedTuple):
+    entry: KeyEntry
+    base_offset: int
+    record_count: int
+    now_ms: int
+
+
+class PartitionKeys:
+    """The keys of one partition."""
+
+    def __init__(self, window: KeyWindow | None = None) -> None:
+        self.window = KeyWindow() if window is None else window
+        self._window_ms = TopicSettings().idempotency_window_ms
+        self._keys_max = TopicSettings().idempotency_keys_max
+        self._noted: dict[bytes, _Noted] = {}  # by the plan under way
+        self._judged: list[KeyEntry] = []  # for the plan under way
+        self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or under way, and how often
+        self._rows = bytearray()  # of the keys since the last state that was saved
+        self._rows_last_ms = 0  # when the latest of them came
+        self._last_state: tuple[int, bytearray] = (-1, bytearray())  # its offset and rows
+        self._files: deque[tuple[int, int]] = deque()  # saved states with keys of the window, when each's latest came
+
+    def __repr__(self) -> str:
+        return f"PartitionKeys({self.window}, noted={len(self._noted)}, expected={len(self._expected)})"
+
+    def __len__(self) -> int:
+        return len(self.window)
+
+    def use(self, settings: TopicSettings) -> None:
+        """These settings hold from now on."""
+        self._window_ms, self._keys_max = settings.idempotency_window_ms, settings.idempotency_keys_max
+
+    def expect(self, entry: KeyEntry) -> None:
+        """An append with this key is queued."""
+        first, times = self._expected.get(entry.key_hash, (entry, 0))
+        self._expected[entry.key_hash] = (first, times + 1)
+
+    def find(self, key_hash: bytes, now_ms: int) -> FoundKey | None:
+        """Whether the key is in use here: stored, or about to be."""
+        remembered = self.window.find(key_hash)
+        if remembered is not None:
+            kept_ms = self._kept_ms(remembered.since_ms, now_ms)
+            return FoundKey(remembered.request_hash, remembered.partitions, kept_ms)
+        if key_hash in self._expected:
+            entry = self._expected[key_hash][0]
+            return FoundKey(entry.request_hash, entry.partitions, self._kept_ms(now_ms, now_ms))
+        return None
+
+    def judge(self, entry: KeyEntry, now_ms: int) -> tuple[Remembered, int] | KeyReused | None:
+        """None: the key is new here. Else where the same was stored, and for how long that is kept; or a refusal."""
+        self._judged.append(entry)
+        remembered = self._remembered(entry.key_hash)
+        if remembered is None:
+            return None
+        if remembered.request_hash != entry.request_hash:
+            return KeyReused("the Idempotency-Key belongs to another request; give each request a key of its own")
+        return remembered, self._kept_ms(remembered.since_ms, now_ms)
+
+    def note(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> int:
+        """The append is part of the plan; returns for how long its key will be kept."""
+        self._noted[entry.key_hash] = _Noted(entry, base_offset, record_count, now_ms)
+        return self._kept_ms(now_ms, now_ms)
+
+    def commit(self, settings: TopicSettings, below: int | None) -> None:
+        """The plan is in the log; only what it has below an offset, if one is given: then more of it follows."""
+        if not self._judged:
+            return
+        self.use(settings)
+        for key_hash, (entry, base_offset, record_count, now_ms) in list(self._noted.items()):
+            if below is not None and base_offset >= below:
+                return
+            self.replay(entry, base_offset, record_count, now_ms, now_ms)
+            del self._noted[key_hash]
+        if below is None:
+            self.forget()
+
+    def replay(
+        self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None = None
+    ) -> None:
+        """Take note of a keyed batch that is in the log, and was appended at `since_ms` or later."""
+        key_hash, request_hash, partitions, time_ms = entry
+        self._rows += ROW.pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
+        self._rows_last_ms = max(self._rows_last_ms, now_ms)
+        if len(self._rows) > 2 * self._keys_max * ROW.size:  # more than are remembered
+            del self._rows[: self._keys_max * ROW.size]
+        self._add(entry, base_offset, record_count, now_ms, since_ms)
+
+    def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
+        """What a state at this offset keeps of the keys: the rows since the one before, and where the others are."""
+        first_offset = self.window.first_offset
+        while self._files and first_offset is not None and self._files[0][0] <= first_offset:
+            self._files.popleft()  # all its keys went by count
+        if offset == self._last_state[0]:  # again, as at a stop behind a roll: nothing has come since
+            rows = self._last_state[1]
+            return rows, tuple(file for file, _ in self._files if file != offset)
+        files = tuple(file for file, _ in self._files)
+        rows, self._rows = self._rows, bytearray()
+        self._saved(offset, rows, self._rows_last_ms)
+        self._rows_last_ms = 0
+        return rows, files
+
+    def save_all_next(self) -> None:
+        """A state could not be saved, and its rows with it: the next one has every key itself."""
+        rows = b"".join(row for keys in self.window.copies() for row in rows_before(keys, EVERYTHING))
+        self._rows, self._last_state = bytearray(rows), (-1, bytearray())
+        self._rows_last_ms = max(self._rows_last_ms, *(last_ms for _, last_ms in self._files), 0, 0)
+        self._files.clear()
+
+    def restore(self, offset: int, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
+        """Remember what a state kept; the oldest state first. When its keys came is not known: they count as new."""
+        self._remember(rows, now_ms, since_ms)
+        self._saved(offset, bytearray(rows), now_ms)
+
+    def restore_in_part(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
+        """The same of one of several states that are not whole any more: the next one will have all that is known."""
+        self._remember(rows, now_ms, since_ms)
+        self._rows_last_ms = now_ms
+        self._rows += rows
+
+    def _remember(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
+        for key_hash, request_hash, base_offset, record_count, partitions, time_ms in ROW.iter_unpack(rows):
+            entry = KeyEntry(key_hash, request_hash, partitions, time_ms)
+            self._add(entry, base_offset, record_count, now_ms, since_ms)
+
+    def _add(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None) -> None:
+        self.window.add(
+            entry,
+            base_offset,
+            record_count,
+            now_ms=now_ms,
+            since_ms=since_ms,
+            window_ms=self._window_ms,
+            keys_max=self._keys_max,
+        )
+
+    def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
+        self._last_state = (offset, rows)
+        if rows:
+            self._files.append((offset, last_ms))
+
+    def forget(self) -> None:
+        """The plan has ended."""
+        for entry in self._judged:
+            first, times = self._expected.get(entry.key_hash, (entry, 1))
+            if times > 1:
+                self._expected[entry.key_hash] = (first, times - 1)
+            else:
+                self._expected.pop(entry.key_hash, None)
+        self._judged.clear()
+        self._noted.clear()
+
+    def expire(self, now_ms: int) -> None:
+        self.window.expire(now_ms, self._window_ms)
+        if self._rows and self._rows_last_ms + self._window_ms <= now_ms:
+            self._rows.clear()
+        while self._files and self._files[0][1] + self._window_ms <= now_ms:
+            self._files.popleft()
+
+    def _remembered(self, key_hash: bytes) -> Remembered | None:
+        noted = self._noted.get(key_hash)
+        if noted is None:
+            return self.window.find(key_hash)
+        entry, base_offset, record_count, now_ms = noted
+        return Remembered(entry.request_hash, base_offset, record_count, entry.partitions, entry.time_ms, now_ms)
+
+    def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:
+        return self.window.kept_ms(since_ms, now_ms, self._window_ms)

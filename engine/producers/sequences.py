@@ -1,0 +1,240 @@
+"""The sequences of one partition's producers: what each has stored last, so that repeats are known and gaps refused.
+
+Pure: bytes and numbers in, judgements out. It does not know why a batch is refused otherwise
+(engine/producers/append_validator.py) nor where its state is kept (engine/producers/snapshots.py). Rules: engine.md
+1.9, Kafka's ProducerStateManager.
+
+A sequence numbers a producer's records of one partition, from 0 in each epoch; after 2^31-1 comes 0. A batch of a known
+producer is, in this order: (1) of an older epoch: fenced; (2) of a newer one: let in if it begins at 0; (3) the next:
+let in; (4) one of the last 16 batches: a duplicate, told its first positions; (5) older than those: stored for certain,
+but where is forgotten; (6) anything else: a gap, or records cut into other batches than before. Of a producer that is
+not known, or not any more, any batch is let in (KIP-360).
+Invariants: what is noted for a plan is in force with `commit`, gone with `forget`. A Producer never changes once made,
+so that a snapshot of all of them is a copy of references. The batches of a Producer are of its epoch and join.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap
+from engine.format.batch import Header
+
+WINDOW_BATCHES = 16  # Kafka has 5; HTTP/2 clients have more requests under way
+EXPIRED_AT_ONCE = 2000  # to forget so many takes half a millisecond
+SEQUENCE_MAX = 2**31 - 1
+_SEQUENCES = SEQUENCE_MAX + 1
+_FIELDS = 4  # of a batch in Producer.batches: first sequence, last sequence, base offset, latest timestamp
+_HEAD = struct.Struct(">qhqIB")
+_BATCH = struct.Struct(">iiqq")
+
+
+class First(NamedTuple):
+    """Where the records of a repeated batch were stored."""
+
+    base_offset: int
+    record_count: int
+    timestamp_ms: int
+
+
+class Producer:
+    """What one producer has stored in its present epoch. `batches` are flat, oldest first, at most WINDOW_BATCHES."""
+
+    __slots__ = ("batches", "epoch", "record_count", "used_ms")
+
+    def __init__(self, epoch: int, record_count: int, used_ms: int, batches: array[int]) -> None:
+        assert batches, "a producer is known by a batch"
+        self.epoch = epoch
+        self.record_count = record_count  # stored one after another, as far as is known; at most 2^30
+        self.used_ms = used_ms
+        self.batches = batches
+
+    def __repr__(self) -> str:
+        return f"Producer(epoch={self.epoch}, next={self.next_sequence}, batches={len(self.batches) // _FIELDS})"
+
+    def used_at(self, used_ms: int) -> Producer:
+        return Producer(self.epoch, self.record_count, used_ms, self.batches)
+
+    @property
+    def next_sequence(self) -> int:
+        return following(self.batches[-3])
+
+    def find(self, first: int, last: int) -> First | None:
+        """The batch of just these sequences, looked for from the latest one on."""
+        batches = self.batches
+        for at in range(len(batches) - _FIELDS, -1, -_FIELDS):
+            if batches[at] == first and batches[at + 1] == last:
+                return First(batches[at + 2], _distance(first, last) + 1, batches[at + 3])
+        return None
+
+    def before(self, offset: int) -> Producer | None:
+        """As it was when the log ended there, as far as these batches tell; None when none of them lies before."""
+        batches = self.batches
+        count = next((at for at in range(0, len(batches), _FIELDS) if batches[at + 2] >= offset), len(batches))
+        if count in (0, len(batches)):
+            return self if count else None
+        later = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(count, len(batches), _FIELDS))
+        kept = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(0, count, _FIELDS))
+        return Producer(self.epoch, max(kept, self.record_count - later), self.used_ms, batches[:count])
+
+    def with_batch(self, header: Header, base_offset: int, used_ms: int) -> Producer:
+        """The same after one more batch of its epoch."""
+        batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
+        batches.extend(_fields_of(header, base_offset))
+        return Producer(self.epoch, min(self.record_count + _count(header), 2**30), used_ms, batches)
+
+
+class Producers:
+    """The producers of one partition, least recently used first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, Producer] = OrderedDict()
+        self._noted: dict[int, Producer] = {}  # by the plan under way
+
+    def __repr__(self) -> str:
+        return f"Producers({len(self._known)}, noted={len(self._noted)})"
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __getitem__(self, producer_id: int) -> Producer:
+        """As the plan under way leaves it. Raises KeyError."""
+        return self._noted.get(producer_id) or self._known[producer_id]
+
+    def judge(self, header: Header) -> First | EngineError | None:
+        """None: let it in. The cases are those of the file's head."""
+        producer = self._noted.get(header.producer_id) or self._known.get(header.producer_id)
+        if producer is None:
+            return None
+        if header.producer_epoch != producer.epoch:
+            return _judge_epoch(header, producer.epoch)
+        expected = producer.next_sequence
+        if header.base_sequence == expected:
+            return None
+        return _judge_repeat(header, producer, expected)
+
+    def note(self, header: Header, base_offset: int, now_ms: int) -> Producer:
+        """A batch that was let in is part of the plan, from this offset on."""
+        producer = self._noted.get(header.producer_id) or self._known.get(header.producer_id)
+        self._noted[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
+        return after
+
+    def commit(self, producer_id: int, producer: Producer, producers_max: int) -> None:
+        """A batch that was noted is in the log: this is its producer from now on, as the latest one used."""
+        self._known[producer_id] = producer
+        self._known.move_to_end(producer_id)
+        while len(self._known) > producers_max:
+            self._known.popitem(last=False)
+
+    def forget(self) -> None:
+        """The plan has ended: all that was in the log is committed, the rest never happened."""
+        self._noted.clear()
+
+    def replay(self, header: Header, now_ms: int, producers_max: int) -> None:
+        """Take note of a batch that is in the log; nothing of a log is ever refused."""
+        after = _after(self._known.get(header.producer_id), header, header.base_offset, now_ms)
+        self.commit(header.producer_id, after, producers_max)
+
+    def expire(self, before_ms: int) -> None:
+        """Forget producers that were used last before a time; of many the rest goes the next time."""
+        for _ in range(min(EXPIRED_AT_ONCE, len(self._known))):
+            producer_id = next(iter(self._known))
+            if self._known[producer_id].used_ms >= before_ms:
+                return
+            del self._known[producer_id]
+
+    def ids(self) -> Iterable[int]:
+        return self._known.keys()
+
+    def items(self) -> list[tuple[int, Producer]]:
+        """What is in force, least recently used first; costs a reference each."""
+        return list(self._known.items())
+
+
+def following(last_sequence: int) -> int:
+    """The sequence of the record after one."""
+    return (last_sequence + 1) % _SEQUENCES
+
+
+def last_sequence_of(header: Header) -> int:
+    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+def encode_producers(items: Iterable[tuple[int, Producer]]) -> bytes:
+    """As FORMAT.md has it."""
+    pieces = []
+    for producer_id, producer in items:
+        batches = producer.batches
+        head = (producer_id, producer.epoch, producer.used_ms, producer.record_count, len(batches) // _FIELDS)
+        pieces.append(_HEAD.pack(*head))
+        pieces += [_BATCH.pack(*batches[at : at + _FIELDS]) for at in range(0, len(batches), _FIELDS)]
+    return b"".join(pieces)
+
+
+def decode_producers(data: bytes) -> Iterator[tuple[int, Producer]]:
+    """The bytes are what was encoded: their checksum has been looked at."""
+    position = 0
+    while position < len(data):
+        producer_id, epoch, used_ms, record_count, batch_count = _HEAD.unpack_from(data, position)
+        position += _HEAD.size
+        batches: array[int] = array("q")
+        for _ in range(batch_count):
+            batches.extend(_BATCH.unpack_from(data, position))
+            position += _BATCH.size
+        yield producer_id, Producer(epoch, record_count, used_ms, batches)
+
+
+def _judge_epoch(header: Header, present: int) -> EngineError | None:
+    if header.producer_epoch < present:
+        text = f"producer {header.producer_id} has epoch {present} here; {header.producer_epoch} is shut out"
+        return ProducerFenced(text, producer_epoch=present)
+    if header.base_sequence != 0:
+        return _gap(header, 0, f"epoch {header.producer_epoch} is new here and begins with sequence 0")
+    return None
+
+
+def _judge_repeat(header: Header, producer: Producer, expected: int) -> First | EngineError:
+    """It is of the present epoch and not the next one."""
+    last = last_sequence_of(header)
+    first = producer.find(header.base_sequence, last)
+    if first is not None:
+        return first
+    behind = _distance(header.base_sequence, expected)
+    behind_window = _distance(producer.batches[0], expected)
+    if _count(header) <= behind - behind_window and behind <= producer.record_count:
+        return DuplicateOlderThanWindow(
+            f"the records of sequence {header.base_sequence} were stored, before the last {WINDOW_BATCHES} batches",
+            hint="take them as stored; where is not known any more",
+        )
+    return _gap(header, expected, "send what is missing first, and repeats in the batches in which they were sent")
+
+
+def _gap(header: Header, expected: int, why: str) -> SequenceGap:
+    text = f"producer {header.producer_id} is expected to go on with sequence {expected}, not {header.base_sequence}"
+    return SequenceGap(f"{text}: {why}", expected_seq=expected, received_seq=header.base_sequence)
+
+
+def _after(producer: Producer | None, header: Header, base_offset: int, now_ms: int) -> Producer:
+    """A producer after one more batch; one that does not join what is known begins anew."""
+    is_same_epoch = producer is not None and producer.epoch == header.producer_epoch
+    if producer is not None and is_same_epoch and producer.next_sequence == header.base_sequence:
+        return producer.with_batch(header, base_offset, now_ms)
+    return Producer(header.producer_epoch, _count(header), now_ms, array("q", _fields_of(header, base_offset)))
+
+
+def _count(header: Header) -> int:
+    """By offsets, as Kafka counts: a compacted batch has kept its first and last one."""
+    return header.last_offset_delta + 1
+
+
+def _fields_of(header: Header, base_offset: int) -> tuple[int, int, int, int]:
+    return header.base_sequence, last_sequence_of(header), base_offset, header.max_timestamp
+
+
+def _distance(first: int, second: int) -> int:
+    """How many sequences lie from one to the other, forward."""
+    return (second - first) % _SEQUENCES

@@ -1,0 +1,126 @@
+"""What a partition knew of its log, made anew when it is opened: from the latest snapshot and the batches behind it.
+
+Looks at batch headers, into control batches, and at the end of the first record of a keyed batch. Without a snapshot
+the walk begins where what was written is still of use: nothing that expires is older than that, counted back from the
+log's last write, not from now: the wall clock may have been set since. What is found counts as new. A fencing token
+does not expire, so a log that has ever had one (`fenced`) is then walked as a whole. Refuses nothing: what is in the
+log is in the log.
+Invariant: the state claims nothing that the log does not have, since only the log's own batches are replayed and no
+snapshot beyond its end is believed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from engine.errors import Corrupt
+from engine.format import keyed_batch
+from engine.format.batch import HEADER_BYTES, KEYED_PRODUCER, Codec, Header, has_valid_crc
+from engine.format.keyed_batch import KeyEntry
+from engine.log.log import Log
+from engine.log.segment import Segment, headers
+from engine.producers.append_validator import Admission
+from engine.producers.fenced_file import kept_fence
+from engine.producers.snapshots import load_keys, load_latest
+from engine.runtime.disk import Disk
+from engine.settings import TopicSettings
+
+_START_BYTES = HEADER_BYTES + 10  # the length of the first record is a varint
+
+log = logging.getLogger("penstock.engine")
+
+
+def rebuilt_admission(
+    disk: Disk, name: str, of: Log, settings: TopicSettings, now_ms: int, *, is_replicated: bool = False
+) -> Admission:
+    """The state of a log that has just been opened. Raises OSError.
+
+    `is_replicated`: other replicas may know its keys for longer, and forget them earlier.
+    """
+    admission = Admission(name)
+    state = load_latest(disk, of.directory, of.log_end)
+    kept = kept_fence(disk, of.directory)
+    if state is None:
+        written_ms = 0 if kept is not None else _last_write_ms(of) - settings.producer_expiry_ms
+        begin = _first_of_use(of, written_ms)
+    else:
+        begin = state.offset
+        admission.restore(state, settings, now_ms)
+    if kept is not None:
+        admission.fencing.restore_kept(kept)
+    admission.keys.use(settings)
+    since_ms = None if is_replicated else now_ms
+    key_states, has_all_keys = ([], False) if state is None else load_keys(disk, of.directory, state)
+    for one in key_states:
+        if has_all_keys:
+            admission.keys.restore(one.offset, one.keys, now_ms, since_ms)
+        else:  # keys whose records are deleted stand here only: the walk does not find them
+            admission.keys.restore_in_part(one.keys, now_ms, since_ms)
+    keys_begin = begin if has_all_keys else _first_of_use(of, _last_write_ms(of) - settings.idempotency_window_ms)
+    for segment in of.segments:
+        if segment.next_offset > min(begin, keys_begin):
+            _replay(admission, segment, begin, keys_begin, settings, now_ms, since_ms)
+    admission.has_state |= bool(len(admission.producers) or len(admission.keys) or admission.fencing.has_been_used)
+    return admission
+
+
+def _headers_from(segment: Segment, begin: int) -> Iterator[tuple[int, Header]]:
+    """From a little before an offset on."""
+    position = segment.index.position_at_or_before(begin) if begin > segment.base_offset else 0
+    expected = segment.index.offset_at(position) if position else segment.base_offset
+    return headers(segment, position, expected)
+
+
+def _entry_of(segment: Segment, position: int, header: Header) -> KeyEntry | None:
+    """Of a batch that is not packed, two small reads are enough, however large it is."""
+    if header.codec != Codec.NONE:
+        return keyed_batch.read_entry(segment.pread(header.size_bytes, position))
+    start = segment.pread(min(header.size_bytes, _START_BYTES), position)
+    try:
+        end = keyed_batch.first_record_end(start)
+    except IndexError:
+        return None
+    if end > header.size_bytes:
+        return None
+    tail_at = max(HEADER_BYTES, end - keyed_batch.TAIL_BYTES)
+    return keyed_batch.entry_in(segment.pread(end - tail_at, position + tail_at))
+
+
+def _last_write_ms(of: Log) -> int:
+    return max((segment.last_append_ms for segment in of.segments if segment.size_bytes), default=0)
+
+
+def _first_of_use(of: Log, since_ms: int) -> int:
+    """The base of the oldest of those last segments that were written to since then."""
+    first = of.log_end
+    for segment in reversed(of.segments):
+        if segment.size_bytes and segment.last_append_ms < since_ms:
+            break
+        first = segment.base_offset
+    return first
+
+
+def _replay(
+    admission: Admission,
+    segment: Segment,
+    begin: int,
+    keys_begin: int,
+    settings: TopicSettings,
+    now_ms: int,
+    since_ms: int | None,
+) -> None:
+    try:
+        for position, header in _headers_from(segment, min(begin, keys_begin)):
+            if header.base_offset >= begin:
+                admission.replay(header, settings, now_ms)
+                if header.is_control:
+                    batch = segment.pread(header.size_bytes, position)
+                    if has_valid_crc(batch, 0, header):
+                        admission.fencing.replay(batch, header.base_offset)
+            if header.producer_id == KEYED_PRODUCER and header.base_offset >= keys_begin:
+                entry = _entry_of(segment, position, header)
+                if entry is not None:
+                    admission.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms, since_ms)
+    except Corrupt as error:  # a damaged sealed segment: what it had is not claimed
+        log.warning("state is rebuilt without what is damaged", extra={"reason": str(error)})

@@ -1,0 +1,230 @@
+"""The door to the file system: every byte the engine stores or reads passes through a `Disk`.
+
+Not a cache and not a policy: it neither retries nor decides what to sync. Three implementations: `RealDisk` here;
+`RecordingDisk` (engine/testing/recording_disk.py), which can show every state that a power loss may legally leave
+behind; and `FaultyDisk` (engine/testing/faulty_disk.py), which puts faults into the calls of another one.
+
+Paths are absolute strings; a handle is an int that only the disk that gave it understands.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+
+class WouldBlock(Exception):
+    """The bytes are not in memory; read them from a thread."""
+
+
+class FileStat(NamedTuple):
+    size_bytes: int
+    is_dir: bool
+    modified_ms: int
+
+
+class FileKind(Enum):
+    """What a directory entry is. OTHER is never the engine's own: a symbolic link, a pipe, a socket, a device."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    OTHER = "other"
+
+
+class Disk(Protocol):
+    """What the engine needs of a file system. Failures are `OSError`, as the operating system gives them."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> int: ...
+    def close(self, handle: int) -> None: ...
+    def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        """Write all buffers at a position; returns the bytes written, which may be fewer."""
+
+    def pread(self, handle: int, length: int, position: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
+        """As pread, but only from memory: raises WouldBlock where the disk would have to be waited for."""
+
+    def fdatasync(self, handle: int) -> None: ...
+    def fsync_dir(self, path: str) -> None: ...
+    def truncate(self, handle: int, size_bytes: int) -> None: ...
+    def size(self, handle: int) -> int: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def unlink(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None: ...
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its missing parents; fine if it is there."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names; an absent directory has none."""
+
+    def stat(self, path: str) -> FileStat | None:
+        """None for a path that does not exist."""
+
+    def kind(self, path: str) -> FileKind | None:
+        """What the entry itself is: links are not followed. None for a path that does not exist."""
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Date a file as another one, of which it is a copy."""
+
+    def free_bytes(self, path: str) -> int: ...
+    def lock(self, path: str) -> int:
+        """Create and lock a file for this process; BlockingIOError when another holds it."""
+
+
+def write_atomically(disk: Disk, path: str, data: bytes) -> None:
+    """Replace a small file so that a crash leaves the old or the new one whole, and the new one is durable.
+
+    Raises OSError, which names the file.
+    """
+    temporary = path + ".tmp"
+    try:
+        handle = disk.open(temporary, create=True, writable=True)
+        try:
+            disk.truncate(handle, 0)
+            write_fully(disk, handle, data, 0)
+            disk.fdatasync(handle)
+        finally:
+            disk.close(handle)
+        disk.rename(temporary, path)
+        disk.fsync_dir(os.path.dirname(path))
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
+def write_fully(disk: Disk, handle: int, data: bytes, position: int) -> None:
+    """Write all of `data`, or raise: a short write is an error here, since files written so are small."""
+    written = disk.pwritev(handle, [data], position)
+    if written != len(data):
+        raise OSError(28, f"short write: {written} of {len(data)} bytes")
+
+
+def read_file(disk: Disk, path: str) -> bytes | None:
+    """A whole small file; None when it is absent."""
+    if disk.stat(path) is None:
+        return None
+    handle = disk.open(path)
+    try:
+        return disk.pread(handle, disk.size(handle), 0)
+    finally:
+        disk.close(handle)
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o640)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        written = 0
+        for start in range(0, len(buffers), _IOV_MAX):
+            part = buffers[start : start + _IOV_MAX]
+            done = os.pwritev(handle, part, position + written)
+            written += done
+            if done != sum(map(len, part)):
+                break
+        return written
+
+    def pread(self, handle: int, length: int, position: int) -> bytes:
+        data = os.pread(handle, length, position)
+        if len(data) in (length, 0):
+            return data
+        parts = [data]
+        while data and (missing := length - sum(map(len, parts))):
+            data = os.pread(handle, missing, position + length - missing)
+            parts.append(data)
+        return b"".join(parts)
+
+    def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
+        buffer = bytearray(length)
+        try:
+            read = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:  # not every file system can say what is in memory: tmpfs, NFS and FUSE refuse to
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                raise WouldBlock from error
+            raise
+        if read == length:
+            return buffer
+        if position + read < os.fstat(handle).st_size:
+            raise WouldBlock
+        return bytes(memoryview(buffer)[:read])
+
+    def fdatasync(self, handle: int) -> None:
+        os.fdatasync(handle)
+
+    def fsync_dir(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def truncate(self, handle: int, size_bytes: int) -> None:
+        os.ftruncate(handle, size_bytes)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, mode=0o750, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def stat(self, path: str) -> FileStat | None:
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return FileStat(found.st_size, os.path.isdir(path), found.st_mtime_ns // 1_000_000)
+
+    def kind(self, path: str) -> FileKind | None:
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if stat.S_ISREG(mode):
+            return FileKind.FILE
+        return FileKind.DIRECTORY if stat.S_ISDIR(mode) else FileKind.OTHER
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def free_bytes(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def lock(self, path: str) -> int:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+
+_IOV_MAX = os.sysconf("SC_IOV_MAX")

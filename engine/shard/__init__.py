@@ -1,0 +1,1 @@
+"""The shard: opens the partitions of one process and owns them."""

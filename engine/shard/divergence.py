@@ -1,0 +1,166 @@
+"""What another replica's records make necessary in a log that is open: an epoch that begins, a cut, a new beginning.
+
+The shell around engine/log/truncation.py and engine/log/leader_epochs.py, which do the work on the disk, in a thread.
+While it goes on no group of the committer touches the partition; what clients or a leader have queued for it is
+refused; nothing is being saved of its segments, and none is trimmed away.
+A cut works on a copy of the log, and segments that go are kept open meanwhile: reads in the loop never meet a log that
+is half cut. Order: (1) nobody reads beyond the new end any more; (2) the recovery point is lowered, durably; (3) the
+cut itself; (4) what was known of the log is made anew: positions, sequences, keys, tokens; (5) the recovery point.
+Invariant: what fails on the disk after (2) takes the partition offline, since nobody knows how far it went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+from engine.cleaning.sealing import Sealer
+from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.errors import LogCut, storage_error
+from engine.format.batch import Buffer
+from engine.log.batch_boundaries import place_below
+from engine.log.leader_epochs import note_epoch
+from engine.log.segment import Segment
+from engine.log.truncation import batch_start, restart_at, truncate_to
+from engine.partition.committer import Committer
+from engine.partition.partition import Partition
+from engine.producers.key_window import KeyBudget
+from engine.producers.state_loader import rebuilt_admission
+from engine.producers.state_transfer import adopt
+from engine.runtime.clock import Clock
+from engine.runtime.disk import Disk
+from engine.runtime.free_files import when_files_are_free
+
+T = TypeVar("T")
+
+
+class Cutter:
+    """Works on the logs of a shard's partitions; calls are to be shielded from being cancelled."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        clock: Clock,
+        committer: Committer,
+        keeper: DirectoryKeeper,
+        sealer: Sealer,
+        key_budget: KeyBudget,
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._clock = clock
+        self._committer = committer
+        self._keeper = keeper
+        self._sealer = sealer
+        self._key_budget = key_budget
+
+    def __repr__(self) -> str:
+        return f"Cutter({self._committer})"
+
+    async def begin_epoch(self, partition: Partition, epoch: int) -> None:
+        """Durable first, then in force for whatever is appended next. Raises StorageFull, StorageFailed."""
+        async with self._committer.held(partition):
+            self._refuse(partition)
+            log = partition.log
+            if not log.epochs or log.epochs[-1].epoch != epoch:
+                await self._on_disk(partition, "beginning an epoch", note_epoch, log, epoch, log.log_end)
+            log.leader_epoch = epoch
+
+    async def truncate(self, partition: Partition, offset: int) -> None:
+        async with self._held_still(partition):
+            log = partition.log
+            kept = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
+            if kept == log.log_end:  # some epochs, perhaps, and no record
+                await self._cut(partition, offset, truncate_to, offset)
+                return
+            if kept < partition.high_watermark:
+                args = (log, kept, Segment.pread)
+                partition.watermark.set_back(*await self._on_disk(partition, "finding the cut", place_below, *args))
+            partition.durable_end = min(partition.durable_end, kept)
+            await self._save_points(partition)
+            old_end = log.log_end
+            await self._cut(partition, offset, truncate_to, offset)
+            await self._know_anew(partition, old_end)
+
+    async def restart(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
+        async with self._held_still(partition):
+            old_end = partition.log_end
+            partition.durable_end = 0  # until all is gone, any of it may come back
+            await self._save_points(partition)
+            at = (self._disk, partition.log.directory, offset)
+            await self._on_disk(partition, "taking over what came before", adopt, *at, bytes(handed_over))
+            await self._cut(partition, 0, restart_at, offset, log_start)
+            partition.durable_end = offset
+            await self._know_anew(partition, old_end)
+
+    @asynccontextmanager
+    async def _held_still(self, partition: Partition) -> AsyncIterator[None]:
+        async with self._committer.held(partition):
+            self._refuse(partition)
+            await self._sealer.saved(partition)
+            async with partition.segments_lock:
+                yield
+
+    def _refuse(self, partition: Partition) -> None:
+        if partition.offline is not None:
+            raise partition.offline
+        text = f"{partition.name}: its log was about to change hands while this waited"
+        self._committer.refuse_queued(partition, LogCut(text))
+
+    async def _cut(self, partition: Partition, changed_from: int, cut: Callable[..., None], *args: int) -> None:
+        log, copy = partition.log, partition.log.copy()
+        releases: list[Callable[[], None]] = []
+        try:
+            for segment in log.segments:
+                if segment.next_offset > changed_from:
+                    releases.append(segment.begin_read())
+            await self._on_disk(partition, "cutting the log", cut, copy, *args, is_fatal=True)
+            log.become(copy)
+        finally:
+            for release in releases:
+                release()
+
+    async def _know_anew(self, partition: Partition, old_end: int) -> None:
+        partition.cut(old_end)
+        now_ms, old = self._clock.steady_ms(), partition.admission
+        args = (self._disk, partition.name, partition.log, partition.settings, now_ms)
+        rebuilt = partial(rebuilt_admission, is_replicated=True)
+        admission = await self._on_disk(partition, "reading the log", rebuilt, *args, is_fatal=True)
+        admission.counts = old.counts
+        admission.keys.window.dropped += old.keys.window.dropped
+        old.keys.window.clear()
+        admission.keys.window.join(self._key_budget, now_ms)
+        partition.admission = admission
+        await self._save_points(partition)
+
+    async def _save_points(self, partition: Partition) -> None:
+        try:
+            await self._keeper.save_log_start(partition)
+        except OSError as error:
+            self._keeper.note(partition, error, "saving recovery points")
+            raise storage_error(f"{partition.name}: saving recovery points", error) from error
+
+    async def _on_disk(
+        self,
+        partition: Partition,
+        doing: str,
+        function: Callable[..., T],
+        *args: object,
+        is_fatal: bool = False,
+    ) -> T:
+        work = partial(asyncio.get_running_loop().run_in_executor, self._executor, function, *args)
+        try:
+            if is_fatal:  # once it has begun it must be done; doing it again from the start is harmless
+                return await when_files_are_free(f"{partition.name}: {doing}", work)
+            return await work()
+        except OSError as error:
+            self._keeper.note(partition, error, doing)
+            failure = storage_error(f"{partition.name}: {doing}", error)
+            if is_fatal:
+                partition.go_offline(failure)
+            raise failure from error

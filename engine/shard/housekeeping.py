@@ -1,0 +1,127 @@
+"""What time alone brings about in a shard: rolls by age, expiry, recovery points. Decides nothing about any of it.
+
+A full or failing disk is told and tried again at the next tick. A stop ends the waiting, not the work: that is in the
+background, and a stop waits for it before it writes the same files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.partition.committer import Committer
+from engine.partition.partition import Partition
+from engine.runtime.clock import Clock
+from engine.runtime.tasks import BackgroundTasks
+
+TICK_S = 1.0
+EXPIRING_AT_ONCE = 4  # partitions whose files are being removed: half of the threads for the disk are left to reads
+PARTITIONS_AT_ONCE = 200  # looked at in one go: two milliseconds of the loop
+CHECKPOINT_TICKS = 1  # what lies beyond the last checkpoint is scanned and written again after an unclean stop
+CHECKPOINT_SHARE = 50  # saving may take this part of the time: with very many partitions it is done less often
+
+log = logging.getLogger("penstock.engine")
+
+Work = Coroutine[Any, Any, None]
+
+
+class Housekeeping:
+    """Of the partitions given."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        committer: Committer,
+        keeper: DirectoryKeeper,
+        clock: Clock,
+        expiry: Callable[[Partition], Work | None],
+        background: BackgroundTasks,
+    ) -> None:
+        self._partitions = partitions
+        self._committer = committer
+        self._keeper = keeper
+        self._clock = clock
+        self._expiry = expiry
+        self._background = background
+        self._due: dict[Partition, Work] = {}  # waits for its turn, in this order
+        self._expiring: set[Partition] = set()
+        self._told = ""  # why the last checkpoint failed: a disk that is full is so for hours
+
+    def __repr__(self) -> str:
+        return f"Housekeeping({self._keeper})"
+
+    async def tick_for_ever(self) -> None:
+        try:
+            await self._tick_for_ever()
+        finally:
+            for work in self._due.values():
+                work.close()
+            self._due.clear()
+
+    async def _tick_for_ever(self) -> None:
+        tick = 0
+        checkpoint_due = 0.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            tick += 1
+            for place, partition in enumerate(list(self._partitions())):
+                if place % PARTITIONS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                if partition.offline is None:
+                    self._look_at(partition)
+            self._expire_next()
+            began = self._clock.monotonic()
+            if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
+                await self._background.finish(self._tried("checkpoint", self._checkpoint()), "checkpointing")
+                checkpoint_due = began + CHECKPOINT_SHARE * (self._clock.monotonic() - began)
+
+    def _look_at(self, partition: Partition) -> None:
+        """What takes no disk is done at once: of thousands of partitions nearly all have nothing else."""
+        try:
+            self._roll_if_due(partition)
+            partition.admission.expire(self._clock.steady_ms(), partition.settings)
+            is_expiring = partition in self._due or partition in self._expiring
+            if not is_expiring and (work := self._expiry(partition)) is not None:
+                self._due[partition] = work
+        except Exception:  # see below
+            log.exception("expire failed")
+
+    def _expire_next(self) -> None:
+        """In the background and in turn: a disk that is slow to remove the files of one partition delays no other."""
+        while self._due and len(self._expiring) < EXPIRING_AT_ONCE:
+            partition = next(iter(self._due))
+            work = self._due.pop(partition)
+            self._expiring.add(partition)
+            task = self._background.start(self._tried("expire", work), "expiring records", of=partition.name)
+            task.add_done_callback(partial(self._expired, partition, work))
+
+    def _expired(self, partition: Partition, work: Work, _: object) -> None:
+        work.close()  # a task that is cancelled before its first step has not awaited it
+        self._expiring.discard(partition)
+        self._expire_next()
+
+    async def _checkpoint(self) -> None:
+        """Told once for each reason."""
+        try:
+            await self._keeper.save_checkpoints()
+            self._told = ""
+        except OSError as error:
+            if self._told != str(error):
+                self._told = str(error)
+                raise
+
+    async def _tried(self, what: str, work: Work) -> None:
+        try:
+            await work
+        except OSError as error:
+            log.warning("%s failed", what, extra={"reason": str(error)})
+        except Exception:  # a bug in one partition's housekeeping must not end everybody's
+            log.exception("%s failed", what)
+
+    def _roll_if_due(self, partition: Partition) -> None:
+        if partition.log.is_due_to_roll(partition.settings, self._clock.steady_ms()):
+            self._committer.roll(partition).add_done_callback(lambda future: future.exception())

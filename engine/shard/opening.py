@@ -1,0 +1,193 @@
+"""Opens the partitions of a shard at its start, several at once, and tells how far it is.
+
+What the files of one partition mean is engine/log/recovery.py's business. A partition that cannot be opened is offline
+and says why; the others serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.directory.log_directories import DataDirectories
+from engine.directory.topics import TopicRecord
+from engine.errors import Corrupt, EngineError
+from engine.format import paths
+from engine.log.batch_boundaries import place_above, place_below
+from engine.log.log import BytePosition, Log
+from engine.log.recovery import Checkpoint, LastStop, RecoveryReport, open_log
+from engine.log.segment import Segment
+from engine.partition.partition import Partition
+from engine.producers.append_validator import Admission
+from engine.producers.state_loader import rebuilt_admission
+from engine.runtime.clock import Clock
+from engine.runtime.disk import Disk
+from engine.runtime.free_files import when_files_are_free
+from engine.runtime.tasks import in_background
+
+log = logging.getLogger("penstock.engine")
+
+_Committed = tuple[int, BytePosition] | None
+
+PARALLEL_OPENINGS = 4  # a scan is disk and CRC, both outside the interpreter's lock; more would only seek more
+TELL_S = 1.0
+
+
+class Wanted(NamedTuple):
+    """A partition that is to be opened."""
+
+    record: TopicRecord
+    number: int
+    checkpoint: Checkpoint
+    committed_hint: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.record.name}/{self.number}"
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the opening of partitions is. Moves while it goes on, stays afterwards."""
+
+    partitions: int = 0
+    opened: int = 0
+    scanned_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Opener:
+    """Opens partitions in the executor's threads. `report` sums up what recovery found so far."""
+
+    def __init__(self, disk: Disk, directories: DataDirectories, executor: Executor, clock: Clock) -> None:
+        self.report = RecoveryReport()
+        self.progress = Progress()
+        self._disk = disk
+        self._directories = directories
+        self._executor = executor
+        self._clock = clock
+        self._counting = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Opener({self.progress}, {self.report})"
+
+    async def open_all(self, wanted: Sequence[Wanted], last_stop: LastStop | None = None) -> list[Partition]:
+        """The partitions in the order wanted; `last_stop` is that of their directories unless it is given."""
+        self.progress.partitions += len(wanted)
+        slots = asyncio.Semaphore(PARALLEL_OPENINGS)
+
+        async def opened(one: Wanted) -> Partition:
+            async with slots:
+                return await self.open(one, last_stop)
+
+        began = time.perf_counter()
+        telling = in_background(self._tell_progress(), "reporting the progress of a start")
+        try:
+            return await asyncio.gather(*map(opened, wanted))
+        finally:
+            telling.cancel()
+            self.progress.seconds += time.perf_counter() - began
+
+    async def open(self, wanted: Wanted, last_stop: LastStop | None = None) -> Partition:
+        record, number = wanted.record, wanted.number
+        loop = asyncio.get_running_loop()
+        if self._directories.is_several:
+            located = await when_files_are_free(
+                wanted.name, lambda: loop.run_in_executor(self._executor, self._directories.located, record, number)
+            )
+        else:
+            located = self._directories.located(record, number)
+        directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
+        last_stop = last_stop or located.directory.last_stop
+        if located.error is not None:
+            self.progress.opened += 1
+            return self._closed(wanted, directory, located.error)
+        try:
+            opened, admission, committed, report = await when_files_are_free(
+                wanted.name, lambda: loop.run_in_executor(self._executor, self._open, directory, wanted, last_stop)
+            )
+        except (EngineError, OSError) as error:
+            self.progress.opened += 1
+            return self._closed(wanted, directory, error)
+        self.progress.opened += 1
+        self.report += report
+        if report.cut_bytes:
+            _tell_cut(wanted, last_stop, report, opened)
+        partition = Partition(record.name, number, opened, record.settings, admission)
+        if committed is not None:
+            partition.begin_replicated(*committed)
+        return partition
+
+    def _open(
+        self, directory: str, wanted: Wanted, last_stop: LastStop
+    ) -> tuple[Log, Admission, _Committed, RecoveryReport]:
+        now_ms = self._clock.steady_ms()
+        opened, report = open_log(
+            self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned
+        )
+        is_replicated = wanted.record.hosted is not None
+        admission = rebuilt_admission(
+            self._disk, wanted.name, opened, wanted.record.settings, now_ms, is_replicated=is_replicated
+        )
+        return opened, admission, self._committed(opened, wanted), report
+
+    def _committed(self, opened: Log, wanted: Wanted) -> _Committed:
+        """What a node that is alone has is committed. Else: as far as was told, and what log_start was raised over."""
+        if wanted.record.hosted is None:
+            return None
+        read, first = Segment.pread, opened.segments[0].base_offset
+        try:
+            below = place_above(opened, opened.local_log_start, read)
+            return max(below, place_below(opened, max(wanted.committed_hint, below[0]), read))
+        except Corrupt:  # a damaged sealed segment; the leader will tell
+            return first, BytePosition(first, 0)
+
+    def _scanned(self, size_bytes: int) -> None:
+        with self._counting:
+            self.progress.scanned_bytes += size_bytes
+
+    def _closed(self, wanted: Wanted, directory: str, error: Exception) -> Partition:
+        """An offline partition whose checkpoint stays what it was."""
+        if error is not self._directories.holding(directory).fault:  # which has been told
+            log.error("partition is offline", extra={"partition": wanted.name, "reason": str(error)})
+        recovery_point, log_start = wanted.checkpoint
+        nothing = Segment(self._disk, directory, max(recovery_point, log_start))
+        empty = Log(self._disk, directory, [nothing], log_start=log_start, leader_epoch=0)
+        partition = Partition(wanted.record.name, wanted.number, empty, wanted.record.settings)
+        partition.durable_end = recovery_point
+        partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{wanted.name}: {error}")
+        return partition
+
+    async def _tell_progress(self) -> None:
+        """A start that takes long says so, lest somebody takes it for dead."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            progress = self.progress
+            log.info(
+                "opening partitions",
+                extra={
+                    "opened": progress.opened,
+                    "partitions": progress.partitions,
+                    "scanned_bytes": progress.scanned_bytes,
+                },
+            )
+
+
+def _tell_cut(wanted: Wanted, last_stop: LastStop, report: RecoveryReport, opened: Log) -> None:
+    text = "written records were lost with the power" if report.holes else "torn tail cut"
+    log.warning(
+        text,
+        extra={
+            "partition": wanted.name,
+            "last_stop": last_stop.value,
+            "cut_bytes": report.cut_bytes,
+            "dropped_segments": report.dropped_segments,
+            "log_end": opened.log_end,
+        },
+    )

@@ -1,0 +1,51 @@
+"""The topics that a process serves, by name, and how many partitions all of them have together.
+
+Not which topics there are: engine/directory/catalog.py.
+Invariant: `partition_count` is the sum over all topics, whichever process or node has their partitions. So every change
+is made by a method here. A sum at each creation would make each slower than the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.directory.topics import TopicRecord
+from engine.partition.partition import Partition
+from engine.settings import TopicSettings
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic as this process serves it."""
+
+    record: TopicRecord
+    settings: TopicSettings
+    partitions: dict[int, Partition] = field(default_factory=dict)  # those that this shard owns
+
+
+class ServedTopics(dict[str, Topic]):
+    """By name, in the order in which they were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partition_count = 0
+
+    def serve(self, topics: Mapping[str, Topic]) -> None:
+        """These from now on, in place of others of their names."""
+        for name, topic in topics.items():
+            replaced = self.get(name)
+            self.partition_count += topic.record.partitions - (replaced.record.partitions if replaced else 0)
+            self[name] = topic
+
+    def change(self, topic: Topic, record: TopicRecord) -> None:
+        """One that is served has other settings or more partitions from now on."""
+        self.partition_count += record.partitions - topic.record.partitions
+        topic.record, topic.settings = record, record.settings
+
+    def let_go(self, name: str) -> Topic | None:
+        """Serve it no longer. None if it was not served."""
+        topic = self.pop(name, None)
+        if topic is not None:
+            self.partition_count -= topic.record.partitions
+        return topic

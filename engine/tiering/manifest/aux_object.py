@@ -1,0 +1,104 @@
+"""The aux object beside each segment object: what a reader wants to know before it fetches the data. Pure.
+
+Derived from the data and never evidence about it: a reader checks every batch header that an index entry leads to, and
+without the aux object walks the data from its beginning. Format: engine/tiering/FORMAT.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+
+import orjson
+
+from engine.errors import Corrupt
+from engine.tiering.manifest.json_reading import array_of_integers, integer, pairs, read_object
+
+FORMAT = 1
+INDEX_INTERVAL_BYTES = 64 << 10  # a lookup walks at most this much, or one batch; 1,024 entries for 64 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class SparseIndex:
+    """Blocks of batches: block i begins with the batch of `offsets[i]` at byte `positions[i]`.
+
+    `max_timestamps_ms[i]` bounds every record of block i alone. Offsets and positions strictly increase.
+    """
+
+    offsets: tuple[int, ...]
+    positions: tuple[int, ...]
+    max_timestamps_ms: tuple[int, ...]
+
+    def position_at_or_before(self, offset: int) -> int:
+        """A byte position from which a walk forward finds the batch that holds `offset`."""
+        found = bisect_right(self.offsets, offset)
+        return self.positions[found - 1] if found else 0
+
+    def position_to_search_time_from(self, timestamp: int) -> int:
+        """A byte position such that no record before it has `timestamp` or a later one."""
+        columns = zip(self.positions, self.max_timestamps_ms, strict=True)
+        return next((position for position, latest in columns if latest >= timestamp), self.positions[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class AuxObject:
+    """The facts of one segment object. `crc32c` is that of its bytes."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    crc32c: int
+    record_count: int
+    batch_count: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    leader_epochs: tuple[tuple[int, int], ...]
+    index: SparseIndex
+
+
+_NUMBERS = (
+    "base_offset",
+    "end_offset",
+    "size_bytes",
+    "crc32c",
+    "record_count",
+    "batch_count",
+    "min_timestamp_ms",
+    "max_timestamp_ms",
+)
+
+
+def encode_aux(aux: AuxObject) -> bytes:
+    numbers = {name: getattr(aux, name) for name in _NUMBERS}
+    index = {
+        "offsets": aux.index.offsets,
+        "positions": aux.index.positions,
+        "max_timestamps_ms": aux.index.max_timestamps_ms,
+    }
+    return orjson.dumps({"format": FORMAT, **numbers, "leader_epochs": aux.leader_epochs, "index": index})
+
+
+def decode_aux(data: bytes, key: str) -> AuxObject:
+    """The facts in an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
+    found = read_object(data, key, FORMAT)
+    columns = found.get("index")
+    if not isinstance(columns, dict):
+        raise Corrupt(f"{key}: index is not an object")
+    index = SparseIndex(
+        array_of_integers(columns, "offsets", key),
+        array_of_integers(columns, "positions", key),
+        array_of_integers(columns, "max_timestamps_ms", key),
+    )
+    numbers = {name: integer(found, name, key) for name in _NUMBERS}
+    if not _is_sound(index, numbers["base_offset"]):
+        raise Corrupt(f"{key}: its index does not begin at {numbers['base_offset']} or does not increase")
+    return AuxObject(**numbers, leader_epochs=pairs(found, "leader_epochs", key), index=index)
+
+
+def _is_sound(index: SparseIndex, base_offset: int) -> bool:
+    return (
+        len(index.offsets) == len(index.positions) == len(index.max_timestamps_ms) > 0
+        and (index.offsets[0], index.positions[0]) == (base_offset, 0)
+        and all(one < other for column in (index.offsets, index.positions) for one, other in pairwise(column))
+    )

@@ -1,0 +1,177 @@
+"""The chain of a partition's manifests in the store: find the newest, put one more behind it.
+
+Generation N is the object `manifest/<N as twenty digits>.json`, created if absent, never changed: of any number of
+writers exactly one gets a generation, and the others read and decide again. Blocking; callers use threads.
+
+Why a writer may trust its commit:
+ - a lost answer is resolved by reading the slot: equal bytes are our own, since they name the writer;
+ - a writer that slept for so long that its slot was used and has been removed meanwhile would find the slot free
+   again. So a commit counts only if nothing newer exists afterwards; if something does, the newest is read;
+ - a leader of a new epoch first writes a fencing manifest (`take_over`), which takes the slot that an old leader would
+   need next; reading again, the old one sees the higher epoch and is Fenced.
+
+The `latest` object only says where a LIST may begin. It can be absent, stale or wrong without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import orjson
+from crc32c import crc32c
+
+from engine.errors import Corrupt, EngineError
+from engine.format.paths import store_manifest_key, store_manifest_prefix
+from engine.tiering.manifest.encoding import decode_manifest, decode_sub_manifest, encode_manifest, encode_sub_manifest
+from engine.tiering.manifest.keys import before_generation, generation_of, latest_key, sub_manifest_key
+from engine.tiering.manifest.manifest import (
+    Manifest,
+    ManifestEntry,
+    SubManifest,
+    SubManifestRef,
+    demand_leadership,
+    first_manifest,
+    fold,
+    oldest_run,
+    successor,
+)
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore, StoreUnavailable
+
+_LOAD_ATTEMPTS_MAX = 3  # a root can be removed between LIST and GET only a day after it was superseded
+_TAKE_OVER_ATTEMPTS_MAX = 10  # each lost one is another writer's progress
+
+
+class Conflict(EngineError):
+    """Another writer committed first. Nothing of ours was; load the newest manifest and decide again."""
+
+    retryable = True
+
+
+def load_newest(store: ObjectStore, prefix: str) -> Manifest | None:
+    """The newest manifest of a partition; None when it has none. One LIST as a rule, two without a usable hint."""
+    for _ in range(_LOAD_ATTEMPTS_MAX):
+        generation = _newest_generation(store, prefix)
+        if generation is None:
+            return None
+        with suppress(NoSuchObject):
+            return load_generation(store, prefix, generation)
+    raise StoreUnavailable(f"the manifests below {prefix} vanish while they are read")
+
+
+def load_generation(store: ObjectStore, prefix: str, generation: int) -> Manifest:
+    """One manifest of the chain. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
+    key = store_manifest_key(prefix, generation)
+    manifest = decode_manifest(store.get(key), key)
+    if (manifest.prefix, manifest.generation) != (prefix, generation):
+        raise Corrupt(f"{key} holds generation {manifest.generation} of {manifest.prefix}: it is a copy of another")
+    return manifest
+
+
+def commit(store: ObjectStore, manifest: Manifest) -> None:
+    """Make a manifest the newest of its chain. Raises Conflict when another writer was first.
+
+    StoreUnavailable leaves it open whether it was committed; loading the newest tells.
+    """
+    key = store_manifest_key(manifest.prefix, manifest.generation)
+    _create(store, key, encode_manifest(manifest))
+    for found in store.list(store_manifest_prefix(manifest.prefix), key):
+        if generation_of(manifest.prefix, found.key) is not None:
+            raise Conflict(f"{found.key} exists, {key} is not the newest")
+    with suppress(StoreUnavailable):
+        write_hint(store, manifest.prefix, manifest.generation)
+
+
+def write_hint(store: ObjectStore, prefix: str, generation: int) -> None:
+    """Where readers begin to look for the newest manifest. A hint that is late costs a longer LIST."""
+    store.put(latest_key(prefix), orjson.dumps({"generation": generation}))
+
+
+def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, log_start: int) -> Manifest:
+    """The manifest that a leader goes on from, after making sure that no older leader can commit any more.
+
+    Raises Fenced when a newer leader has written. `log_start` begins the manifest of a partition that has none.
+    """
+    for _ in range(_TAKE_OVER_ATTEMPTS_MAX):
+        newest = load_newest(store, prefix)
+        if newest is not None:
+            demand_leadership(newest, leader_epoch)
+            if newest.leader_epoch == leader_epoch:
+                return newest
+        fence = (
+            first_manifest(prefix, leader_epoch, writer, log_start)
+            if newest is None
+            else successor(newest, leader_epoch, writer)
+        )
+        with suppress(Conflict):
+            commit(store, fence)
+            return fence
+    raise Conflict(f"{prefix}: other writers were first {_TAKE_OVER_ATTEMPTS_MAX} times")
+
+
+def fold_if_due(store: ObjectStore, manifest: Manifest, new_id: Callable[[], str]) -> Manifest:
+    """A root that has grown too long with its oldest run stored apart; others as they are. Still to be committed."""
+    if not manifest.is_due_to_fold:
+        return manifest
+    sub = oldest_run(manifest)
+    key = sub_manifest_key(manifest.prefix, sub.entries[0].base_offset, new_id())
+    data = encode_sub_manifest(sub)
+    store.put(key, data, if_absent=True)
+    return fold(manifest, sub, key, crc32c(data))
+
+
+def load_sub_manifest(store: ObjectStore, ref: SubManifestRef) -> SubManifest:
+    """The entries behind a reference. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
+    data = store.get(ref.key)
+    if crc32c(data) != ref.crc32c:
+        raise Corrupt(f"sub-manifest {ref.key} has not the checksum that the root names")
+    sub = decode_sub_manifest(data, ref.key)
+    if (sub.entries[0].base_offset, sub.entries[-1].end_offset) != (ref.base_offset, ref.end_offset):
+        raise Corrupt(f"sub-manifest {ref.key} does not span {ref.base_offset}..{ref.end_offset}")
+    return sub
+
+
+def iter_entries(store: ObjectStore, manifest: Manifest, start_offset: int = 0) -> Iterator[ManifestEntry]:
+    """Every entry, oldest first, that ends after `start_offset`. Opens a sub-manifest when it comes to it."""
+    for ref in manifest.folded:
+        if ref.end_offset > start_offset:
+            for entry in load_sub_manifest(store, ref).entries:
+                if entry.end_offset > start_offset:
+                    yield entry
+    for entry in manifest.entries:
+        if entry.end_offset > start_offset:
+            yield entry
+
+
+def _create(store: ObjectStore, key: str, data: bytes) -> None:
+    try:
+        store.put(key, data, if_absent=True)
+    except ObjectExists as error:
+        if store.get(key) != data:
+            raise Conflict(f"{key} is another writer's") from error
+    except StoreUnavailable as error:
+        try:
+            there = store.get(key)
+        except NoSuchObject:
+            raise error from None
+        if there != data:
+            raise Conflict(f"{key} is another writer's") from error
+
+
+def _newest_generation(store: ObjectStore, prefix: str) -> int | None:
+    hint = _hinted_generation(store, prefix)
+    for start_after in dict.fromkeys([before_generation(prefix, hint), ""]):
+        found = [generation_of(prefix, one.key) for one in store.list(store_manifest_prefix(prefix), start_after)]
+        generations = [generation for generation in found if generation is not None]
+        if generations:
+            return max(generations)
+    return None
+
+
+def _hinted_generation(store: ObjectStore, prefix: str) -> int:
+    try:
+        found = orjson.loads(store.get(latest_key(prefix)))
+    except (NoSuchObject, orjson.JSONDecodeError):
+        return 0
+    generation = found.get("generation") if isinstance(found, dict) else None
+    return generation if type(generation) is int and 0 <= generation < 10**20 else 0

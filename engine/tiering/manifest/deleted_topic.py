@@ -1,0 +1,63 @@
+"""The marker of a deleted topic: how far the store had each partition when its objects were removed.
+
+Ingestion compares the marker with what it has committed: without it, a topic that is deleted before its last records
+are ingested would look as if nothing had been lost. The marker is outside of the topic's prefix, so that a listing of
+topics does not meet it. It is written before the first object is removed and never overwritten, since a second removal
+finds fewer manifests than the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import orjson
+
+from engine.errors import Corrupt
+from engine.format.paths import store_deleted_topic_key, store_partition_prefix
+from engine.tiering.manifest.chain import load_newest
+from engine.tiering.manifest.json_reading import UnsupportedFormat, read_object
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
+
+FORMAT = 1
+
+
+def mark_deleted(store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int) -> None:
+    """Write the marker of a topic, unless it is there or the store has no manifest of the topic. Idempotent."""
+    ends = tiered_ends(store, cluster_id, topic, topic_id, range(partitions))
+    if ends:
+        key = store_deleted_topic_key(cluster_id, topic, topic_id)
+        document = {"format": FORMAT, "ends": {str(number): end for number, end in ends.items()}}
+        with suppress(ObjectExists):
+            store.put(key, orjson.dumps(document), if_absent=True)
+
+
+def tiered_ends(
+    store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    """The first offset and the end of each partition that has a manifest which can be read."""
+    ends = {}
+    for number in partitions:
+        try:
+            manifest = load_newest(store, store_partition_prefix(cluster_id, topic, topic_id, number))
+        except (Corrupt, UnsupportedFormat):
+            continue  # a deletion must not wait for a manifest that nobody can read
+        if manifest is not None:
+            ends[number] = (manifest.log_start, manifest.end_offset)
+    return ends
+
+
+def deleted_ends(
+    store: ObjectStore, cluster_id: str, topic: str, topic_id: str
+) -> Mapping[int, tuple[int, int]] | None:
+    """What the marker holds; None if there is none. Raises Corrupt, UnsupportedFormat."""
+    key = store_deleted_topic_key(cluster_id, topic, topic_id)
+    try:
+        found = read_object(store.get(key), key, FORMAT).get("ends")
+    except NoSuchObject:
+        return None
+    try:
+        assert isinstance(found, dict)
+        return {int(number): (int(start), int(end)) for number, (start, end) in found.items()}
+    except (AssertionError, TypeError, ValueError) as error:
+        raise Corrupt(f"{key}: ends is not an object of pairs of offsets") from error

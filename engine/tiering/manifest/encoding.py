@@ -1,0 +1,123 @@
+"""Manifests and sub-manifests as JSON, strictly: what is decoded obeys every rule of
+engine/tiering/manifest/manifest.py.
+
+A format of a higher number is refused, a lower one read. Members that a format does not know are ignored by readers,
+and lost when the root is written again; so what a writer must carry along needs a new number.
+Worked example: engine/tiering/FORMAT.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import orjson
+from crc32c import crc32c
+
+from engine.errors import Corrupt
+from engine.tiering.manifest.json_reading import Members, integer, objects, pairs, read_object, text
+from engine.tiering.manifest.manifest import (
+    Manifest,
+    ManifestEntry,
+    SubManifest,
+    SubManifestRef,
+    problem_of,
+    problem_of_runs,
+)
+
+FORMAT = 2  # 1 has no arrived_ms, which a writer must carry along
+_CHECKSUM = b',"crc32c":'
+_OPTIONAL = ("arrived_ms",)
+_MEMBERS = {kind: [field.name for field in fields(kind)] for kind in (ManifestEntry, SubManifestRef)}
+_KEYS = {"key": "object", "aux_key": "aux"}  # stored without the prefix that all share
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a root. Equal manifests give equal bytes: that is how a lost answer is recognised."""
+    assert (problem := problem_of(manifest)) is None, problem
+    return with_checksum(
+        {
+            "format": FORMAT,
+            "prefix": manifest.prefix,
+            "generation": manifest.generation,
+            "leader_epoch": manifest.leader_epoch,
+            "writer": manifest.writer,
+            "log_start": manifest.log_start,
+            "end_offset": manifest.end_offset,
+            "folded": [_to_json(ref, manifest.prefix) for ref in manifest.folded],
+            "entries": [_to_json(entry, manifest.prefix) for entry in manifest.entries],
+        }
+    )
+
+
+def decode_manifest(data: bytes, key: str) -> Manifest:
+    """The manifest in an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
+    found = read_object(data, key, FORMAT)
+    _demand_checksum(data, key)
+    prefix, writer = text(found, "prefix", key), text(found, "writer", key)
+    manifest = Manifest(
+        prefix=prefix,
+        generation=integer(found, "generation", key),
+        leader_epoch=integer(found, "leader_epoch", key),
+        writer=writer,
+        log_start=integer(found, "log_start", key),
+        folded=tuple(_from_json(SubManifestRef, one, prefix, key) for one in objects(found, "folded", key)),
+        entries=tuple(_from_json(ManifestEntry, one, prefix, key) for one in objects(found, "entries", key)),
+    )
+    if problem := problem_of(manifest):
+        raise Corrupt(f"manifest {key}: {problem}")
+    if integer(found, "end_offset", key) != manifest.end_offset:
+        raise Corrupt(f"manifest {key}: its end_offset is not where its last run ends, {manifest.end_offset}")
+    return manifest
+
+
+def encode_sub_manifest(sub: SubManifest) -> bytes:
+    entries = [_to_json(entry, sub.prefix) for entry in sub.entries]
+    return orjson.dumps({"format": FORMAT, "prefix": sub.prefix, "entries": entries})
+
+
+def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
+    """The entries in an object. Raises Corrupt or UnsupportedFormat."""
+    found = read_object(data, key, FORMAT)
+    prefix = text(found, "prefix", key)
+    entries = tuple(_from_json(ManifestEntry, one, prefix, key) for one in objects(found, "entries", key))
+    if problem := problem_of_runs(prefix, entries):
+        raise Corrupt(f"sub-manifest {key}: {problem}")
+    return SubManifest(prefix, entries)
+
+
+def with_checksum(members: Members) -> bytes:
+    """JSON without white space whose last member is the CRC-32C of all bytes before its comma.
+
+    A flipped digit in a root could otherwise raise log_start, and the next commit would make that true.
+    """
+    body = orjson.dumps(members)[:-1]
+    return body + _CHECKSUM + b"%d}" % crc32c(body)
+
+
+def _demand_checksum(data: bytes, key: str) -> None:
+    body, found, stored = data.rpartition(_CHECKSUM)
+    if not found or stored != b"%d}" % crc32c(body):
+        raise Corrupt(f"manifest {key} fails its checksum", hint="restore it from a copy of the store")
+
+
+def _to_json(run: ManifestEntry | SubManifestRef, prefix: str) -> dict[str, object]:
+    members = {name: getattr(run, name) for name in _MEMBERS[type(run)]}
+    for ours, theirs in _KEYS.items():
+        if ours in members:
+            members[theirs] = members.pop(ours).removeprefix(prefix)
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _from_json(kind: type[Any], found: Members, prefix: str, key: str) -> Any:
+    members: dict[str, object] = {}
+    for name in _MEMBERS[kind]:
+        if name in _KEYS:
+            members[name] = prefix + text(found, _KEYS[name], key)
+        elif name == "leader_epochs":
+            members[name] = pairs(found, name, key)
+        elif name in _OPTIONAL and name not in found:
+            members[name] = None
+        else:
+            members[name] = integer(found, name, key)
+    return kind(**members)

@@ -1,0 +1,54 @@
+"""The object keys that tiering adds to those of engine/format/paths.py: the hint and the sub-manifests. Pure.
+
+Neither may look like a manifest root: `generation_of` is the one judge of what is a root, and a LIST that starts after
+a root of twenty digits sees the hint last, since letters sort after digits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from engine.format.paths import AUX, LOG, digits, store_manifest_key, store_manifest_prefix
+
+_SEGMENT = re.compile(r"(\d{20})-\d+-[^/]+(\.log|\.aux)")
+_SUB_MANIFEST = re.compile(r"folded/(\d{20})-[^/]+\.json")
+_OWN = re.compile(r"(\d+/)?(manifest/(\d{20}|latest)\.json|folded/\d{20}-[^/]+\.json|\d{20}-\d+-[^/]+(\.log|\.aux))")
+_ROOT = re.compile(r"(\d{20})\.json")
+
+
+def latest_key(prefix: str) -> str:
+    """Holds the newest generation as somebody last knew it: a hint, never evidence."""
+    return f"{store_manifest_prefix(prefix)}latest.json"
+
+
+def sub_manifest_key(prefix: str, base_offset: int, unique: str) -> str:
+    return f"{prefix}folded/{digits(base_offset)}-{unique}.json"
+
+
+def generation_of(prefix: str, key: str) -> int | None:
+    """The generation that a root's key carries; None for any other key."""
+    name = key.removeprefix(store_manifest_prefix(prefix))
+    match = _ROOT.fullmatch(name) if name != key else None
+    return int(match.group(1)) if match else None
+
+
+def base_offset_of(prefix: str, key: str) -> int | None:
+    """Where the records begin that a segment, what lies beside it, or a sub-manifest is about; None for other keys."""
+    name = key.removeprefix(prefix)
+    match = _SEGMENT.fullmatch(name) or _SUB_MANIFEST.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def is_own(prefix: str, key: str) -> bool:
+    """Whether tiering gives such keys below a topic's or a partition's prefix."""
+    return bool(_OWN.fullmatch(key.removeprefix(prefix)))
+
+
+def before_generation(prefix: str, generation: int) -> str:
+    """What a LIST starts after in order to see this root and all newer ones."""
+    return store_manifest_key(prefix, generation - 1) if generation > 0 else store_manifest_prefix(prefix)
+
+
+def aux_key_of(segment_key: str) -> str:
+    assert segment_key.endswith(LOG)
+    return segment_key.removesuffix(LOG) + AUX

@@ -1,0 +1,267 @@
+"""What one partition has in the store: an ordered, gapless list of objects. Pure values and the rules they obey.
+
+Does no I/O, knows no JSON (engine/tiering/manifest/encoding.py) and decides no upload. The root lists the newest
+entries itself and refers to immutable sub-manifests for older ones, so that a commit stays small however long the log
+is.
+
+Invariants, asserted before a write and demanded after a read (`problem_of`): every run begins where the one before it
+ends; leader epochs never go back along the log, and none is above the manifest's own; log_start lies in the first run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeVar
+
+from engine.errors import EngineError
+
+ENTRIES_MAX = 500  # about 150 kB of JSON, written once per segment shipped
+FOLD_ENTRIES = 250  # folding half keeps the newest in the root, and folds seldom
+
+
+class Fenced(EngineError):
+    """A newer leader owns the manifest. Stop tiering this partition; retrying cannot help."""
+
+
+class DoesNotJoin(EngineError):
+    """An object does not continue the manifest. Retrying cannot help; find out which of the two logs is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """One segment object: the batches from `base_offset` to before `end_offset`, byte for byte as they were on disk.
+
+    `leader_epochs` are pairs of epoch and the first offset in here that it wrote. `max_timestamp_ms` bounds every
+    record; `min_timestamp_ms` is the least first timestamp of a batch, and a record within may be older. `arrived_ms`
+    is when the last of it was appended, by the clock of the node that led; None where format 1 did not say.
+    Keys are full keys in the store.
+    """
+
+    base_offset: int
+    end_offset: int
+    leader_epochs: tuple[tuple[int, int], ...]
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    size_bytes: int
+    crc32c: int
+    record_count: int
+    key: str
+    aux_key: str
+    arrived_ms: int | None = None
+
+    @property
+    def first_leader_epoch(self) -> int:
+        return self.leader_epochs[0][0]
+
+    @property
+    def last_leader_epoch(self) -> int:
+        return self.leader_epochs[-1][0]
+
+
+@dataclass(frozen=True, slots=True)
+class SubManifestRef:
+    """A folded run of entries, with what a reader needs to decide whether to open it."""
+
+    base_offset: int
+    end_offset: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    first_leader_epoch: int
+    last_leader_epoch: int
+    entry_count: int
+    record_count: int
+    data_bytes: int  # of all segment objects in it
+    crc32c: int  # of the sub-manifest object
+    key: str
+
+
+Run = TypeVar("Run", ManifestEntry, SubManifestRef)
+
+
+@dataclass(frozen=True, slots=True)
+class SubManifest:
+    """The entries that a reference stands for. Written once, never changed."""
+
+    prefix: str
+    entries: tuple[ManifestEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The root at one generation. `prefix` is the partition's place in the store; `writer` names the process."""
+
+    prefix: str
+    generation: int
+    leader_epoch: int
+    writer: str
+    log_start: int
+    folded: tuple[SubManifestRef, ...] = ()
+    entries: tuple[ManifestEntry, ...] = ()
+
+    @property
+    def end_offset(self) -> int:
+        """Everything from log_start to before this is in the store."""
+        runs = self.entries or self.folded
+        return runs[-1].end_offset if runs else self.log_start
+
+    @property
+    def end_epoch(self) -> int | None:
+        """The epoch of the leader that wrote the last stored record; None when there is none."""
+        runs = self.entries or self.folded
+        return runs[-1].last_leader_epoch if runs else None
+
+    @property
+    def base_offset(self) -> int:
+        """The first stored offset; may lie below log_start, which can point into an object."""
+        runs = self.folded or self.entries
+        return runs[0].base_offset if runs else self.log_start
+
+    @property
+    def entry_count(self) -> int:
+        return len(self.entries) + sum(ref.entry_count for ref in self.folded)
+
+    @property
+    def data_bytes(self) -> int:
+        return sum(entry.size_bytes for entry in self.entries) + sum(ref.data_bytes for ref in self.folded)
+
+    @property
+    def is_due_to_fold(self) -> bool:
+        return len(self.entries) > ENTRIES_MAX
+
+    def find(self, offset: int) -> ManifestEntry | SubManifestRef | None:
+        """What holds an offset: an entry, or a reference to open. None when it is not in the store."""
+        return find_run(self.entries, offset) or find_run(self.folded, offset)
+
+
+def first_manifest(prefix: str, leader_epoch: int, writer: str, log_start: int) -> Manifest:
+    """Generation 1 of a partition that has nothing in the store yet; its first segment will hold log_start."""
+    return Manifest(prefix, generation=1, leader_epoch=leader_epoch, writer=writer, log_start=log_start)
+
+
+def successor(manifest: Manifest, leader_epoch: int, writer: str) -> Manifest:
+    """The next generation, unchanged but for its writer: as it is, the fencing manifest of a new leader.
+
+    Raises Fenced when a newer leader has written already.
+    """
+    demand_leadership(manifest, leader_epoch)
+    return replace(manifest, generation=manifest.generation + 1, leader_epoch=leader_epoch, writer=writer)
+
+
+def demand_leadership(manifest: Manifest, leader_epoch: int) -> None:
+    """Raise Fenced if a leader of this epoch may no longer write."""
+    if leader_epoch < manifest.leader_epoch:
+        raise Fenced(
+            f"{manifest.prefix}: leader epoch {leader_epoch} is over, generation {manifest.generation} has "
+            f"epoch {manifest.leader_epoch}"
+        )
+
+
+def append(manifest: Manifest, entry: ManifestEntry) -> Manifest:
+    """The manifest with one entry more, in the same generation: the caller has made it by `successor`.
+
+    Raises DoesNotJoin when the entry is not what comes next.
+    """
+    grown = replace(manifest, entries=(*manifest.entries, entry))
+    if problem := problem_of(grown):
+        raise DoesNotJoin(f"{manifest.prefix}: {problem}", hint="the local log is not the one that the store holds")
+    return grown
+
+
+def oldest_run(manifest: Manifest) -> SubManifest:
+    """What the next fold takes out of the root."""
+    return SubManifest(manifest.prefix, manifest.entries[:FOLD_ENTRIES])
+
+
+def fold(manifest: Manifest, sub: SubManifest, key: str, crc32c: int) -> Manifest:
+    """The root with its oldest run replaced by a reference to the object, stored already, that holds it."""
+    assert sub == oldest_run(manifest)
+    folded = replace(
+        manifest,
+        folded=(*manifest.folded, _reference(sub, key, crc32c)),
+        entries=manifest.entries[len(sub.entries) :],
+    )
+    assert (problem := problem_of(folded)) is None, problem
+    return folded
+
+
+def raise_log_start(manifest: Manifest, log_start: int) -> Manifest:
+    """Give up everything below an offset: objects and folded ranges wholly below it leave the manifest.
+
+    An offset beyond the end is allowed: then nothing is left, and the manifest goes on from there.
+    """
+    assert log_start >= manifest.log_start
+    return replace(
+        manifest,
+        log_start=log_start,
+        folded=tuple(ref for ref in manifest.folded if ref.end_offset > log_start),
+        entries=tuple(entry for entry in manifest.entries if entry.end_offset > log_start),
+    )
+
+
+def find_run(runs: Sequence[Run], offset: int) -> Run | None:
+    """The one of contiguous runs that holds an offset."""
+    at = bisect_right(runs, offset, key=lambda run: run.end_offset)
+    return runs[at] if at < len(runs) and runs[at].base_offset <= offset else None
+
+
+def problem_of(manifest: Manifest) -> str | None:
+    """What breaks an invariant, as a sentence; None when the manifest is sound."""
+    if manifest.generation < 1 or manifest.leader_epoch < 0:
+        return f"generation {manifest.generation} of epoch {manifest.leader_epoch} cannot be"
+    if not manifest.prefix.endswith("/"):
+        return f"prefix {manifest.prefix!r} does not end in a slash"
+    runs: tuple[ManifestEntry | SubManifestRef, ...] = (*manifest.folded, *manifest.entries)
+    if runs and not runs[0].base_offset <= manifest.log_start < runs[0].end_offset:
+        return f"log_start {manifest.log_start} is not in the first run, {runs[0].base_offset}..{runs[0].end_offset}"
+    if runs and runs[-1].last_leader_epoch > manifest.leader_epoch:
+        return f"epoch {runs[-1].last_leader_epoch} of the last run is above the manifest's {manifest.leader_epoch}"
+    return problem_of_runs(manifest.prefix, runs)
+
+
+def problem_of_runs(prefix: str, runs: Sequence[ManifestEntry | SubManifestRef]) -> str | None:
+    """What breaks the order of runs, or a run itself."""
+    for run in runs:
+        if not 0 <= run.base_offset < run.end_offset or run.min_timestamp_ms > run.max_timestamp_ms:
+            return f"{run} has bounds that cannot be"
+        if not run.key.startswith(prefix):
+            return f"key {run.key!r} lies outside {prefix!r}"
+        if isinstance(run, ManifestEntry) and (problem := _problem_of_epochs(run)):
+            return problem
+    for one, other in pairwise(runs):
+        if one.end_offset != other.base_offset:
+            return f"a run ends at {one.end_offset}, the next begins at {other.base_offset}"
+        if other.first_leader_epoch < one.last_leader_epoch:
+            return f"epoch {other.first_leader_epoch} at {other.base_offset} follows epoch {one.last_leader_epoch}"
+    return None
+
+
+def _problem_of_epochs(entry: ManifestEntry) -> str | None:
+    epochs = entry.leader_epochs
+    is_sound = (
+        bool(epochs)
+        and epochs[0][0] >= 0
+        and epochs[0][1] == entry.base_offset
+        and epochs[-1][1] < entry.end_offset
+        and all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(epochs))
+    )
+    return None if is_sound else f"leader epochs {epochs} of {entry.base_offset}..{entry.end_offset} cannot be"
+
+
+def _reference(sub: SubManifest, key: str, crc32c: int) -> SubManifestRef:
+    entries = sub.entries
+    return SubManifestRef(
+        base_offset=entries[0].base_offset,
+        end_offset=entries[-1].end_offset,
+        first_leader_epoch=entries[0].first_leader_epoch,
+        last_leader_epoch=entries[-1].last_leader_epoch,
+        min_timestamp_ms=min(entry.min_timestamp_ms for entry in entries),
+        max_timestamp_ms=max(entry.max_timestamp_ms for entry in entries),
+        entry_count=len(entries),
+        record_count=sum(entry.record_count for entry in entries),
+        data_bytes=sum(entry.size_bytes for entry in entries),
+        crc32c=crc32c,
+        key=key,
+    )

@@ -1,0 +1,1 @@
+"""Reads records back from the store, through a cache on the local disk."""

@@ -1,0 +1,83 @@
+"""Finds batches in one segment object by walking their headers. Blocking; reads through whatever `pread` it is given.
+
+Does not know where the bytes come from (a cached copy or ranged GETs), and decodes no record. Every batch that leaves
+here has passed its checksum. The index is only a hint: where it misleads, the walk begins again at the first byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from engine.errors import Corrupt
+from engine.format.batch import HEADER_BYTES, MAGIC, PREFIX_BYTES, Header, has_valid_crc, read_header, walk
+from engine.partition.reader import Chunk
+from engine.tiering.manifest.aux_object import SparseIndex
+from engine.tiering.manifest.manifest import ManifestEntry
+
+_WINDOW_BYTES = 64 << 10  # the distance of index entries: most walks end in the first window
+
+Pread = Callable[[int, int], bytes]  # position, length -> bytes, fewer only at the object's end
+
+
+def read_batches(pread: Pread, entry: ManifestEntry, index: SparseIndex, offset: int, max_bytes: int) -> Chunk:
+    """Whole batches from the one that holds `offset` on: at least that one, up to about `max_bytes`.
+
+    Raises Corrupt.
+    """
+    try:
+        return _read_from(index.position_at_or_before(offset), pread, entry, offset, max_bytes)
+    except Corrupt:
+        return _read_from(0, pread, entry, offset, max_bytes)
+
+
+def first_batch_at_or_after(
+    pread: Pread, entry: ManifestEntry, index: SparseIndex, timestamp: int, start_offset: int
+) -> Chunk | None:
+    """The first batch that may hold a record of `timestamp` or later and ends after `start_offset`. Raises Corrupt."""
+    start = max(index.position_to_search_time_from(timestamp), index.position_at_or_before(start_offset))
+    try:
+        return _find_time(start, pread, entry, timestamp, start_offset)
+    except Corrupt:
+        return _find_time(0, pread, entry, timestamp, start_offset)
+
+
+def _read_from(start: int, pread: Pread, entry: ManifestEntry, offset: int, max_bytes: int) -> Chunk:
+    for position, header in _headers(pread, entry, start):
+        if header.base_offset > offset:
+            break
+        if header.next_offset > offset:
+            wanted = max(max_bytes, header.size_bytes)
+            return _whole_batches(pread(position, min(wanted, entry.size_bytes - position)), position, entry)
+    raise Corrupt(f"object {entry.key}: no batch holds offset {offset}")
+
+
+def _find_time(start: int, pread: Pread, entry: ManifestEntry, timestamp: int, start_offset: int) -> Chunk | None:
+    for position, header in _headers(pread, entry, start):
+        if header.max_timestamp >= timestamp and header.next_offset > start_offset:
+            return _whole_batches(pread(position, header.size_bytes), position, entry)
+    return None
+
+
+def _headers(pread: Pread, entry: ManifestEntry, position: int) -> Iterator[tuple[int, Header]]:
+    window, window_at = b"", position
+    while position < entry.size_bytes:
+        if position + HEADER_BYTES > window_at + len(window):
+            window, window_at = pread(position, min(_WINDOW_BYTES, entry.size_bytes - position)), position
+        if position + HEADER_BYTES > window_at + len(window):
+            raise Corrupt(f"object {entry.key} ends within the header at byte {position}")
+        header = read_header(window, position - window_at)
+        if header.magic != MAGIC or not HEADER_BYTES - PREFIX_BYTES <= header.batch_length <= entry.size_bytes:
+            raise Corrupt(f"object {entry.key} has no batch at byte {position}")
+        yield position, header
+        position += header.size_bytes
+
+
+def _whole_batches(data: bytes, position: int, entry: ManifestEntry) -> Chunk:
+    end = next_offset = 0
+    for at, header in walk(data):
+        if not has_valid_crc(data, at, header):
+            raise Corrupt(f"object {entry.key}: the batch at byte {position + at} fails its checksum")
+        end, next_offset = at + header.size_bytes, header.next_offset
+    if not end:
+        raise Corrupt(f"object {entry.key}: the batch at byte {position} is cut off")
+    return Chunk(data[:end], next_offset)

@@ -1,0 +1,268 @@
+"""Reads one partition's records from the store: what lies below the start of the local log.
+
+Offsets and times as in the local log; bytes of whole batches, never decoded but for the one record that a time asks
+for. Works from copies of whole objects on the local disk (engine/tiering/reading/cache.py), or by ranged GETs where
+there is no room for a copy. Not for a log's newest part: what is not in the manifest is not here.
+
+The manifest is loaded at first need, and again when it does not have what is asked for, or names what is gone; the
+shipper of the same node passes on what it commits (`adopt`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from engine.errors import TOO_MANY_FILES, Corrupt, InvalidBatch, OffsetBelowLogStart
+from engine.format.batch import decode_one, read_header
+from engine.partition.reader import Chunk
+from engine.runtime.disk import Disk
+from engine.tiering.manifest.aux_object import SparseIndex, decode_aux
+from engine.tiering.manifest.chain import load_newest, load_sub_manifest
+from engine.tiering.manifest.manifest import Manifest, ManifestEntry, SubManifest, SubManifestRef, find_run
+from engine.tiering.reading.cache import TierCache
+from engine.tiering.reading.object_reader import Pread, first_batch_at_or_after, read_batches
+from engine.tiering.store.store import NoSuchObject, ObjectStore
+
+_INDEXES_MAX = 4  # about 100 kB each; readers mostly go forward through one or two objects
+_SUB_MANIFESTS_MAX = 4
+_COPY_ATTEMPTS_MAX = 2  # a copy may be evicted before it is opened, or be damaged by the disk
+_K = TypeVar("_K")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogStatistics:
+    log_start: int | None  # None until a manifest was seen
+    tiered_end: int | None
+    reads: int
+    direct_reads: int
+    bytes_read: int
+    manifest_loads: int
+
+
+class RemoteLog:
+    """One partition in the store, as a log. Used from one event loop; any number of readers."""
+
+    def __init__(self, store: ObjectStore, prefix: str, cache: TierCache, *, disk: Disk, executor: Executor) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._cache = cache
+        self._disk = disk
+        self._executor = executor
+        self._manifest: Manifest | None = None
+        self._loading = asyncio.Lock()
+        self._indexes: OrderedDict[str, SparseIndex] = OrderedDict()
+        self._subs: OrderedDict[str, SubManifest] = OrderedDict()
+        self._reads = self._direct_reads = self._bytes_read = self._manifest_loads = 0
+
+    def __repr__(self) -> str:
+        return f"<RemoteLog {self._prefix}: {self.statistics()}>"
+
+    def statistics(self) -> RemoteLogStatistics:
+        return RemoteLogStatistics(
+            log_start=self._manifest.log_start if self._manifest else None,
+            tiered_end=self._manifest.end_offset if self._manifest else None,
+            reads=self._reads,
+            direct_reads=self._direct_reads,
+            bytes_read=self._bytes_read,
+            manifest_loads=self._manifest_loads,
+        )
+
+    def adopt(self, manifest: Manifest) -> None:
+        """Take a manifest that somebody else has loaded or committed, if it is newer."""
+        assert manifest.prefix == self._prefix
+        if self._manifest is None or self._manifest.generation < manifest.generation:
+            self._manifest = manifest
+
+    async def read(self, offset: int, max_bytes: int) -> bytes:
+        """The bytes of `read_chunk`; empty when there is nothing."""
+        chunk = await self.read_chunk(offset, max_bytes)
+        return bytes(chunk.data) if chunk else b""
+
+    async def read_chunk(self, offset: int, max_bytes: int) -> Chunk | None:
+        """Whole batches of one object, from the one that holds `offset`: at least one, up to about `max_bytes`.
+
+        None when the offset is not in the store yet. Raises OffsetBelowLogStart, Corrupt, StoreUnavailable.
+        """
+
+        async def attempt() -> Chunk | None:
+            entry = await self._entry_at(offset)
+            if entry is None:
+                return None
+            index = await self._index_of(entry)
+            return await self._use(entry, lambda pread: read_batches(pread, entry, index, offset, max_bytes))
+
+        chunk = await self._again_if_gone(attempt)
+        self._reads += 1
+        self._bytes_read += len(chunk.data) if chunk else 0
+        return chunk
+
+    async def offset_for_timestamp(self, timestamp: int) -> int | None:
+        """The first offset of the first batch that reaches a time, by headers alone; None when none does.
+
+        The record itself may come later in that batch; `first_at_or_after` says where.
+        """
+        found = await self._batch_for_time(timestamp, 0)
+        if found is None or self._manifest is None:
+            return None
+        return max(found[0], self._manifest.log_start)
+
+    async def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
+        """The first record at or after a time, as (offset, its timestamp); None when the store has none."""
+        start_offset = 0
+        while found := await self._batch_for_time(timestamp, start_offset):
+            _, chunk = found
+            assert self._manifest is not None
+            try:
+                records = await self._blocking(decode_one, chunk.data)
+            except InvalidBatch:  # delivered as undecodable by whoever reads there; it has no time to find
+                records = []
+            for record in records:
+                if record.timestamp >= timestamp and record.offset >= self._manifest.log_start:
+                    return record.offset, record.timestamp
+            start_offset = chunk.next_offset
+        return None
+
+    async def _batch_for_time(self, timestamp: int, start_offset: int) -> tuple[int, Chunk] | None:
+        async def attempt() -> tuple[int, Chunk] | None:
+            manifest = await self._current()
+            if manifest is None:
+                return None
+            start = max(start_offset, manifest.log_start)
+            for ref in manifest.folded:
+                if ref.end_offset <= start or ref.max_timestamp_ms < timestamp:
+                    continue
+                if found := await self._batch_among((await self._sub(ref)).entries, timestamp, start):
+                    return found
+            return await self._batch_among(manifest.entries, timestamp, start)
+
+        return await self._again_if_gone(attempt)
+
+    async def _batch_among(
+        self, entries: tuple[ManifestEntry, ...], timestamp: int, start: int
+    ) -> tuple[int, Chunk] | None:
+        for entry in entries:
+            if entry.end_offset > start and entry.max_timestamp_ms >= timestamp:
+                index = await self._index_of(entry)
+                chunk = await self._use(entry, partial(_find_time, entry, index, timestamp, start))
+                if chunk is not None:
+                    return read_header(chunk.data).base_offset, chunk
+        return None
+
+    # Manifests
+
+    async def _entry_at(self, offset: int) -> ManifestEntry | None:
+        manifest = await self._current()
+        if manifest is not None and offset >= manifest.end_offset:
+            manifest = await self._newer_than(manifest)
+        if manifest is None:
+            return None
+        if offset < manifest.log_start:
+            raise OffsetBelowLogStart(
+                f"{self._prefix}: offset {offset} is below log_start {manifest.log_start} in the store",
+                log_start=manifest.log_start,
+            )
+        run = manifest.find(offset)
+        return find_run((await self._sub(run)).entries, offset) if isinstance(run, SubManifestRef) else run
+
+    async def _current(self) -> Manifest | None:
+        return self._manifest or await self._newer_than(None)
+
+    async def _newer_than(self, seen: Manifest | None) -> Manifest | None:
+        """The newest manifest in the store; loaded once for all who have seen the same old one."""
+        async with self._loading:
+            if self._manifest is seen:
+                self._manifest_loads += 1
+                loaded = await self._blocking(load_newest, self._store, self._prefix)
+                if loaded is not None:
+                    self.adopt(loaded)
+            return self._manifest
+
+    async def _sub(self, ref: SubManifestRef) -> SubManifest:
+        sub = self._subs.get(ref.key)
+        if sub is None:
+            sub = await self._blocking(load_sub_manifest, self._store, ref)
+        return _keep(self._subs, ref.key, sub, _SUB_MANIFESTS_MAX)
+
+    async def _again_if_gone(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Objects go only after a newer manifest has given them up: look at that, once."""
+        seen = self._manifest
+        try:
+            return await attempt()
+        except NoSuchObject:
+            await self._newer_than(seen)
+        try:
+            return await attempt()
+        except NoSuchObject as error:
+            raise Corrupt(f"{error.detail}, though the newest manifest names it") from error
+
+    # Objects
+
+    async def _index_of(self, entry: ManifestEntry) -> SparseIndex:
+        index = self._indexes.get(entry.aux_key)
+        if index is None:
+            index = await self._blocking(_load_index, self._store, entry)
+        return _keep(self._indexes, entry.aux_key, index, _INDEXES_MAX)
+
+    async def _use(self, entry: ManifestEntry, use: Callable[[Pread], _T]) -> _T:
+        """Apply `use` to a copy of the object, or to the object itself."""
+
+        async def fetch(start: int, end: int) -> bytes:
+            return await self._blocking(self._store.get, entry.key, start, end)
+
+        for _ in range(_COPY_ATTEMPTS_MAX):
+            path = await self._cache.obtain(entry, fetch)
+            if path is None:
+                break
+            try:
+                return await self._blocking(self._use_file, path, use)
+            except (OSError, Corrupt) as error:  # evicted before it was opened, or spoiled by the disk
+                if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+                    break
+                await self._cache.drop(entry)
+        self._direct_reads += 1
+        return await self._blocking(use, lambda at, length: self._store.get(entry.key, at, at + length))
+
+    def _use_file(self, path: str, use: Callable[[Pread], _T]) -> _T:
+        handle = self._disk.open(path)
+        try:
+            return use(lambda at, length: self._disk.pread(handle, length, at))
+        finally:
+            self._disk.close(handle)
+
+    async def _blocking(self, function: Callable[..., _T], *args: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+def _find_time(entry: ManifestEntry, index: SparseIndex, timestamp: int, start: int, pread: Pread) -> Chunk | None:
+    return first_batch_at_or_after(pread, entry, index, timestamp, start)
+
+
+def _load_index(store: ObjectStore, entry: ManifestEntry) -> SparseIndex:
+    """The sparse index of an object; one entry that means "walk it all" where the aux object is of no use."""
+    try:
+        aux = decode_aux(store.get(entry.aux_key), entry.aux_key)
+    except (NoSuchObject, Corrupt):
+        return _no_index(entry)
+    same = (aux.base_offset, aux.end_offset, aux.size_bytes, aux.crc32c)
+    is_of_entry = same == (entry.base_offset, entry.end_offset, entry.size_bytes, entry.crc32c)
+    return aux.index if is_of_entry else _no_index(entry)
+
+
+def _no_index(entry: ManifestEntry) -> SparseIndex:
+    return SparseIndex((entry.base_offset,), (0,), (entry.max_timestamp_ms,))
+
+
+def _keep(kept: OrderedDict[str, _K], key: str, value: _K, count_max: int) -> _K:
+    """Remember a value as the most recently used."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > count_max:
+        kept.popitem(last=False)
+    return value

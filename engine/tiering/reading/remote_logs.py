@@ -1,0 +1,62 @@
+"""The remote logs of a shard's partitions, with the one cache that they share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import Executor
+
+from engine.directory.data_directory import DataDirectory
+from engine.directory.topics import TopicRecord
+from engine.format import paths
+from engine.partition.reader import Chunk
+from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.reading.cache import TierCache
+from engine.tiering.reading.remote_log import RemoteLog
+from engine.tiering.store.store import ObjectStore
+
+
+class RemoteLogs:
+    """Reads what is no longer on this disk, by topic id and partition."""
+
+    def __init__(
+        self, store: ObjectStore, directory: DataDirectory, executor: Executor, *, cache_bytes_max: int
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._executor = executor
+        part = "" if directory.part is None else str(directory.part)
+        self._cache = TierCache(os.path.join(directory.path, paths.TIER_CACHE, part), cache_bytes_max)
+        self._logs: dict[tuple[str, int], RemoteLog] = {}
+
+    def __repr__(self) -> str:
+        return f"RemoteLogs({self._store.url}, partitions={len(self._logs)}, {self._cache})"
+
+    async def start(self) -> None:
+        await self._cache.open()
+
+    async def stop(self) -> None:
+        await self._cache.close()
+
+    def add(self, topic: TopicRecord, partition: int) -> None:
+        cluster_id = self._directory.identity.cluster_id
+        prefix = paths.store_partition_prefix(cluster_id, topic.name, topic.topic_id, partition)
+        self._logs[topic.topic_id, partition] = RemoteLog(
+            self._store, prefix, self._cache, disk=self._directory.disk, executor=self._executor
+        )
+
+    def remove(self, topic: TopicRecord, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self._logs.pop((topic.topic_id, partition), None)
+
+    def adopt(self, topic_id: str, partition: int, manifest: Manifest | None) -> None:
+        """A shipper of this process knows a newer manifest."""
+        if manifest is not None and (topic_id, partition) in self._logs:
+            self._logs[topic_id, partition].adopt(manifest)
+
+    async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Chunk | None:
+        """As the local reader does, for what lies below the local log."""
+        return await self._logs[topic_id, partition].read_chunk(offset, max_bytes)
+
+    async def first_at_or_after(self, topic_id: str, partition: int, timestamp: int) -> tuple[int, int] | None:
+        return await self._logs[topic_id, partition].first_at_or_after(timestamp)

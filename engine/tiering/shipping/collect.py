@@ -1,0 +1,107 @@
+"""What may be removed from the store: manifests long superseded, and objects that no manifest names.
+
+The promise to readers: what a manifest names stays for a day after that manifest was superseded. So a root goes a day
+after its successor came, and an object only when neither the newest root nor the oldest one kept names it; what came
+and went between those two is younger than a day, and objects that young are never touched.
+
+Age is the store's own clock (`modified_ms`) against a time that the caller takes from a Clock; a day is far more than
+their skew, and than any upload takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from engine.format.paths import store_manifest_prefix, store_topic_prefix
+from engine.tiering.manifest.chain import iter_entries, load_generation, load_newest
+from engine.tiering.manifest.deleted_topic import mark_deleted
+from engine.tiering.manifest.keys import base_offset_of, generation_of, is_own
+from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.store.store import ObjectInfo, ObjectStore
+
+GRACE_MS = 24 * 3600 * 1000  # longer than any reader keeps a manifest, and than any upload takes
+
+
+def expired_roots(prefix: str, listed: Iterable[ObjectInfo], now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[str]:
+    """The keys of roots that were superseded more than `grace_ms` ago, oldest first.
+
+    `listed` is a LIST of the manifests in key order, and is read no further than needed. A root's age counts from its
+    successor's creation: until then it was the newest, and somebody may have read it a moment before. The newest root
+    never expires.
+    """
+    older: str | None = None
+    for found in listed:
+        if generation_of(prefix, found.key) is None:
+            continue
+        if older is not None:
+            if now_ms - found.modified_ms <= grace_ms:
+                return
+            yield older
+        older = found.key
+
+
+def remove_expired_roots(store: ObjectStore, prefix: str, now_ms: int, limit: int = 1000) -> int:
+    """Delete expired roots, at most `limit`; returns how many."""
+    listed = store.list(store_manifest_prefix(prefix))
+    expired = [key for key, _ in zip(expired_roots(prefix, listed, now_ms), range(limit), strict=False)]
+    for key in expired:
+        store.delete(key)
+    return len(expired)
+
+
+def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[ObjectInfo]:
+    """Objects of a partition that no kept manifest names, and older than `grace_ms`.
+
+    Left by crashes between upload and commit, by lost races, and by a raised log_start. Roots and the hint are no
+    orphans.
+    """
+    manifests = store_manifest_prefix(newest.prefix)
+    named = _named(store, newest)
+    oldest = next((found for found in store.list(manifests) if generation_of(newest.prefix, found.key)), None)
+    if oldest is not None and (generation := generation_of(newest.prefix, oldest.key)) != newest.generation:
+        assert generation is not None
+        named |= _named(store, load_generation(store, newest.prefix, generation))
+    for found in store.list(newest.prefix):
+        is_old = now_ms - found.modified_ms > grace_ms
+        base_offset = base_offset_of(newest.prefix, found.key)
+        if is_old and found.key not in named and base_offset is not None and base_offset < newest.end_offset:
+            yield found
+
+
+def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> int:
+    """Delete what `find_orphans` finds, if the caller's manifest is still the newest afterwards; returns how many.
+
+    The order makes it safe against a newer leader: what was old and unnamed while our manifest was the newest can
+    never be named again, since leaders name only objects that they have uploaded themselves, and all older leaders
+    are fenced.
+    """
+    orphans = [*find_orphans(store, mine, now_ms, grace_ms)]
+    if not orphans or load_newest(store, mine.prefix) != mine:
+        return 0
+    for found in orphans:
+        store.delete(found.key)
+    return len(orphans)
+
+
+def remove_topic(store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int) -> int:
+    """Write the topic's marker, then delete every object of the topic. Idempotent. Returns how many were deleted."""
+    mark_deleted(store, cluster_id, topic, topic_id, partitions)
+    return remove_all(store, store_topic_prefix(cluster_id, topic, topic_id))
+
+
+def remove_all(store: ObjectStore, prefix: str) -> int:
+    """Delete a partition's or a topic's objects, after the topic was deleted; returns how many. Foreign ones stay."""
+    assert prefix.endswith("/")
+    removed = 0
+    for found in store.list(prefix):
+        if is_own(prefix, found.key):
+            store.delete(found.key)
+            removed += 1
+    return removed
+
+
+def _named(store: ObjectStore, manifest: Manifest) -> set[str]:
+    named = {ref.key for ref in manifest.folded}
+    for entry in iter_entries(store, manifest):
+        named |= {entry.key, entry.aux_key}
+    return named

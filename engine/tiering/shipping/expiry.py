@@ -1,0 +1,94 @@
+"""What the store may let go: runs whose local copies went long ago, and which are older or more than the topic keeps.
+
+Blocking; asks the store for nothing while the oldest entry stays the same and is kept. The log itself expires what is
+still on the disk (engine/cleaning/retention.py), and it alone raises log_start: this says how far it may be raised.
+Age counts from the upload and is the store's alone: the time of the object against the time of one just written
+(engine/tiering/manifest/store_time.py). `arrived_ms` of an entry comes from the clock of the node that led then, and is
+not looked at (docs/decisions/0014). Invariants: oldest first, whole objects, and nothing that the disk still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from engine.tiering.manifest.chain import iter_entries, load_sub_manifest
+from engine.tiering.manifest.manifest import Manifest, ManifestEntry
+from engine.tiering.shipping.values import LocalLog
+from engine.tiering.store.store import ObjectStore
+
+_LOOKS_MAX = 1000  # times of objects that one pass asks for, each a HEAD: 20 s or so; the rest is for the next passes
+
+StoreNow = Callable[[], int | None]  # milliseconds by the store's clock; None when it cannot be told
+
+
+class StoreExpiry:
+    """Looks at one partition again and again; remembers of it the oldest entry that can still be read."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._seen: tuple[str, int] | None = None  # the first run's key and the log_start that what follows is of
+        self._oldest: ManifestEntry | None = None
+        self._dead_bytes = 0  # of entries of the first run that lie below log_start: a folded range goes as a whole
+        self._uploaded: tuple[str, int] | None = None  # the object last looked at, and when it came
+
+    def is_due(self, manifest: Manifest, local: LocalLog) -> bool:
+        """Whether `expired_end` could find anything at all; asks nobody."""
+        is_bounded = local.retention_ms is not None or local.retention_bytes is not None
+        return is_bounded and bool(manifest.folded or manifest.entries) and manifest.base_offset < local.local_log_start
+
+    def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow) -> int | None:
+        """Below this the store may forget everything; None when nothing has expired. Raises what the store raises."""
+        self._look_at_oldest(manifest)
+        if self._oldest is None:
+            return None
+        now_ms = store_now() if local.retention_ms is not None else None
+        kept_bytes = manifest.data_bytes - self._dead_bytes + local.bytes_from(manifest.end_offset)
+        if self._has_expired(self._oldest, kept_bytes, local, now_ms) is False:
+            return None
+        end = None
+        for entry in islice(iter_entries(self._store, manifest, manifest.log_start), _LOOKS_MAX):
+            has_expired = self._has_expired(entry, kept_bytes, local, now_ms)
+            if has_expired is False:
+                break
+            kept_bytes -= entry.size_bytes
+            end = entry.end_offset if has_expired else end
+        return end
+
+    def _has_expired(self, entry: ManifestEntry, kept_bytes: int, local: LocalLog, now_ms: int | None) -> bool | None:
+        """None for an object that is not there: the next one tells, which came later."""
+        if entry.end_offset > local.local_log_start:
+            return False
+        if local.retention_bytes is not None and kept_bytes - entry.size_bytes >= local.retention_bytes:
+            return True
+        if local.retention_ms is None or now_ms is None:
+            return False
+        uploaded_ms = self._upload_time(entry)
+        return None if uploaded_ms is None else now_ms - uploaded_ms > local.retention_ms
+
+    def _upload_time(self, entry: ManifestEntry) -> int | None:
+        if self._uploaded is None or self._uploaded[0] != entry.key:
+            found = self._store.head(entry.key)
+            if found is None:
+                return None
+            self._uploaded = (entry.key, found.modified_ms)
+        return self._uploaded[1]
+
+    def _look_at_oldest(self, manifest: Manifest) -> None:
+        first = (manifest.folded or manifest.entries)[0]
+        if self._seen == (first.key, manifest.log_start):
+            return
+        self._dead_bytes = 0
+        self._oldest = None
+        for entry in self._entries_of_first(manifest):
+            if entry.end_offset > manifest.log_start:
+                self._oldest = entry
+                break
+            self._dead_bytes += entry.size_bytes
+        self._seen = (first.key, manifest.log_start)
+
+    def _entries_of_first(self, manifest: Manifest) -> Iterator[ManifestEntry]:
+        if manifest.folded:
+            yield from load_sub_manifest(self._store, manifest.folded[0]).entries
+        else:
+            yield manifest.entries[0]

@@ -1,0 +1,372 @@
+"""Ships one partition's sealed segments while this node leads it: the driver around the plan, the upload and the chain.
+
+Decides nothing itself (plan.py does) and blocks nothing: store and disk are used in the executor's threads, whose
+number bounds the uploads of all partitions together. Whether this node leads, and in which epoch, is part of what the
+log says at each pass: nothing of one epoch is carried into another. While another node leads, it only looks how far
+that one has come (following.py), so that local copies may go here too.
+
+A cancel or a crash is safe at every await. The store is the truth: the manifest held here is dropped before each
+commit and loaded again unless that commit is known to have worked, and a thread that a cancel left behind can at most
+finish a commit that a later load finds. `source.tiered` is told only what a committed manifest says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from random import Random
+from typing import ParamSpec, Protocol, TypeVar
+
+from engine.errors import EngineError
+from engine.runtime.clock import Clock
+from engine.runtime.disk import Disk
+from engine.runtime.tasks import note_failure
+from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
+from engine.tiering.manifest.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
+from engine.tiering.manifest.store_time import StoreTime
+from engine.tiering.shipping.collect import remove_expired_roots, remove_orphans
+from engine.tiering.shipping.expiry import StoreExpiry
+from engine.tiering.shipping.following import ManifestWatch
+from engine.tiering.shipping.plan import Halt, Plan, Upload, has_same_history, plan_uploads
+from engine.tiering.shipping.upload import upload_segment
+from engine.tiering.shipping.values import LocalLog
+from engine.tiering.store.store import ObjectStore
+
+log = logging.getLogger("penstock.tiering")
+
+_DAY_SECONDS = 24 * 3600.0
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class State(Enum):
+    """What a shipper does now."""
+
+    IDLE = "idle"
+    SHIPPING = "shipping"
+    BACKING_OFF = "backing off"  # something failed; it is tried again
+    HALTED = "halted"  # nothing can be shipped until somebody acts; looked at again now and then
+    FENCED = "fenced"  # another leader has taken over, as this node will hear; nothing more is shipped in this epoch
+    FOLLOWING = "following"  # another node leads and ships
+
+
+@dataclass(frozen=True, slots=True)
+class ShipperOptions:
+    """How long a shipper waits for what. `wake` ends an idle wait, never a backoff.
+
+    A pass that finds nothing new doubles the next wait, up to `quiet_factor_max` times the first: thousands of quiet
+    partitions must cost next to nothing.
+    """
+
+    idle_seconds: float = 10.0  # how often a halt is looked at again, or what has been sealed but not yet committed
+    quiet_factor_max: int = 12  # a missed wake, or the store's retention, may come this much later
+    backoff_first_seconds: float = 0.5
+    backoff_max_seconds: float = 60.0
+    commits_between_cleanings: int = 256  # old roots are removed then, a page of a LIST at a time
+
+
+@dataclass(frozen=True, slots=True)
+class ShipperComponents:
+    """What a shipper works with; the same for all partitions of a node."""
+
+    store: ObjectStore
+    disk: Disk
+    clock: Clock
+    random: Random
+    new_id: Callable[[], str]
+    executor: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class ShipperStatistics:
+    state: str
+    tiered_end: int | None  # None until the manifest was seen
+    generation: int
+    objects: int
+    tiered_bytes: int
+    pending_segments: int
+    pending_bytes: int
+    shipped_segments: int
+    shipped_bytes: int
+    failures: int  # in a row
+    last_error: str | None  # of the last pass; None once a pass has worked
+
+
+class SegmentSource(Protocol):
+    """The partition that is shipped, as the shipper sees it."""
+
+    async def local_log(self) -> LocalLog:
+        """Its positions and sealed segments now."""
+
+    async def tiered(self, end_offset: int) -> None:
+        """Everything below `end_offset` is in the store, named by a committed manifest: local copies may go."""
+
+    async def expired(self, end_offset: int) -> int:
+        """The store need not keep what lies below: raise log_start, durably. Returns it."""
+
+
+class PartitionShipper:
+    """Ships what is sealed, committed and durable, in order, for as long as no newer leader appears."""
+
+    def __init__(
+        self,
+        prefix: str,
+        source: SegmentSource,
+        *,
+        writer: str,
+        components: ShipperComponents,
+        options: ShipperOptions = ShipperOptions(),
+    ) -> None:
+        self._prefix = prefix
+        self._source = source
+        self._leader_epoch = -1  # in which it ships, or shipped last
+        self._fenced_epoch = -1
+        self._writer = writer
+        self._with = components
+        self._options = options
+        self._woken = asyncio.Event()
+        self._expiry = StoreExpiry(components.store)
+        self._store_time = StoreTime(components.store, components.clock)
+        self._watch = ManifestWatch(components.store, prefix, components.clock)
+        self._state = State.IDLE
+        self._has_begun: bool | None = None  # whether the store has a manifest; None until it was asked
+        self._manifest: Manifest | None = None
+        self._last_seen: Manifest | None = None  # for statistics only
+        self._reported_end: int | None = None
+        self._plan = Plan(())
+        self._is_awaiting = False  # something is sealed that could not be shipped yet
+        self._failures = 0
+        self._quiet_factor = 1
+        self._last_error: str | None = None
+        self._shipped_segments = 0
+        self._shipped_bytes = 0
+        self._commits = 0
+        self._orphans_due = components.clock.monotonic() + components.random.uniform(0, _DAY_SECONDS)
+
+    def __repr__(self) -> str:
+        return f"<PartitionShipper {self._prefix} epoch {self._leader_epoch}: {self.statistics()}>"
+
+    def statistics(self) -> ShipperStatistics:
+        seen = self._last_seen
+        return ShipperStatistics(
+            state=self._state.value,
+            tiered_end=seen.end_offset if seen else None,
+            generation=seen.generation if seen else 0,
+            objects=seen.entry_count if seen else 0,
+            tiered_bytes=seen.data_bytes if seen else 0,
+            pending_segments=len(self._plan.uploads),
+            pending_bytes=self._plan.pending_bytes,
+            shipped_segments=self._shipped_segments,
+            shipped_bytes=self._shipped_bytes,
+            failures=self._failures,
+            last_error=self._last_error,
+        )
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The newest manifest seen: what readers of this partition may start from."""
+        return self._last_seen
+
+    def wake(self) -> None:
+        """A segment was sealed or committed, or the leadership has moved: look now."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Ship until cancelled, whenever this node leads.
+
+        Every failure is retried, the hopeless ones too: whoever mends a disk or a bucket need not restart the node.
+        """
+        while True:
+            self._woken.clear()
+            seen = self._last_seen
+            try:
+                await self.ship_once()
+            except Fenced as error:
+                self._fenced_epoch = self._leader_epoch
+                self._note_failure(State.FENCED, error)
+                await self._idle()
+            except (EngineError, OSError) as error:
+                is_hopeless = isinstance(error, EngineError) and not error.retryable
+                self._note_failure(State.HALTED if is_hopeless else State.BACKING_OFF, error)
+                await asyncio.sleep(self._backoff_seconds())
+            except Exception as error:  # a bug; another pass may not meet it
+                note_failure("shipping", error, of=self._prefix)
+                self._note_failure(State.BACKING_OFF, error)
+                await asyncio.sleep(self._backoff_seconds())
+            else:
+                is_quiet = self._last_seen is seen and self._state is not State.HALTED
+                await self._idle(is_quiet=is_quiet and not self._is_awaiting)
+
+    async def ship_once(self) -> None:
+        """One pass over what is pending. Raises what stopped it; a halt is no error but a state."""
+        local = await self._source.local_log()
+        if local.leader_epoch is None or local.leader_epoch <= self._fenced_epoch:
+            await self._follow(local)
+            return
+        self._begin(local.leader_epoch)
+        manifest = await self._own_manifest(local)
+        self._is_awaiting = local.sealed_end > (manifest.end_offset if manifest else local.local_log_start)
+        if manifest is None:
+            self._state = State.IDLE
+            return
+        self._state = State.SHIPPING
+        local = await self._with_log_start_of(manifest, local)
+        self._plan = plan_uploads(manifest.end_offset, local, manifest.end_epoch)
+        is_other_log = self._plan.halt in (Halt.STORE_AHEAD, Halt.DIVERGED)  # then nothing may be deleted here
+        await (self._take_back if is_other_log else self._report)(manifest)
+        while self._plan.uploads:
+            upload, *others = self._plan.uploads
+            manifest = await self._ship(manifest, upload, local.log_start)
+            self._plan = Plan(tuple(others), self._plan.halt, self._plan.reason)
+        manifest = await self._give_up_below(manifest, await self._expire(manifest, local))
+        await self._clean(manifest)
+        self._failures = 0
+        self._last_error = self._plan.reason or None
+        self._state = State.HALTED if self._plan.halt else State.IDLE
+
+    def _begin(self, leader_epoch: int) -> None:
+        """Forget what was known as a follower or in an earlier epoch: others have written meanwhile."""
+        if leader_epoch != self._leader_epoch or self._state is State.FOLLOWING:
+            self._leader_epoch = leader_epoch
+            self._manifest = self._has_begun = None
+            self._expiry = StoreExpiry(self._with.store)
+
+    async def _follow(self, local: LocalLog) -> None:
+        """Another node ships; what it has committed may leave this disk. A log that parted from it is cut by itself."""
+        is_fenced = local.leader_epoch is not None
+        self._state = State.FENCED if is_fenced else State.FOLLOWING
+        self._plan = Plan(())
+        self._is_awaiting = False
+        if self._watch.is_due(self._last_seen, local):
+            self._last_seen = await self._blocking(self._watch.look) or self._last_seen
+        if self._last_seen is not None and self._last_seen.end_offset <= local.log_end:
+            seen = self._last_seen
+            is_copy = has_same_history(seen.end_offset, seen.end_epoch, local)
+            await (self._report if is_copy else self._take_back)(seen)
+        self._failures = 0
+        self._last_error = self._last_error if is_fenced else None
+
+    async def _with_log_start_of(self, manifest: Manifest, local: LocalLog) -> LocalLog:
+        """The leader before may have given up more than had been heard here; what the store has not is not there."""
+        if manifest.log_start <= local.log_start:
+            return local
+        return replace(local, log_start=await self._source.expired(manifest.log_start))
+
+    async def _own_manifest(self, local: LocalLog) -> Manifest | None:
+        """The manifest to go on from; None while the store has none and there is nothing to begin one with.
+
+        The store is asked for that once: a thousand quiet partitions must not list it every few seconds.
+        """
+        if self._has_begun is None:
+            self._has_begun = await self._blocking(load_newest, self._with.store, self._prefix) is not None
+        if self._manifest is None:
+            if not self._has_begun and not plan_uploads(local.log_start, local).uploads:
+                return None
+            self._manifest = await self._blocking(
+                take_over, self._with.store, self._prefix, self._leader_epoch, self._writer, local.log_start
+            )
+            self._last_seen, self._has_begun = self._manifest, True
+        return self._manifest
+
+    async def _ship(self, manifest: Manifest, upload: Upload, log_start: int) -> Manifest:
+        entry = await self._blocking(
+            upload_segment,
+            self._with.store,
+            self._with.disk,
+            self._prefix,
+            upload,
+            self._leader_epoch,
+            self._with.new_id,
+        )
+        committed = await self._commit(manifest, log_start, entry)
+        self._shipped_segments += 1
+        self._shipped_bytes += entry.size_bytes
+        await self._report(committed)
+        return committed
+
+    async def _expire(self, manifest: Manifest, local: LocalLog) -> int:
+        """Have log_start raised above what has expired where only the store has it; returns log_start."""
+        if not self._expiry.is_due(manifest, local):
+            return local.log_start
+        store_now = partial(self._store_time.now_ms, self._prefix, manifest.generation)
+        end = await self._blocking(self._expiry.expired_end, manifest, local, store_now)
+        if end is None or end <= local.log_start:
+            return local.log_start
+        return await self._source.expired(end)
+
+    async def _give_up_below(self, manifest: Manifest, log_start: int) -> Manifest:
+        """Follow a raised log_start once it frees an object; until then it goes along with the next segment."""
+        runs = manifest.folded or manifest.entries
+        if runs and runs[0].end_offset <= log_start:
+            return await self._commit(manifest, log_start, None)
+        return manifest
+
+    async def _commit(self, manifest: Manifest, log_start: int, entry: ManifestEntry | None) -> Manifest:
+        self._manifest = None
+        committed = await self._blocking(self._commit_blocking, manifest, log_start, entry)
+        self._manifest = self._last_seen = committed
+        self._commits += 1
+        return committed
+
+    def _commit_blocking(self, manifest: Manifest, log_start: int, entry: ManifestEntry | None) -> Manifest:
+        store = self._with.store
+        grown = successor(manifest, self._leader_epoch, self._writer)
+        grown = raise_log_start(grown, max(grown.log_start, log_start))
+        if entry is not None:
+            grown = fold_if_due(store, append(grown, entry), self._with.new_id)
+        commit(store, grown)
+        return grown
+
+    async def _report(self, manifest: Manifest) -> None:
+        if manifest.end_offset != self._reported_end:
+            await self._source.tiered(manifest.end_offset)
+            self._reported_end = manifest.end_offset
+
+    async def _take_back(self, _: Manifest) -> None:
+        """The log has lost what was shipped, and has other records there now: the store is no copy of those."""
+        if self._reported_end:
+            await self._source.tiered(0)
+        self._reported_end = None
+
+    async def _clean(self, manifest: Manifest) -> None:
+        """Remove what nobody needs any more, now and then."""
+        store, clock = self._with.store, self._with.clock
+        if self._commits >= self._options.commits_between_cleanings:
+            await self._blocking(remove_expired_roots, store, self._prefix, clock.now_ms())
+            self._commits = 0
+        if clock.monotonic() >= self._orphans_due:
+            await self._blocking(remove_expired_roots, store, self._prefix, clock.now_ms())
+            await self._blocking(remove_orphans, store, manifest, clock.now_ms())
+            self._orphans_due = clock.monotonic() + _DAY_SECONDS
+
+    async def _blocking(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        assert not kwargs
+        return await asyncio.get_running_loop().run_in_executor(self._with.executor, function, *args)
+
+    async def _idle(self, *, is_quiet: bool = False) -> None:
+        self._quiet_factor = min(2 * self._quiet_factor, self._options.quiet_factor_max) if is_quiet else 1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._options.idle_seconds * self._quiet_factor):
+                await self._woken.wait()
+
+    def _note_failure(self, state: State, error: Exception) -> None:
+        kind = type(error).__name__
+        is_repeat = self._failures > 0 and (self._last_error or "").startswith(f"{kind}:")
+        is_busy = isinstance(error, EngineError) and error.code == "overloaded"  # a process that starts or stops
+        if not is_repeat and not is_busy:
+            extra = {"prefix": self._prefix, "state": state.value, "reason": str(error)}
+            log.warning("a partition is not shipped; it is tried again", extra=extra)
+        self._state = state
+        self._failures += 1
+        self._last_error = f"{kind}: {error}"
+
+    def _backoff_seconds(self) -> float:
+        """Doubles up to a bound; half of it is chance, so that partitions do not come back all at once."""
+        longest = self._options.backoff_first_seconds * 2.0 ** min(self._failures - 1, 30)
+        return self._with.random.uniform(0.5, 1.0) * min(longest, self._options.backoff_max_seconds)

@@ -1,0 +1,136 @@
+"""The shippers of many partitions: one task each, one store and one set of threads for all.
+
+Decides nothing. It does not know where a partition lives: a `SegmentSource` tells what is sealed and hears what is in
+the store, in this process or in another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from engine.directory.topics import TopicRecord
+from engine.errors import EngineError
+from engine.format import paths
+from engine.runtime.slices import in_slices
+from engine.runtime.tasks import BackgroundTasks, keep_running
+from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.shipping.collect import remove_topic
+from engine.tiering.shipping.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
+
+log = logging.getLogger("penstock.tiering")
+
+
+class TierStatistics(NamedTuple):
+    """How far the store has a partition. Sizes in bytes; `last_error` tells why nothing moves, if nothing does."""
+
+    tiered_end: int = 0
+    objects: int = 0
+    tiered_bytes: int = 0
+    pending_segments: int = 0
+    pending_bytes: int = 0
+    last_error: str | None = None
+
+
+class _Shipped(NamedTuple):
+    shipper: PartitionShipper
+    task: asyncio.Task[None]
+
+
+class Shipping:
+    """Ships partitions, by topic id and number, from when they are added until their topic is removed."""
+
+    def __init__(self, components: ShipperComponents, options: ShipperOptions, cluster_id: str, writer: str) -> None:
+        self._with = components
+        self._options = options
+        self._cluster_id = cluster_id
+        self._writer = writer
+        self._shipped: dict[tuple[str, int], _Shipped] = {}
+        self._removing = BackgroundTasks()
+        self._stopping = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"Shipping({self._with.store.url}, partitions={len(self._shipped)})"
+
+    def add(self, topic: TopicRecord, partition: int, source: SegmentSource) -> None:
+        prefix = paths.store_partition_prefix(self._cluster_id, topic.name, topic.topic_id, partition)
+        shipper = PartitionShipper(
+            prefix,
+            source,
+            writer=self._writer,
+            components=self._with,
+            options=self._options,
+        )
+        task = keep_running(shipper.run, "shipping", of=f"{topic.name}/{partition}")
+        self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)
+
+    def wake(self, topic_id: str, partition: int) -> None:
+        """Something was sealed, or the leadership has moved."""
+        if (shipped := self._shipped.get((topic_id, partition))) is not None:
+            shipped.shipper.wake()
+
+    def manifest(self, topic_id: str, partition: int) -> Manifest | None:
+        """The newest manifest seen, to save readers in this process from loading it."""
+        shipped = self._shipped.get((topic_id, partition))
+        return None if shipped is None else shipped.shipper.manifest
+
+    def statistics(self, topic_id: str, partition: int) -> TierStatistics:
+        shipped = self._shipped.get((topic_id, partition))
+        if shipped is None:
+            return TierStatistics()
+        statistics = shipped.shipper.statistics()
+        return TierStatistics(
+            tiered_end=statistics.tiered_end or 0,
+            objects=statistics.objects,
+            tiered_bytes=statistics.tiered_bytes,
+            pending_segments=statistics.pending_segments,
+            pending_bytes=statistics.pending_bytes,
+            last_error=statistics.last_error,
+        )
+
+    def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
+        """Ship these no more; returns what is ending. Their objects stay: they are other nodes' to keep."""
+        tasks = self._taken_out(topic, partitions)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def _taken_out(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
+        having = (self._shipped.pop((topic.topic_id, partition), None) for partition in partitions)
+        return [shipped.task for shipped in having if shipped is not None]
+
+    def remove_topic(self, topic: TopicRecord) -> None:
+        """A topic is deleted: stop shipping it, and take its objects away in the background."""
+        tasks = self._taken_out(topic, range(topic.partitions))
+        work = partial(self._remove_objects, topic, tasks)
+        self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
+
+    async def stop(self) -> None:
+        """Leave off where it is: what is half done is found again by the next start."""
+        tasks = [shipped.task for shipped in self._shipped.values()]
+        self._stopping.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._removing.ended()
+
+    async def _remove_objects(self, topic: TopicRecord, shippers: list[asyncio.Task[None]]) -> None:
+        async for shipper in in_slices(shippers):
+            shipper.cancel()
+        await asyncio.gather(*shippers, return_exceptions=True)
+        loop, pause_s = asyncio.get_running_loop(), self._options.backoff_first_seconds
+        remove = partial(remove_topic, self._with.store, self._cluster_id, topic.name, topic.topic_id, topic.partitions)
+        while not self._stopping.is_set():
+            try:
+                await loop.run_in_executor(self._with.executor, remove)
+                return
+            except (EngineError, OSError) as error:
+                log.warning("objects of a deleted topic are left", extra={"topic": topic.name, "reason": str(error)})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+            pause_s = min(2 * pause_s, self._options.backoff_max_seconds)

@@ -1,0 +1,81 @@
+"""Brings one segment into the store and makes sure that it arrived, before any manifest may name it. Blocking.
+
+Order: check every batch; aux object; segment object; look at what the store holds. A crash between any two steps, or a
+lost answer, leaves objects that nothing names: their names are used once, and `find_orphans` finds them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from crc32c import crc32c
+
+from engine.format.paths import store_segment_key
+from engine.runtime.disk import Disk
+from engine.tiering.manifest.aux_object import encode_aux
+from engine.tiering.manifest.keys import aux_key_of
+from engine.tiering.manifest.manifest import ManifestEntry
+from engine.tiering.shipping.plan import Upload
+from engine.tiering.shipping.scan import Scan, scan_upload
+from engine.tiering.store.store import ObjectExists, ObjectStore, StoreUnavailable, read_in_pieces
+
+
+def upload_segment(
+    store: ObjectStore, disk: Disk, prefix: str, upload: Upload, leader_epoch: int, new_id: Callable[[], str]
+) -> ManifestEntry:
+    """The entry of an object that is in the store, whole and verified.
+
+    Raises Corrupt for a segment that must not be shipped, OSError for one that cannot be read, StoreUnavailable.
+    """
+    scan = scan_upload(disk, upload, with_crc32=store.checks_uploads)
+    key = store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id())
+    entry = _entry(scan, key, upload.segment.arrived_ms)
+    with suppress(ObjectExists):  # the name is ours alone: an answer was lost
+        store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
+    _put_verified(store, upload.segment.path, scan, entry.key)
+    return entry
+
+
+def _put_verified(store: ObjectStore, path: str, scan: Scan, key: str) -> None:
+    size_bytes = scan.aux.size_bytes
+    try:
+        store.put_file(key, path, start=scan.start, size_bytes=size_bytes, crc32=scan.crc32, if_absent=True)
+    except ObjectExists:
+        pass
+    except StoreUnavailable:
+        if not _has_arrived(store, scan, key):
+            raise
+        return
+    if not _has_arrived(store, scan, key):
+        raise StoreUnavailable(f"{key} is not in {store.url} as it was sent", hint="it will be sent again")
+
+
+def _has_arrived(store: ObjectStore, scan: Scan, key: str) -> bool:
+    """By the checksum that the store has checked itself, else by reading everything back."""
+    found = store.head(key)
+    if found is None or found.size_bytes != scan.aux.size_bytes:
+        return False
+    if found.crc32 is not None:
+        return found.crc32 == scan.crc32
+    seen = 0
+    for piece in read_in_pieces(store, key, found.size_bytes):
+        seen = crc32c(piece, seen)
+    return seen == scan.aux.crc32c
+
+
+def _entry(scan: Scan, key: str, arrived_ms: int | None) -> ManifestEntry:
+    aux = scan.aux
+    return ManifestEntry(
+        base_offset=aux.base_offset,
+        end_offset=aux.end_offset,
+        leader_epochs=aux.leader_epochs,
+        min_timestamp_ms=aux.min_timestamp_ms,
+        max_timestamp_ms=aux.max_timestamp_ms,
+        size_bytes=aux.size_bytes,
+        crc32c=aux.crc32c,
+        record_count=aux.record_count,
+        key=key,
+        aux_key=aux_key_of(key),
+        arrived_ms=arrived_ms,
+    )

@@ -1,0 +1,60 @@
+"""What the local log tells tiering. Small frozen values; no behaviour beyond what they say of themselves."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from operator import attrgetter
+
+from engine.log.epochs import EpochStart
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A segment file that no longer grows. `end_offset` is the offset after its last record.
+
+    Times, counts and leader epochs are not in here: the shipper reads the truth from the batches.
+    """
+
+    base_offset: int
+    end_offset: int
+    path: str
+    size_bytes: int
+    arrived_ms: int | None = None  # the last append, which age counts from
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLog:
+    """One partition as it is on this disk now: its positions, its sealed segments, ascending, and what its topic keeps.
+
+    Raising `log_start` gives up what lies below it in the store as well; `local_log_start` is only where this disk
+    begins. What is shipped lies below both `high_watermark` and `durable_end`: were a power loss to take back bytes
+    that are in the store already, the log would give their offsets to other records. `leader_epoch` is the one in which
+    this node leads the partition, None while it does not; `epochs` are the starts of all that the log knows.
+    """
+
+    log_start: int
+    local_log_start: int
+    log_end: int
+    high_watermark: int
+    durable_end: int
+    sealed: tuple[SealedSegment, ...]
+    active_bytes: int = 0
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    leader_epoch: int | None = None
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def sealed_end(self) -> int:
+        """Where the last sealed segment ends."""
+        return self.sealed[-1].end_offset if self.sealed else self.local_log_start
+
+    def epoch_before(self, offset: int) -> int | None:
+        """Which leader wrote the record before an offset; None where this disk does not know."""
+        at = bisect_left(self.epochs, offset, key=attrgetter("start_offset"))
+        return self.epochs[at - 1].epoch if at and offset <= self.log_end else None
+
+    def bytes_from(self, offset: int) -> int:
+        """The size of what begins at or behind an offset."""
+        return self.active_bytes + sum(one.size_bytes for one in self.sealed if one.base_offset >= offset)

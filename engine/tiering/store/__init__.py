@@ -1,0 +1,1 @@
+"""The object store: its interface, a directory, S3."""

@@ -1,0 +1,285 @@
+"""An object store in a directory: `file://`, the embedded default, and the reference twin of S3 in the tests.
+
+Keys are paths below the root, and never lead out of it (engine/tiering/store/file_tree.py).
+
+How a create is both atomic and durable: the bytes go to a temporary file in `<root>/.penstock-tmp/`, which no listing
+shows; it is fsynced, hard-linked to its final name (which fails if that exists, whoever races), and the directory is
+fsynced. So an object is whole or absent at every instant, after a power loss too.
+
+Differs from S3 in one thing that our names never need: a key cannot be both an object and the beginning of another's.
+This file and file_tree.py are a door of their own to the operating system; engine/runtime/disk.py is the log's.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from urllib.parse import quote
+
+from engine.errors import NO_SPACE, Invalid
+from engine.tiering.store.file_tree import ABSENT, FileTree, Path, is_name
+from engine.tiering.store.store import (
+    NoSuchObject,
+    ObjectExists,
+    ObjectInfo,
+    StoreUnavailable,
+    StoreUnusable,
+    demand_promises,
+)
+
+log = logging.getLogger("penstock.tiering")
+
+TEMPORARY = ".penstock-tmp"
+_ABANDONED_AFTER_NS = 24 * 3600 * 10**9  # far longer than any upload takes
+_ID_DIGITS_MIN = 32
+_COPY_BYTES = 1 << 20
+_PLACE_ATTEMPTS = 5  # a concurrent delete may remove an emptied directory under us
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO put there must not hang us
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Fill = Callable[[int], None]  # writes an object's bytes to an open file
+
+
+class FileStore:
+    """Objects as files. Safe for threads, and for processes that share the directory."""
+
+    def __init__(self, root: str, *, new_id: Callable[[], str]) -> None:
+        self._tree = FileTree(root)
+        self._new_id = new_id
+
+    def __repr__(self) -> str:
+        return f"<FileStore {self._tree.root}>"
+
+    @property
+    def url(self) -> str:
+        return f"file://{quote(self._tree.root)}"
+
+    @property
+    def checks_uploads(self) -> bool:
+        return False  # a file system tells no checksum
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        self._store(key, lambda handle: _write_all(handle, data), if_absent)
+
+    def put_file(
+        self, key: str, path: str, *, size_bytes: int, start: int = 0, crc32: int | None = None, if_absent: bool = False
+    ) -> None:
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._store(key, lambda handle: _copy(source, handle, start, size_bytes, crc32), if_absent)
+        finally:
+            os.close(source)
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        assert end is None or (start or 0) < end, "an empty range cannot be asked for"
+        with _told("read", key), self._opened(_parts_of(key)) as handle:
+            if handle is None:
+                raise NoSuchObject(f"no object {key} in {self.url}")
+            size_bytes = os.fstat(handle).st_size
+            return _read_range(handle, start or 0, size_bytes if end is None else min(end, size_bytes))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        with _told("head", key), self._opened(_parts_of(key)) as handle:
+            return None if handle is None else _info(key, os.fstat(handle))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        with _told("list", prefix):
+            yield from self._walk(prefix[: prefix.rfind("/") + 1], prefix, start_after)
+
+    def list_prefixes(self, prefix: str) -> Sequence[str]:
+        directory = prefix[: prefix.rfind("/") + 1]
+        with _told("list", prefix):
+            found = [directory + name for name, info in self._entries(directory) if info is None]
+            return [one for one in found if one.startswith(prefix) and next(self._walk(one, one, ""), None)]
+
+    def delete(self, key: str) -> None:
+        parts = _parts_of(key)
+        with _told("delete", key):
+            with self._tree.opened(parts[:-1]) as parent:
+                if parent is None:
+                    return
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    os.unlink(parts[-1], dir_fd=parent)
+            self._tree.prune(parts[:-1])
+
+    def probe(self) -> None:
+        try:
+            with _told("open", self._tree.root):
+                self._drop_abandoned()
+            demand_promises(self, self._new_id())
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
+                log.warning("the store is full: nothing is uploaded until it has room", extra={"store": self.url})
+                return  # every put fails until then, and what the promises rest on, link(), is asked at each of them
+            raise StoreUnusable(error.detail, hint="the directory must be writable and allow hard links") from error
+
+    # Writing
+
+    def _store(self, key: str, fill: Fill, if_absent: bool) -> None:
+        parts = _parts_of(key)
+        with _told("write", key), self._tree.made((TEMPORARY,)) as temporary:
+            name = self._new_id()
+            try:
+                _create(temporary, name, fill)
+                self._place(temporary, name, parts, if_absent)
+            except FileExistsError as error:
+                raise ObjectExists(f"{key} exists in {self.url}") from error
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=temporary)
+
+    def _place(self, temporary: int, name: str, parts: Path, if_absent: bool) -> None:
+        for attempt in range(_PLACE_ATTEMPTS):
+            try:
+                with self._tree.made(parts[:-1]) as parent:
+                    if if_absent:
+                        os.link(name, parts[-1], src_dir_fd=temporary, dst_dir_fd=parent, follow_symlinks=False)
+                    else:
+                        os.replace(name, parts[-1], src_dir_fd=temporary, dst_dir_fd=parent)
+                    os.fsync(parent)
+            except FileNotFoundError:
+                if attempt + 1 == _PLACE_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _drop_abandoned(self) -> None:
+        """Remove temporary files of processes that died, aged by the file system's own clock."""
+        with self._tree.made((TEMPORARY,)) as temporary:
+            fresh = self._new_id()
+            _create(temporary, fresh, lambda _: None)
+            now_ns = os.stat(fresh, dir_fd=temporary).st_mtime_ns
+            for name in filter(_is_temporary, os.listdir(temporary)):
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    written_ns = os.stat(name, dir_fd=temporary, follow_symlinks=False).st_mtime_ns
+                    if name != fresh and now_ns - written_ns > _ABANDONED_AFTER_NS:
+                        os.unlink(name, dir_fd=temporary)
+            os.unlink(fresh, dir_fd=temporary)
+
+    # Reading
+
+    @contextmanager
+    def _opened(self, parts: Path) -> Iterator[int | None]:
+        """A handle on an object; None for anything but a plain file."""
+        with self._tree.opened(parts[:-1]) as parent:
+            handle = None if parent is None else _open_file(parts[-1], parent)
+            try:
+                is_file = handle is not None and stat.S_ISREG(os.fstat(handle).st_mode)
+                yield handle if is_file else None
+            finally:
+                if handle is not None:
+                    os.close(handle)
+
+    def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        for name, info in self._entries(directory):
+            key = directory + name
+            if info is None:
+                if _may_hold(key, prefix, start_after):
+                    yield from self._walk(key, prefix, start_after)
+            elif key.startswith(prefix) and key.encode() > start_after.encode():
+                yield info
+
+    def _entries(self, directory: str) -> Sequence[tuple[str, ObjectInfo | None]]:
+        path = _parts_of(directory[:-1]) if directory else ()
+        return [
+            (name, None if found is None else _info(directory + name, found))
+            for name, found in self._tree.entries(path)
+            if directory or name != TEMPORARY + "/"
+        ]
+
+
+def _is_temporary(name: str) -> bool:
+    """Whether a temporary file of ours can have this name; `new_id` gives hexadecimal digits."""
+    return len(name) >= _ID_DIGITS_MIN and set(name) <= set("0123456789abcdef")
+
+
+def _parts_of(key: str) -> Path:
+    parts = tuple(key.split("/"))
+    if not all(map(is_name, parts)) or parts[0] == TEMPORARY:
+        raise Invalid(f"{key!r} cannot be an object's key in a directory")
+    return parts
+
+
+def _may_hold(directory: str, prefix: str, start_after: str) -> bool:
+    """Whether a directory can hold keys that begin with `prefix` and are greater than `start_after`."""
+    if not (directory.startswith(prefix) or prefix.startswith(directory)):
+        return False
+    return directory.encode() > start_after.encode() or start_after.startswith(directory)
+
+
+def _info(key: str, found: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _open_file(name: str, parent: int) -> int | None:
+    try:
+        return os.open(name, _READ, dir_fd=parent)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise
+
+
+def _create(directory: int, name: str, fill: Fill) -> None:
+    handle = os.open(name, _CREATE, 0o640, dir_fd=directory)
+    try:
+        fill(handle)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_range(handle: int, first: int, last: int) -> bytes:
+    parts: list[bytes] = []
+    while first < last and (part := os.pread(handle, last - first, first)):
+        parts.append(part)
+        first += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def _copy(source: int, target: int, start: int, size_bytes: int, crc32: int | None) -> None:
+    end = start + size_bytes
+    seen = 0
+    for position in range(start, end, _COPY_BYTES):
+        part = _read_source(source, position, min(position + _COPY_BYTES, end))
+        if crc32 is not None:
+            seen = zlib.crc32(part, seen)
+        _write_all(target, part)
+    if crc32 is not None and seen != crc32:
+        raise StoreUnavailable(f"the bytes to store have CRC-32 {seen:#010x}, not {crc32:#010x}")
+
+
+def _read_source(source: int, first: int, last: int) -> bytes:
+    try:
+        part = _read_range(source, first, last)
+    except OSError as error:
+        raise _SourceFailed(error.errno, error.strerror) from error
+    if len(part) != last - first:
+        raise _SourceFailed(errno.EIO, f"the file ends before byte {last}")
+    return part
+
+
+class _SourceFailed(OSError):
+    """The local file, not the store, is at fault."""
+
+
+@contextmanager
+def _told(verb: str, key: str) -> Iterator[None]:
+    """Turn the system's errors into the store's, saying what was being done."""
+    try:
+        yield
+    except _SourceFailed:
+        raise
+    except OSError as error:
+        raise StoreUnavailable(f"cannot {verb} {key}: {error.strerror or error}") from error

@@ -1,0 +1,298 @@
+"""An object store behind the S3 API: the only file that uses boto3.
+
+Conditional creates carry `If-None-Match: *`. What the answers mean: 412, the key is taken; 409, another request was
+under way and ours had no effect, so it is sent again. botocore repeats a request whose answer was lost, and the repeat
+of a create that had worked meets its own object: so every PUT carries a nonce as metadata, and a 412 on an object with
+our nonce is our success. A store that loses metadata only makes that a plain ObjectExists, which callers must resolve
+by reading anyway, because the last attempt's answer can be lost too.
+
+A segment goes up in one streamed PUT (the API allows 5 GB, a segment has at most 1 GiB), with its CRC-32 in a header
+for the server to check. CRC-32 and not CRC-32C: every server computes it fast, and zlib has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import io
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import boto3.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from engine.tiering.store.store import (
+    PROBE_PREFIX,
+    NoSuchObject,
+    ObjectExists,
+    ObjectInfo,
+    StoreUnavailable,
+    StoreUnusable,
+    demand_promises,
+)
+
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 60  # one silence on the wire, not a whole transfer
+_ATTEMPTS_MAX = 4  # botocore's, with its own backoff; whoever calls us backs off for longer
+_CONNECTIONS_MAX = 32  # at least the threads that share a store
+_CONFLICT_ATTEMPTS_MAX = 6
+_CONFLICT_PAUSE_SECONDS = 0.05  # times the attempt's number
+_BODY_ATTEMPTS_MAX = 3  # botocore does not retry once an answer's body has begun
+_PUT_BYTES_MAX = 5 << 30
+_NONCE = "penstock-put"
+_FORBIDDEN_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights on the bucket"
+
+
+class S3Store:
+    """A bucket, or a prefix in one. Safe for threads."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        new_id: Callable[[], str],
+        endpoint: str | None = None,
+        region: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._new_id = new_id
+        self._endpoint = endpoint
+        self._region = region
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._opened: Any = None
+        self.checks_uploads = False  # until `probe` has seen it refuse a wrong checksum
+
+    def __repr__(self) -> str:
+        return f"<S3Store {self.url}>"
+
+    @property
+    def url(self) -> str:
+        options = {"endpoint": self._endpoint, "region": self._region}
+        query = urlencode({name: value for name, value in options.items() if value}, safe=":/")
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/") + (f"?{query}" if query else "")
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+        with _told("put", key):
+            self._put(key, data, len(data), zlib.crc32(data), if_absent)
+
+    def put_file(
+        self, key: str, path: str, *, size_bytes: int, start: int = 0, crc32: int | None = None, if_absent: bool = False
+    ) -> None:
+        assert size_bytes <= _PUT_BYTES_MAX
+        with _FileSlice(path, start, size_bytes) as body, _told("put", key):
+            self._put(key, body, size_bytes, crc32, if_absent)
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        assert end is None or (start or 0) < end, "an empty range cannot be asked for"
+        arguments = {"Bucket": self._bucket, "Key": self._prefix + key}
+        if start is not None or end is not None:
+            arguments["Range"] = f"bytes={start or 0}-{'' if end is None else end - 1}"
+        with _told("get", key):
+            return self._get(arguments)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        with _told("head", key):
+            found = self._head(key)
+            if found is None:
+                return None
+            crc32 = _crc32_of(found) if self.checks_uploads else None
+            return ObjectInfo(key, found["ContentLength"], _ms(found["LastModified"]), crc32)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        if start_after:
+            arguments["StartAfter"] = self._prefix + start_after
+        with _told("list", prefix):
+            for page in self._client.get_paginator("list_objects_v2").paginate(**arguments):
+                for one in page.get("Contents", ()):
+                    yield ObjectInfo(one["Key"][len(self._prefix) :], one["Size"], _ms(one["LastModified"]))
+
+    def list_prefixes(self, prefix: str) -> Sequence[str]:
+        arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "Delimiter": "/"}
+        with _told("list", prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(**arguments)
+            return [one["Prefix"][len(self._prefix) :] for page in pages for one in page.get("CommonPrefixes", ())]
+
+    def delete(self, key: str) -> None:
+        with _told("delete", key):
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+
+    def probe(self) -> None:
+        try:
+            demand_promises(self, self._new_id())
+            self.checks_uploads = self._refuses_a_wrong_checksum(PROBE_PREFIX + self._new_id())
+        except StoreUnavailable as error:
+            hint = "check the endpoint and the region, and that the server is up"
+            raise StoreUnusable(error.detail, hint=hint) from error
+
+    @property
+    def _client(self) -> Any:
+        """Made at first use: making it may look for credentials on the network."""
+        with self._lock:
+            if self._opened is None:
+                session = boto3.session.Session()
+                region = self._region or session.region_name or "us-east-1"
+                self._opened = session.client(
+                    "s3", endpoint_url=self._endpoint, region_name=region, config=_config(self._endpoint)
+                )
+            return self._opened
+
+    def _put(self, key: str, body: Any, size_bytes: int, crc32: int | None, if_absent: bool) -> None:
+        nonce = self._new_id()
+        arguments = {"Bucket": self._bucket, "Key": self._prefix + key, "ContentLength": size_bytes}
+        arguments |= {"Metadata": {_NONCE: nonce}}
+        arguments |= {"IfNoneMatch": "*"} if if_absent else {}
+        arguments |= {"ChecksumCRC32": base64.b64encode(crc32.to_bytes(4, "big")).decode()} if crc32 is not None else {}
+        for attempt in range(1, _CONFLICT_ATTEMPTS_MAX + 1):
+            try:
+                self._client.put_object(Body=body, **arguments)
+            except ClientError as error:
+                if _status(error) == 412:
+                    if self._is_ours(key, nonce):
+                        return
+                    raise ObjectExists(f"{key} exists in {self.url}") from error
+                if _status(error) != 409 or attempt == _CONFLICT_ATTEMPTS_MAX:
+                    raise
+            else:
+                return
+            self._sleep(_CONFLICT_PAUSE_SECONDS * attempt)
+            if not isinstance(body, bytes):
+                body.seek(0)
+
+    def _refuses_a_wrong_checksum(self, key: str) -> bool:
+        """Some servers keep the checksum they were told, unchecked; then it is no evidence that the bytes arrived."""
+        try:
+            with _told("put", key):
+                self._put(key, b"probe", 5, zlib.crc32(b"another"), if_absent=False)
+        except StoreUnavailable:
+            return True
+        self.delete(key)
+        return False
+
+    def _is_ours(self, key: str, nonce: str) -> bool:
+        found = self._head(key)
+        return found is not None and found.get("Metadata", {}).get(_NONCE) == nonce
+
+    def _get(self, arguments: dict[str, str]) -> bytes:
+        for attempt in range(1, _BODY_ATTEMPTS_MAX + 1):
+            try:
+                data: bytes = self._client.get_object(**arguments)["Body"].read()
+            except ClientError as error:
+                if _status(error) == 416:
+                    return b""
+                raise
+            except BotoCoreError:
+                if attempt == _BODY_ATTEMPTS_MAX:
+                    raise
+            else:
+                return data
+        raise AssertionError("the last attempt returns or raises")
+
+    def _head(self, key: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = self._client.head_object(
+                Bucket=self._bucket, Key=self._prefix + key, ChecksumMode="ENABLED"
+            )
+        except ClientError as error:
+            if _status(error) == 404:
+                return None
+            raise
+        return found
+
+
+class _FileSlice(io.RawIOBase):
+    """A part of a file as a body that can be sent again from its beginning."""
+
+    def __init__(self, path: str, start: int, size_bytes: int) -> None:
+        super().__init__()
+        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._start = start
+        self._size_bytes = size_bytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size_bytes}[whence]
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = max(0, min(len(buffer), self._size_bytes - self._at))
+        data = os.pread(self._handle, wanted, self._start + self._at)
+        if wanted and not data:
+            raise OSError(errno.EIO, f"the file ends before byte {self._start + self._size_bytes}")
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._handle)
+        super().close()
+
+
+def _config(endpoint: str | None) -> Config:
+    return Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_MAX},
+        max_pool_connections=_CONNECTIONS_MAX,
+        tcp_keepalive=True,
+        s3={"addressing_style": "path" if endpoint else "auto"},
+        request_checksum_calculation="when_required",  # we send our own; trailing ones upset compatible servers
+        response_checksum_validation="when_required",  # readers check CRC-32C; some servers send the whole's on a range
+    )
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _ms(moment: Any) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _crc32_of(found: dict[str, Any]) -> int | None:
+    """The checksum that the server keeps for the whole object; those of parts carry a "-"."""
+    encoded = found.get("ChecksumCRC32")
+    return int.from_bytes(base64.b64decode(encoded), "big") if encoded and "-" not in encoded else None
+
+
+@contextmanager
+def _told(verb: str, key: str) -> Iterator[None]:
+    """Turn botocore's errors into the store's, saying what was being done."""
+    try:
+        yield
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        text = f"cannot {verb} {key}: the store answered {_status(error)} {code}"
+        if code == "NoSuchBucket":
+            raise StoreUnusable(text, hint="create the bucket first") from error
+        if _status(error) == 404:
+            raise NoSuchObject(f"no object {key}") from error
+        if _status(error) == 403:
+            raise StoreUnusable(text, hint=_FORBIDDEN_HINT) from error
+        raise StoreUnavailable(text) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise StoreUnusable(f"cannot {verb} {key}: {error}", hint=_FORBIDDEN_HINT) from error
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"cannot {verb} {key}: {error}") from error

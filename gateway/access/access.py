@@ -1,0 +1,150 @@
+"""Who may do what: the right that each route needs, and the check of a request's bearer token.
+
+Checked once, by the process that took the request, before a handler or a body is looked at. Between the shards of a
+node no identity travels: their links are sockets of a private directory, and what comes over one has been checked.
+Without a tokens file there is no check and no cost. What must hold: a route that nobody has thought of needs the most.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from aiohttp import web
+
+from gateway.access.tokens_file import Right, Token, Tokens
+from gateway.http.problems import Problem
+
+_SCHEME = "bearer "
+
+
+class Who(Enum):
+    """What a route needs that is not about one topic's records."""
+
+    ANYBODY = "no token"
+    KNOWN = "any token; what is about topics, the handler checks for each of them"
+    SEES = "a token with any right to the topic"
+    WRITES = "a token with the right to write to any topic"
+    OPERATES = "a token with the right admin to all topics: where partitions lie concerns all of them"
+    METRICS = "a token that says so"
+
+
+# By the name of the handler. Health says nothing but that, and the contract and its page are the same on every node.
+NEEDS: dict[str, Right | Who] = {
+    "produce": Right.WRITE,
+    "produce_to_partition": Right.WRITE,
+    "produce_many": Who.KNOWN,
+    "create_producer": Who.WRITES,
+    "fetch": Right.READ,
+    "tail_topic": Right.READ,
+    "find_offsets": Right.READ,
+    "fetch_many": Who.KNOWN,
+    "list_topics": Who.KNOWN,
+    "describe_topic": Who.SEES,
+    "create_topic": Right.ADMIN,
+    "alter_topic": Right.ADMIN,
+    "delete_topic": Right.ADMIN,
+    "roll_topic": Right.ADMIN,
+    "delete_records": Right.ADMIN,
+    "describe_fence": Right.WRITE,  # who knows the token can write as if it had set it
+    "set_fence": Right.WRITE,
+    "tier_status": Who.SEES,
+    "describe_cluster": Who.KNOWN,
+    "list_reassignments": Who.KNOWN,
+    "reassign": Who.OPERATES,
+    "cancel_reassignment": Who.OPERATES,
+    "drain_node": Who.OPERATES,
+    "decommission_node": Who.OPERATES,
+    "balance": Who.OPERATES,
+    "healthz": Who.ANYBODY,
+    "readyz": Who.ANYBODY,
+    "metrics": Who.METRICS,
+    "openapi_json": Who.ANYBODY,
+    "docs": Who.ANYBODY,
+    "root": Who.ANYBODY,
+    "links": Who.ANYBODY,
+    "not_built_yet": Who.ANYBODY,  # 501 is all that it says
+}
+
+
+class Caller(Protocol):
+    """Who sent a request."""
+
+    @property
+    def name(self) -> str: ...
+    def allows(self, right: Right, topic: str) -> bool: ...
+
+
+class _Anybody:
+    """The caller of a node without tokens."""
+
+    name = "anybody"
+
+    def allows(self, right: Right, topic: str) -> bool:
+        return True
+
+
+ANYBODY: Caller = _Anybody()
+_CALLER = web.RequestKey("caller", Token)
+
+
+class Access:
+    """What a node knows of tokens. `tokens` is replaced as a whole when the file has changed; None: there is none."""
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self.tokens = tokens
+
+    def __repr__(self) -> str:
+        return f"Access({self.tokens})"
+
+    def check(self, request: web.Request, operation: str) -> None:
+        """Let the request pass. Raises Problem unauthorized, forbidden."""
+        topic = request.match_info.get("topic")
+        need = NEEDS.get(operation, Who.KNOWN if topic is None else Right.ADMIN)
+        if need is Who.ANYBODY or self.tokens is None:
+            return
+        caller = self._caller(request, self.tokens)
+        request[_CALLER] = caller
+        if isinstance(need, Right):
+            assert topic is not None, operation
+            if not caller.allows(need, topic):
+                raise forbidden(caller, need, topic)
+        elif need is Who.SEES:
+            assert topic is not None, operation
+            if not caller.sees(topic):
+                raise forbidden(caller, Right.READ, topic)
+        elif need is Who.WRITES and not caller.has_any(Right.WRITE):
+            text = f"the token {caller.name!r} lacks the right write to any topic"
+            raise Problem("forbidden", text, right=Right.WRITE.value)
+        elif need is Who.OPERATES and not caller.allows(Right.ADMIN, ""):
+            text = f"the token {caller.name!r} lacks the right admin to all topics, which the cluster takes"
+            raise Problem("forbidden", text, right=Right.ADMIN.value)
+        elif need is Who.METRICS and not caller.has_metrics:
+            raise Problem("forbidden", f"the token {caller.name!r} lacks the right metrics", right="metrics")
+
+    def _caller(self, request: web.Request, tokens: Tokens) -> Token:
+        given = request.headers.getall("Authorization", ())
+        if not given:
+            raise _unauthorized("this node wants a token: Authorization: Bearer <token>", "Bearer")
+        text = given[0]
+        if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
+            raise _unauthorized("Authorization must be there once, with scheme Bearer and a token", "Bearer")
+        token = tokens.find(text[len(_SCHEME) :].strip(" "))
+        if token is None:
+            raise _unauthorized("this node does not know the token", 'Bearer error="invalid_token"')
+        return token
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Who sent it, for handlers that look at many topics."""
+    caller: Caller = request.get(_CALLER, ANYBODY)
+    return caller
+
+
+def forbidden(caller: Caller, right: Right, topic: str) -> Problem:
+    text = f"the token {caller.name!r} lacks the right {right.value} to topic {topic!r}"
+    return Problem("forbidden", text, right=right.value, topic=topic)
+
+
+def _unauthorized(detail: str, challenge: str) -> Problem:
+    return Problem("unauthorized", detail, headers={"WWW-Authenticate": challenge})

@@ -1,0 +1,1 @@
+"""Administration over HTTP: topics, cluster operations, fencing, what a node says of itself."""

@@ -1,0 +1,24 @@
+"""Producer ids over HTTP: what a producer needs to send a request again and have it stored once."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from msgspec import Struct
+
+from gateway.admin.topics import answer
+from gateway.http.json_body import read_json
+from gateway.http.query import read_query
+from gateway.node import NODE
+
+
+class _Wish(Struct, forbid_unknown_fields=True):
+    """Nothing can be wished for yet."""
+
+
+async def create_producer(request: web.Request) -> web.Response:
+    """POST /v1/producers"""
+    node = request.app[NODE]
+    read_query(request, {})
+    node.check_accepting()
+    await read_json(request, _Wish, _Wish())
+    return answer({"producer_id": await node.producer_ids.take(), "producer_epoch": 0}, 201)

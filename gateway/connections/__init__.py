@@ -1,0 +1,1 @@
+"""Connections and their limits: unread answers, idle connections, request order."""

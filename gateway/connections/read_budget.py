@@ -1,0 +1,78 @@
+"""How many bytes are being read for fetches and rendered at once: the next ones wait their turn.
+
+The thread pool would queue the rendering of many large fetches, each with all that was read for it. Only what the node
+itself is at is counted, with all its copies, never what waits for a client; that is
+gateway/connections/response_buffers.py's. What must hold: (1) first come, first served; (2) a fetch that is larger than
+all the room has it to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+
+RENDERED_COPIES = 4  # the stored bytes, the values cut out of them, those rendered, the whole body
+
+
+class ReadRoom:
+    """`async with room.hold(size_bytes)`"""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.held_bytes = 0
+        self._bytes_max = bytes_max
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def __repr__(self) -> str:
+        return f"ReadRoom(held_bytes={self.held_bytes}, waiting={len(self._waiting)})"
+
+    def hold(self, size_bytes: int) -> _Hold:
+        return _Hold(self, size_bytes)
+
+    async def take(self, size_bytes: int) -> None:
+        if not self._waiting and self._fits(size_bytes):
+            self.held_bytes += size_bytes
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it came too late
+                self.give_back(size_bytes)
+            else:
+                with suppress(ValueError):  # passed over already
+                    self._waiting.remove((size_bytes, turn))
+                self._let_in()
+            raise
+
+    def give_back(self, size_bytes: int) -> None:
+        self.held_bytes -= size_bytes
+        self._let_in()
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self.held_bytes == 0 or self.held_bytes + size_bytes <= self._bytes_max
+
+    def _let_in(self) -> None:
+        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
+            size_bytes, turn = self._waiting.popleft()
+            if not turn.done():
+                self.held_bytes += size_bytes
+                turn.set_result(None)
+
+
+class _Hold:
+    __slots__ = ("_room", "_size_bytes")
+
+    def __init__(self, room: ReadRoom, size_bytes: int) -> None:
+        self._room = room
+        self._size_bytes = size_bytes
+
+    async def __aenter__(self) -> None:
+        await self._room.take(self._size_bytes)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._room.give_back(self._size_bytes)

@@ -1,0 +1,1 @@
+"""The page at /docs, made from the contract."""

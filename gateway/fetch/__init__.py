@@ -1,0 +1,1 @@
+"""Fetch: from positions to records in the form that a client asks for."""

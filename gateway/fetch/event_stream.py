@@ -1,0 +1,73 @@
+"""The bytes of an event stream (Server-Sent Events): what a record, a position, a heartbeat and an end look like.
+
+Pure: it reads nothing and waits for nothing. An event's id is the offset that follows it in every partition of the
+stream, in their order, with a dash between: whoever sends it back misses nothing and gets nothing twice. A position
+that moved without an event is told by an id alone, which clients keep and show to nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import orjson
+
+from gateway.http.problems import Problem
+
+RECONNECT_MS = 1000  # what clients wait before they come back; each has a place of its own, so there is no stampede
+HEARTBEAT = b":\n\n"
+FAREWELL = b"retry: %d\n\n" % RECONNECT_MS
+_ID = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})*")
+
+
+def opening(positions: Sequence[int]) -> bytes:
+    """The first bytes: where the stream stands, so that a client who is cut off before any event goes on there too."""
+    return FAREWELL[:-1] + position(positions)
+
+
+def position(positions: Sequence[int]) -> bytes:
+    return f"id: {_text(positions)}\n\n".encode()
+
+
+def events(lines: bytes, line_ends: Sequence[int], positions: Sequence[int], index: int, extra: bytes) -> bytes:
+    """An event a line, all of one partition. `line_ends` has the offset that follows each, `index` is the partition's
+    place among the positions; `extra` is written into each object as its first members.
+    """
+    before, after = _text(positions[:index]), _text(positions[index + 1 :])
+    head = f"id: {before}-" if before else "id: "
+    tail = (f"-{after}" if after else "").encode() + b"\ndata: {" + extra
+    start = head.encode()
+    rows = lines.split(b"\n")
+    return b"".join(
+        b"%b%d%b%b\n\n" % (start, end, tail, row[1:])
+        for row, end in zip(rows[: len(line_ends)], line_ends, strict=True)
+    )
+
+
+def problem_event(document: dict[str, object]) -> bytes:
+    """Why the stream ends."""
+    return b"event: problem\ndata: " + orjson.dumps(document) + b"\n\n"
+
+
+def parse_id(text: str, count: int) -> list[int]:
+    """The positions that an id holds, fewer than `count` if it is from before the topic grew.
+
+    Raises Problem invalid_header.
+    """
+    if not _ID.fullmatch(text):
+        raise Problem("invalid_header", "the event id is none that this stream gives: offsets with dashes between")
+    positions = [int(part) for part in text.split("-")]
+    if len(positions) > count or max(positions) > 2**63 - 1:
+        raise Problem(
+            "invalid_header", f"the event id has {len(positions)} offsets; this stream has {count} partitions"
+        )
+    return positions
+
+
+def count_of_id(text: str) -> int:
+    """How many positions an id holds, if it is one."""
+    return text.count("-") + 1
+
+
+def _text(positions: Sequence[int]) -> str:
+    return "-".join(map(str, positions))

@@ -1,0 +1,151 @@
+"""Fetch over many partitions of many topics with one long poll: POST /v1/fetch.
+
+What is asked for and how it is answered; gateway/fetch/multi_fetch.py brings it to the partitions' owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import orjson
+from aiohttp import web
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from engine.errors import EngineError
+from gateway.access.access import Caller, caller_of, forbidden
+from gateway.access.tokens_file import Right
+from gateway.fetch.fetch import JSON
+from gateway.fetch.many_reads import Limits, Part, Wanted
+from gateway.fetch.multi_fetch import ManyPartitions
+from gateway.http.json_body import read_json
+from gateway.http.negotiation import choose_media_type
+from gateway.http.problems import Problem, from_engine
+from gateway.http.query import read_query
+from gateway.http.response_compression import packed
+from gateway.node import NODE, Node
+from gateway.routing.routing import topic_id_of
+
+ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name has a third of it
+BODY_BYTES_LEAST = 64 * 1024
+
+_Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class Entry(Struct, forbid_unknown_fields=True, gc=False):
+    """A partition, the first offset wanted of it, and the newest leader epoch that its reader was told."""
+
+    topic: str
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    leader_epoch: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+
+
+class Wish(Struct, forbid_unknown_fields=True):
+    """The body. What is left out is as for a fetch of one partition."""
+
+    partitions: Annotated[list[Entry], Meta(min_length=1)]
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
+    min_bytes: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
+    max_bytes: _Size | UnsetType = UNSET
+    max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
+    value: Literal["json", "text", "base64"] | UnsetType = UNSET
+
+
+class _Answered(NamedTuple):
+    """An entry of the answer, ready, or why there is none."""
+
+    body: bytes
+    problem: Problem | None
+
+
+async def fetch_many(request: web.Request) -> web.Response:
+    """POST /v1/fetch"""
+    node = request.app[NODE]
+    read_query(request, {})
+    choose_media_type(request.headers.get("Accept", ""), (JSON,))
+    partitions_max = node.settings.fetch_partitions_max
+    bytes_max = BODY_BYTES_LEAST + partitions_max * ENTRY_BYTES_MAX
+    wish = await read_json(request, Wish, bytes_max=bytes_max)
+    _check(wish, partitions_max)
+    caller = caller_of(request)
+    if node.topic_finder is not None:
+        allowed = [entry for entry in wish.partitions if caller.allows(Right.READ, entry.topic)]
+        for name in {entry.topic for entry in allowed}:
+            await node.look_for(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
+    wanted = [_wanted(node, caller, entry) for entry in wish.partitions]
+    known = [one for one in wanted if isinstance(one, Wanted)]
+    parts = await _read(node, known, wish, must_wait=len(known) == len(wanted)) if known else []
+    return await packed(request, _answer(wish.partitions, _answered(wanted, parts)))
+
+
+def _check(wish: Wish, partitions_max: int) -> None:
+    if len(wish.partitions) > partitions_max:
+        text = f"the request names {len(wish.partitions)} partitions, {partitions_max} are allowed"
+        raise Problem("body_too_large", text, limit=partitions_max)
+    seen = set()
+    for entry in wish.partitions:
+        which = (entry.topic, entry.partition)
+        if which in seen:
+            raise Problem("invalid_body", f"partition {entry.partition} of topic {entry.topic!r} is named twice")
+        seen.add(which)
+
+
+def _wanted(node: Node, caller: Caller, entry: Entry) -> Wanted | Problem:
+    if not caller.allows(Right.READ, entry.topic):
+        return forbidden(caller, Right.READ, entry.topic)
+    try:
+        topic_id = topic_id_of(node, entry.topic, entry.partition)
+        return Wanted(entry.topic, topic_id, entry.partition, entry.offset, entry.leader_epoch)
+    except EngineError as error:
+        return from_engine(error)
+
+
+async def _read(node: Node, wanted: Sequence[Wanted], wish: Wish, *, must_wait: bool) -> list[Part]:
+    """Wait if there is not enough and nothing is wrong, then read."""
+    max_bytes = node.settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
+    max_bytes = min(max_bytes, node.settings.fetch_bytes_max)
+    min_bytes = min(wish.min_bytes, max_bytes)
+    many = ManyPartitions(node, wanted)
+    found = await many.look()
+    if must_wait and wish.wait_ms and min_bytes > found.size_bytes and not found.has_problem:
+        with node.long_poll(len(wanted)):
+            await many.wait(min_bytes, wish.wait_ms / 1000)
+    max_records = None if wish.max_records is UNSET else wish.max_records
+    value = None if wish.value is UNSET else wish.value
+    return await many.read_patiently(Limits(max_bytes, max_records, value, next(node.turns), as_lines=False))
+
+
+def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list[_Answered]:
+    answered, given = [], iter(parts)
+    for one in wanted:
+        if isinstance(one, Problem):
+            answered.append(_Answered(b"", one))
+            continue
+        part = next(given)
+        if part.problem is None:
+            answered.append(_Answered(part.body, None))
+        else:
+            code, detail, members = part.problem
+            answered.append(_Answered(b"", Problem(code, detail, **members)))
+    return answered
+
+
+def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> web.Response:
+    """All went well: 200. Some did not: 207, with a problem each. None did: the first one's problem, and all in it."""
+    failed = [one.problem for one in answered if one.problem is not None]
+    if len(failed) == len(answered):
+        documents = [_problem_of(entry, problem) for entry, problem in zip(entries, failed, strict=True)]
+        problem = failed[0]
+        problem.members = {**problem.members, "partitions": documents}
+        raise problem
+    bodies = [
+        one.body if one.problem is None else orjson.dumps(_problem_of(entry, one.problem))
+        for entry, one in zip(entries, answered, strict=True)
+    ]
+    body = b'{"partitions":[' + b",".join(bodies) + b"]}"
+    return web.Response(status=207 if failed else 200, body=body, headers={"Content-Type": JSON})
+
+
+def _problem_of(entry: Entry, problem: Problem) -> dict[str, object]:
+    return {"topic": entry.topic, "partition": entry.partition, "problem": problem.document()}

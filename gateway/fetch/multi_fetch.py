@@ -1,0 +1,227 @@
+"""One reader's partitions, brought to the processes that own them: one wait and one read an owner, whatever it owns.
+
+Both ends: what a handler asks, and what is done for a handler in another process. It knows no HTTP. In a cluster the
+owner of a partition is its leader, who is looked up again before each call; without one there is nothing to give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.runtime.loop_waits import loop_waits
+from engine.runtime.tasks import start_task
+from gateway.fetch import many_reads
+from gateway.fetch.many_reads import Found, Limits, Part, ProblemFields, Wanted
+from gateway.links.link import Busy, Handler, LinkLost
+from gateway.node import DRAINING, Node
+from gateway.routing.peers import Owner
+from gateway.routing.retry_budget import Patience
+from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
+
+CALL_S = 30.0  # what an owner may take beyond the wait that was asked for
+MOVED_PAUSE_S = 0.1  # before looking again where a partition is led; news of leaders end it early
+BUSY: ProblemFields = ("overloaded", "the process that owns the partition is restarting", {})
+NOBODY: ProblemFields = (NoLeader.code, "nobody leads the partition now", {})
+MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, and not for long
+
+_NOTHING = Found(0, has_problem=False)
+
+
+class ManyPartitions:
+    """Entries of one reader. They may be moved on between two reads; which shard owns them stays."""
+
+    def __init__(self, node: Node, wanted: Sequence[Wanted]) -> None:
+        assert wanted, "nobody waits for nothing"
+        self.wanted = list(wanted)
+        self._node = node
+        self._by_owner: dict[Owner | None, list[int]] = {}
+        self._found: dict[Owner | None, Found] = {}
+        self._group()
+
+    def _group(self) -> None:
+        """By who answers for them now; None stands for nobody."""
+        peers = self._node.peers
+        by_owner: dict[Owner | None, list[int]] = {}
+        for index, one in enumerate(self.wanted):
+            try:
+                owner = peers.owner(one.topic_id, one.partition)
+            except NoLeader:
+                by_owner.setdefault(None, []).append(index)
+                continue
+            by_owner.setdefault(owner, []).append(index)
+            if (epoch := peers.known_epoch(one.topic_id, one.partition)) > one.leader_epoch:
+                self.wanted[index] = one._replace(leader_epoch=epoch)
+        if by_owner != self._by_owner:
+            self._by_owner = by_owner
+            self._found = dict.fromkeys(by_owner, _NOTHING)
+
+    def _group_again(self) -> None:
+        if self._node.peers.nodes is not None:
+            self._group()
+
+    async def look(self) -> Found:
+        """What there is now; not exact: enough to tell something from nothing."""
+        self._group_again()
+        founds = await asyncio.gather(*(self._found_at(owner, 0) for owner in self._by_owner))
+        self._found = dict(zip(self._by_owner, founds, strict=True))
+        return _together(self._found)
+
+    async def wait(self, min_bytes: int, wait_s: float) -> None:
+        """Return when the owners together have so much, an entry has a problem, a shard drains or the time is over."""
+        draining = self._node.draining
+        over = draining.wait_for(DRAINING)
+        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + wait_s, over, _end)
+        try:
+            while not over.done():
+                self._group_again()
+                total = _together(self._found)
+                missing = min_bytes - total.size_bytes
+                if missing <= 0 or total.has_problem:
+                    return
+                # If all together get what is missing, then one of them gets an even part of it.
+                part = -(-missing // len(self._by_owner))
+                enough = {owner: self._found[owner].size_bytes + part for owner in self._by_owner}
+                found = await self._first_to_have(enough, wait_s, over)
+                self._found |= found
+                if any(one.size_bytes < enough[owner] and not one.has_moved for owner, one in found.items()):
+                    return
+        finally:
+            bucket.pop(over, None)
+            draining.give_up(DRAINING, over)
+
+    async def wait_for_any(self, wait_s: float) -> None:
+        """As wait, for whatever comes first, when nothing was there at the last look."""
+        self._group_again()
+        self._found = dict.fromkeys(self._by_owner, _NOTHING)
+        await self.wait(1, wait_s)
+
+    async def read_patiently(self, limits: Limits) -> list[Part]:
+        """As read; but if there is nothing to give and what is in the way will pass, it is waited for."""
+        parts = await self.read(limits)
+        if self._node.peers.nodes is None or not _may_pass(parts):
+            return parts
+        patience = Patience(self._node)
+        while _may_pass(parts):
+            try:
+                await patience.pause(NoLeader("no leader was found in time"))
+            except NoLeader:
+                return parts
+            parts = await self.read(limits)
+        return parts
+
+    async def read(self, limits: Limits) -> list[Part]:
+        """What there is for each entry, in their order."""
+        self._group_again()
+        owners = list(self._by_owner)
+        if limits.max_records is None:
+            full = sum(self._found[owner].size_bytes > 0 for owner in owners if owner in self._found) or len(owners)
+            share = limits._replace(max_bytes=max(1, limits.max_bytes // full))
+            reads = await asyncio.gather(*(self._read_at(owner, share) for owner in owners))
+            return self._in_order(dict(zip(owners, reads, strict=True)))
+        parts: dict[Owner | None, list[Part]] = {}
+        for step in range(len(owners)):  # one after the other: how many records are left is known only then
+            owner = owners[(limits.turn + step) % len(owners)]
+            parts[owner] = await self._read_at(owner, limits)
+            records_left = max(0, (limits.max_records or 0) - sum(part.record_count for part in parts[owner]))
+            limits = limits._replace(max_records=records_left)
+        return self._in_order(parts)
+
+    def move_on(self, index: int, next_offset: int) -> None:
+        """The entry has been read up to here."""
+        self.wanted[index] = self.wanted[index]._replace(offset=next_offset)
+
+    def _in_order(self, by_owner: dict[Owner | None, list[Part]]) -> list[Part]:
+        parts: dict[int, Part] = {}
+        for owner, indexes in self._by_owner.items():
+            parts |= zip(indexes, by_owner[owner], strict=True)
+        return [parts[index] for index in range(len(self.wanted))]
+
+    async def _first_to_have(
+        self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int]
+    ) -> dict[Owner | None, Found]:
+        """Ask every owner to say when it has so much, and stop asking as soon as one does, or once `over` is done."""
+        if self._node.peers.nodes is None and len(enough) == 1:
+            [(owner, size)] = enough.items()
+            if owner is not None and self._node.peers.is_here(owner):  # the usual case, without a task
+                return {owner: await many_reads.wait(self._node, self.wanted, size, over)}
+        waits = {owner: start_task(self._found_at(owner, size, wait_s)) for owner, size in enough.items()}
+        try:
+            futures: list[asyncio.Future[Any]] = [*waits.values(), over]
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            return {owner: wait.result() for owner, wait in waits.items() if wait.done()}
+        finally:
+            for task in waits.values():
+                task.cancel()
+
+    async def _found_at(self, owner: Owner | None, enough_bytes: int, wait_s: float = 0.0) -> Found:
+        wanted = [self.wanted[index] for index in self._by_owner[owner]]
+        if owner is None:
+            found = Found(0, has_problem=False, has_moved=True)
+        elif self._node.peers.is_here(owner):
+            found = await many_reads.wait(self._node, wanted, enough_bytes)
+        else:
+            try:
+                link = self._node.peers.link(owner)
+                fields, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
+                found = Found(*fields)
+            except (Busy, LinkLost):
+                is_alone = self._node.peers.nodes is None
+                found = Found(0, has_problem=is_alone, has_moved=not is_alone)
+        if found.has_moved and enough_bytes:  # the others are waited for meanwhile
+            await self._node.peers.wait_for_leaders(self._node.jittered(MOVED_PAUSE_S))
+        return found
+
+    async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
+        wanted = [self.wanted[index] for index in self._by_owner[owner]]
+        if owner is None:
+            return [Part(one.offset, 0, [], NOBODY, b"") for one in wanted]
+        if self._node.peers.is_here(owner):
+            return await many_reads.read(self._node, wanted, limits)
+        try:
+            link = self._node.peers.link(owner)
+            heads, bodies = await link.call("read_many", (wanted, limits), timeout_s=CALL_S)
+        except (Busy, LinkLost):
+            return [Part(one.offset, 0, [], BUSY, b"") for one in wanted]
+        return _unpacked(heads, bodies)
+
+
+def handlers_of_many(node: Node) -> Mapping[str, Handler]:
+    """What this shard does when another one asks for its partitions."""
+
+    async def wait_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+        wanted, enough_bytes = arguments
+        return await many_reads.wait(node, [Wanted(*one) for one in wanted], enough_bytes), b""
+
+    async def read_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+        wanted, limits = arguments
+        parts = await many_reads.read(node, [Wanted(*one) for one in wanted], Limits(*limits))
+        heads = [(part.next_offset, part.record_count, part.line_ends, part.problem, len(part.body)) for part in parts]
+        return heads, b"".join(part.body for part in parts)
+
+    return {"wait_many": wait_many, "read_many": read_many}
+
+
+def _end(over: asyncio.Future[int]) -> None:
+    if not over.done():
+        over.set_result(DRAINING)
+
+
+def _together(found: Mapping[Owner | None, Found]) -> Found:
+    return Found(sum(one.size_bytes for one in found.values()), any(one.has_problem for one in found.values()))
+
+
+def _may_pass(parts: Sequence[Part]) -> bool:
+    """Whether no record is given and no entry has a problem that lasts, but one has one that will pass."""
+    codes = {part.problem[0] for part in parts if part.problem is not None}
+    return bool(codes) and codes <= {*MOVING, BUSY[0]} and not any(part.record_count for part in parts)
+
+
+def _unpacked(heads: Any, bodies: bytes) -> list[Part]:
+    parts, position = [], 0
+    for next_offset, record_count, line_ends, problem, size in heads:
+        body = bodies[position : position + size]
+        parts.append(Part(next_offset, record_count, line_ends, None if problem is None else tuple(problem), body))
+        position += size
+    return parts

@@ -1,0 +1,1 @@
+"""HTTP messages: queries, bodies, content negotiation, problem documents."""

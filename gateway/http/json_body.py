@@ -1,0 +1,41 @@
+"""Small JSON bodies of a known shape: settings and wishes, not records. Strict: an unknown field is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.http.problems import Problem
+from gateway.http.request_body import read_body
+from gateway.node import NODE
+from gateway.produce.json_records import check_utf8, malformed_json
+
+MEDIA_TYPES = ("application/json", "application/octet-stream", "application/x-www-form-urlencoded")
+# The second is what aiohttp says when no type was given, the third what plain `curl -d` sends.
+
+
+async def read_json(request: web.Request, shape: type[Any], default: Any = None, *, bytes_max: int = 2**63) -> Any:
+    """The body as `shape`; an empty one as `default`. Raises Problem malformed_json, unknown_field, invalid_body, …"""
+    body = await read_body(request, min(request.app[NODE].settings.request_body_bytes_max, bytes_max))
+    if not body.strip():
+        if default is None:
+            raise Problem("invalid_body", "a JSON body is needed")
+        return default
+    if request.content_type not in MEDIA_TYPES:
+        raise Problem("unsupported_media_type", f"Content-Type is {request.content_type}; give application/json")
+    check_utf8(body)
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except msgspec.ValidationError as error:
+        code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
+        raise Problem(code, f"{str(error).replace('Object contains', 'there is an')}{_expected(shape)}") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise malformed_json(body) from None
+
+
+def _expected(shape: type[Any]) -> str:
+    """The fields of a body that is an object, for those who misspelt one."""
+    fields = getattr(shape, "__struct_fields__", ())
+    return f"; the body has {', '.join(fields)}" if fields else ""

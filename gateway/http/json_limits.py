@@ -1,0 +1,163 @@
+"""Limits on a JSON value that a producer sends: levels of nesting and digits of a number.
+
+JSON allows any depth and any number, parsers do not: serde_json reads 128 levels, .NET 64, Jackson numbers of 1,000
+characters. A value beyond the limits could be stored, but not be read by every consumer: it is refused, with its
+position.
+
+Not a parser: the value is valid JSON when it comes here. Most values are too short to break a limit and cost one
+`len`; a longer one costs a count of its brackets and a look at one byte in sixty. Only a value with more brackets
+than the limit has levels is reduced to its brackets, which costs as much as to parse it, however deep they nest.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+
+from gateway.http.problems import Problem
+
+DEPTH_CEILING = 512  # what the setting allows at most; msgspec's decoder gives up at about 900 levels
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_BRACKETS = re.compile(_STRING + rb"|[\[{]|[\]}]")
+_NUMBERS = re.compile(_STRING + rb"|[0-9]++")
+_DIGITS = b"0123456789"
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
+_DIGITS_TO_ZERO = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
+_PASSES = 2  # that each remove the innermost pairs of all brackets: most values have no more levels
+_MANY = 64 * 1024  # brackets: a pass over them costs half as much as to count their levels
+_TOGETHER = 256  # values: enough that a call for all of them costs nothing
+_SAMPLES = 16  # of a run of too many digits
+_TO_BITS = bytes.maketrans(b"[]", b"10")
+_STEPS = [list(accumulate((1 if bits >> at & 1 else -1 for at in range(7, -1, -1)), initial=0)) for bits in range(256)]
+_RISES = bytes(steps[-1] & 0xFF for steps in _STEPS)  # of eight brackets in a byte: how much deeper they end
+_PEAKS = bytes(map(max, _STEPS))  # and how much deeper they come
+
+
+class JsonLimits(NamedTuple):
+    """`depth_max`: levels of nesting; a scalar has none. `digits_max`: digits of a number in a row."""
+
+    depth_max: int = 128
+    digits_max: int = 1000
+
+
+DEFAULT_LIMITS = JsonLimits()
+
+
+def check_values(values: Sequence[bytes | Raw], limits: JsonLimits) -> None:
+    """Check the values of a request. Raises Problem json_too_complex, which names the record and the byte.
+
+    Many are looked at together, since a call a value costs as much as the look: next to each other they are nested no
+    deeper than the deepest of them, and commas keep their digits apart. Escapes make that look costlier than a call.
+    """
+    harmless = harmless_bytes(limits)
+    if not values or max(map(len, values)) <= harmless:
+        return
+    for start in range(0, len(values), _TOGETHER):
+        text = b",".join(values[start : start + _TOGETHER])
+        if b"\\" in text or _may_have_long_number(text, limits.digits_max) or _is_too_deep(text, limits.depth_max):
+            for position, value in enumerate(values[start : start + _TOGETHER], start):
+                if len(value) > harmless:
+                    check_value(value, limits, position)
+
+
+def check_value(value: bytes | Raw, limits: JsonLimits, position: int) -> None:
+    """Check the value of the record at a position of the body. Raises Problem json_too_complex."""
+    text, depth_max, digits_max = bytes(value), limits.depth_max, limits.digits_max
+    if len(text) - len(text.translate(None, b"[{")) > depth_max and _is_too_deep(text, depth_max):
+        at = _first_too_deep(text, depth_max)
+        assert at is not None
+        raise _too_deep(f"record {position}", at, depth_max, record=position)
+    if len(text) > digits_max and _may_have_long_number(text, digits_max):
+        at = _first_long_number(text, digits_max)
+        if at is not None:
+            what = f"record {position}: the number at byte {at} of its value has more than {digits_max} digits"
+            raise Problem("json_too_complex", what, record=position, byte=at, limit=digits_max)
+
+
+def stack_exhausted(text: bytes, where: str = "the body", **members: Any) -> Problem:
+    """The problem for JSON on which the decoder gave up because of its depth, whatever the limit is."""
+    at = _first_too_deep(text, DEPTH_CEILING)
+    return _too_deep(where, len(text) if at is None else at, DEPTH_CEILING, **members)
+
+
+def _too_deep(where: str, byte: int, depth_max: int, **members: Any) -> Problem:
+    what = f"{where}: byte {byte} is nested more than {depth_max} levels deep"
+    return Problem("json_too_complex", what, byte=byte, limit=depth_max, **members)
+
+
+def harmless_bytes(limits: JsonLimits) -> int:
+    """The size up to which no value can break a limit: each level takes two brackets."""
+    return min(2 * limits.depth_max + 1, limits.digits_max)
+
+
+def _is_too_deep(text: bytes, depth_max: int) -> bool:
+    """Whether brackets outside of strings nest deeper. Removing all innermost pairs at once removes one level.
+
+    Once escaped quotes are gone, a bracket is outside of strings if the quotes before it are even in number, which
+    taking out two neighbouring quotes does not change.
+    """
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
+    brackets = plain.translate(_TO_SQUARE, _NO_BRACKETS_OR_QUOTES).replace(b'""', b"")
+    if b'"' in brackets:
+        brackets = b"".join(brackets.split(b'"')[::2])
+    passes = min(_PASSES, depth_max) if len(brackets) < _MANY else 0
+    for _ in range(passes):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return _levels(brackets) > depth_max - passes
+
+
+def _levels(brackets: bytes) -> int:
+    """How deep they nest, eight at a time: as many passes as there are levels would cost the size times the depth."""
+    brackets += b"]" * (-len(brackets) % 8)
+    if not brackets:
+        return 0
+    eights = int(brackets.translate(_TO_BITS), 2).to_bytes(len(brackets) // 8, "big")
+    before = accumulate(array("b", eights.translate(_RISES)), initial=0)
+    deepest: int = max(map(add, before, eights.translate(_PEAKS)))
+    return deepest
+
+
+def _may_have_long_number(text: bytes, digits_max: int) -> bool:
+    """False for nearly all that have none: a run of too many digits holds this many bytes of a sample in a row."""
+    stride = max(1, (digits_max + 1) // _SAMPLES)
+    return b"0" * ((digits_max + 1) // stride) in text[stride - 1 :: stride].translate(_DIGITS_TO_ZERO)
+
+
+def _first_too_deep(text: bytes, depth_max: int) -> int | None:
+    depth = 0
+    for token in _BRACKETS.finditer(text):
+        first = token[0][:1]
+        if first in b"[{":
+            depth += 1
+            if depth > depth_max:
+                return token.start()
+        elif first in b"]}":
+            depth -= 1
+    return None
+
+
+def _first_long_number(text: bytes, digits_max: int) -> int | None:
+    """Where the first number begins that has too many digits in a row."""
+    sampled = range(digits_max, len(text), digits_max + 1)
+    if not any(_run_around(text, at, digits_max) > digits_max for at in sampled if text[at] in _DIGITS):
+        return None
+    for token in _NUMBERS.finditer(text):
+        if token.end() - token.start() > digits_max and token[0][:1] != b'"':
+            return token.start()
+    return None
+
+
+def _run_around(text: bytes, at: int, digits_max: int) -> int:
+    """The length of the run of digits that holds a byte; lengths beyond the limit are not told apart."""
+    before, behind = text[max(0, at - digits_max) : at], text[at : at + digits_max + 1]
+    return len(before) - len(before.rstrip(_DIGITS)) + len(behind) - len(behind.lstrip(_DIGITS))

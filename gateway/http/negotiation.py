@@ -1,0 +1,60 @@
+"""Which form of an answer a client wants: the Accept headers, and what follows from them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gateway.http.problems import Problem
+
+SSE = "text/event-stream"
+WILDCARDS = ("*/*", "application/*", "")
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
+
+
+def choose_media_type(accept: str, offered: Sequence[str]) -> str:
+    """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
+    if accept in offered:
+        return accept
+    for media_type in by_preference(accept) if accept else ["*/*"]:
+        if media_type in offered:
+            return media_type
+        if media_type in WILDCARDS:
+            return offered[0]
+    raise Problem("not_acceptable", f"Accept is {accept!r}; this can be given: {', '.join(offered)}")
+
+
+def by_preference(accept: str) -> list[str]:
+    """What an Accept header names, the best first. What has quality 0 is not accepted at all."""
+    weighed = [pair for pair in _weighed(accept) if pair[0] > 0]
+    return [name for _, name in sorted(weighed, key=lambda pair: -pair[0])]
+
+
+def choose_encoding(accept_encoding: str) -> str | None:
+    """The Content-Encoding that a client likes best of those that can be given; None: as it is. Of equals zstd, which
+    costs half. A wildcard asks for nothing: who can undo an encoding knows its name.
+    """
+    quality = {name.removeprefix("x-"): quality for quality, name in _weighed(accept_encoding)}
+    zstd, gzip = quality.get("zstd", 0.0), quality.get("gzip", 0.0)
+    best = max(zstd, gzip)
+    if best == 0 or quality.get("identity", 0.0) > best:
+        return None
+    return "zstd" if zstd == best else "gzip"
+
+
+def _weighed(accept: str) -> list[tuple[float, str]]:
+    """Each name of the header with its quality, in their order."""
+    weighed: list[tuple[float, str]] = []
+    for part in accept.split(","):
+        name, *parameters = part.lower().replace(" ", "").replace("\t", "").split(";")
+        given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+        weighed.append((float(given) if _QUALITY.fullmatch(given) else 1.0, name))
+    return weighed
+
+
+def prefers_events(accept: str, others: Sequence[str]) -> bool:
+    """Whether an event stream is what the client likes best of it and the others. It never follows from a wildcard."""
+    if SSE not in accept.lower():
+        return False
+    known = (*others, *WILDCARDS)
+    return next((one for one in by_preference(accept) if one == SSE or one in known), None) == SSE

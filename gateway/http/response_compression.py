@@ -1,0 +1,40 @@
+"""Answers in the Content-Encoding that a client asked for: JSON and its kin only, and only where it is worth it.
+
+Stored batches are never packed again: they are compressed already, or their producer chose that they should not be.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from engine.format.compression import pack
+from gateway.http.negotiation import choose_encoding
+from gateway.node import NODE
+
+IN_LOOP_BYTES_MAX = 64 * 1024  # takes half a millisecond
+_PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-batch+json")
+
+
+async def packed(request: web.Request, response: web.Response) -> web.Response:
+    """The answer of a fetch, compressed if the client takes that and it is large enough."""
+    node, body = request.app[NODE], response.body
+    if not isinstance(body, (bytes, bytearray)):
+        return response
+    node.unread_answers.count(request, len(body))  # before it waits for its turn, with others as large
+    if len(body) < node.settings.compress_bytes_min:
+        return response
+    if response.headers.get("Content-Type") not in _PACKED:
+        return response
+    if "Vary" not in response.headers:
+        response.headers["Vary"] = "Accept-Encoding"
+    encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
+    if encoding is None:
+        return response
+    whole = body
+    response.body = (
+        pack(encoding, whole)
+        if len(whole) <= IN_LOOP_BYTES_MAX
+        else await node.in_thread(lambda: pack(encoding, whole))
+    )
+    response.headers["Content-Encoding"] = encoding
+    return response

@@ -1,0 +1,49 @@
+"""Times as requests give them: milliseconds, or RFC 3339 and nothing else that ISO 8601 knows. Pure.
+
+Dates alone, weeks, times without seconds or without an offset are no times of RFC 3339; without an offset a time would
+mean another moment at each reader.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from gateway.http.problems import Problem
+
+# RFC 3339 5.6: `t` and `z` may be small letters, a fraction has a point and any number of digits.
+_FORM = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
+_SECOND = slice(17, 19)
+_LEAP_DAYS = ((6, 30), (12, 31))  # a leap second is the last one of these, in UTC
+
+
+def parse_timestamp(text: str) -> int:
+    """Milliseconds, or RFC 3339."""
+    if text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) < 2**53:
+        return int(text)
+    moment = rfc3339_ms(text.replace(" ", "+"))  # a bare + in a query means a space
+    if moment is None:
+        raise Problem("invalid_query", f"timestamp is {text!r}; give milliseconds or RFC 3339", parameter="timestamp")
+    return moment
+
+
+def rfc3339_ms(text: str) -> int | None:
+    """Milliseconds since 1970; None for what is no time of RFC 3339. A leap second is the first one behind it."""
+    if not _FORM.fullmatch(text):
+        return None
+    try:
+        if text[_SECOND] == "60":
+            return _behind_leap_second(text)
+        return round(datetime.fromisoformat(text.upper()).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _behind_leap_second(text: str) -> int:
+    """Raises ValueError where there is none."""
+    moment = datetime.fromisoformat(f"{text[:17]}59{text[19:]}".upper()).astimezone(UTC)
+    if (moment.hour, moment.minute) != (23, 59) or (moment.month, moment.day) not in _LEAP_DAYS:
+        raise ValueError("no leap second is ever inserted there")
+    return round((moment + timedelta(seconds=1)).timestamp() * 1000)

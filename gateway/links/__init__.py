@@ -1,0 +1,1 @@
+"""Calls between the processes of a node and of a cluster."""

@@ -1,0 +1,149 @@
+"""Addresses that a node listens on: what its `host` stands for, ports that are free there, and URLs that name it.
+
+A host is an IP address or a name. A name may stand for several addresses, and a node listens on all that this machine
+has, so that `localhost` is there for clients that try ::1 first and for those that know 127.0.0.1 only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+from engine.errors import StartRefused
+from gateway.access.hosts import is_host, is_ip_address
+from gateway.settings import NodeSettings
+
+WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here
+_PORT_ATTEMPTS = 20  # a port that is free on one address may be taken on another
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # an address of another machine; no IPv6 on this one
+_NUMBERS = re.compile(r"[0-9.]+|0[xX][0-9A-Fa-f]+")  # resolvers take 1.2 for 1.0.0.2
+
+
+def check_host(host: str) -> str:
+    """The host that a node is to listen on, an IPv6 address without brackets. Raises StartRefused."""
+    plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    hint = "give an IP address of this machine, such as 127.0.0.1, ::1, 0.0.0.0 or ::, or a name that stands for one"
+    if "%" in plain:
+        raise StartRefused(f"host {host!r} has a zone, which URLs cannot carry", hint=hint)
+    if plain != host and ":" not in plain:
+        raise StartRefused(f"host {host!r} has brackets and is no IPv6 address", hint=hint)
+    is_address = is_ip_address(plain)
+    if not is_address and (":" in plain or _NUMBERS.fullmatch(plain) or not is_host(plain)):
+        raise StartRefused(f"host {host!r} is neither an IP address nor a name", hint=hint)
+    return plain
+
+
+def check_advertised_url(url: str) -> None:
+    """Raises StartRefused."""
+    hint = "give http://host:port or https://host:port, an IPv6 address in brackets: http://[2001:db8::1]:8080"
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise StartRefused(f"advertised_url {url!r} is no URL: {error}", hint=hint) from None
+    if "@" in parts.netloc:
+        raise StartRefused("advertised_url holds a user or a password", hint="every client is told it: leave them out")
+    is_plain = not parts.query and not parts.fragment
+    if parts.scheme not in ("http", "https") or not (is_host(parts.netloc) and has_port and is_plain):
+        raise StartRefused(f"advertised_url {url!r} is not the address of a node", hint=hint)
+
+
+def addresses_of(host: str) -> list[str]:
+    """The IP addresses of this machine that a host stands for, one at least. Blocks. Raises StartRefused."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        hint = "give an IP address of this machine, or a name that stands for one"
+        raise StartRefused(f"the host {host} is not known: {error.strerror}", hint=hint) from None
+    addresses = [address for address in dict.fromkeys(str(info[4][0]) for info in found) if "%" not in address]
+    here = [address for address in addresses if _is_here(address)]
+    if not here:
+        text = f"this machine has no address {', '.join(addresses)}, which the host {host} stands for"
+        raise StartRefused(text, hint="give one that it has; 0.0.0.0 and :: stand for all of them")
+    return here
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, if nobody has it on any address of the host; a free one for 0.
+
+    The listener shares its port between processes (SO_REUSEPORT), so it would not notice a stranger on it; a plain
+    bind does. Blocks. Raises StartRefused.
+    """
+    addresses = addresses_of(host)
+    for attempt in range(1, _PORT_ATTEMPTS + 1):
+        try:
+            with _bound(addresses, port) as sockets:
+                taken: int = sockets[0].getsockname()[1]
+                return taken
+        except OSError as error:
+            if port == 0 and attempt < _PORT_ATTEMPTS:
+                continue
+            text = f"cannot listen on {_place(host, port)}: {error.strerror}"
+            hint = "another program has the port: stop it, or give --port another one"
+            raise StartRefused(text, hint=hint) from None
+    raise AssertionError
+
+
+def bound_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets for a server, one an address, on the same port; `::` takes IPv4 too. Blocks.
+
+    Raises StartRefused, OSError. asyncio would bind `::` to IPv6 only.
+    """
+    with ExitStack() as stack:
+        sockets = stack.enter_context(_bound(addresses_of(host), port))
+        return [one.dup() for one in sockets]
+
+
+def url_of(settings: NodeSettings, port: int) -> str:
+    return f"{'https' if settings.is_tls else 'http'}://{_place(settings.host, port)}"
+
+
+def internal_url_of(settings: NodeSettings, port: int) -> str:
+    """Of the port for other nodes, which knows no TLS."""
+    return url_of(dataclasses.replace(settings, tls_cert="", tls_key=""), port)
+
+
+def reachable(settings: NodeSettings) -> NodeSettings:
+    """With a host that other machines can call: of `0.0.0.0` the advertised one. Raises StartRefused."""
+    if settings.host not in WILDCARDS:
+        return settings
+    host = urlsplit(settings.advertised_url).hostname
+    if not host:
+        text = f"--host {settings.host} does not tell other nodes where this one is"
+        raise StartRefused(text, hint="give one address of this machine, or --advertised-url")
+    return dataclasses.replace(settings, host=host)
+
+
+def _place(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_here(address: str) -> bool:
+    try:
+        with _bound([address], 0):
+            return True
+    except OSError as error:
+        if error.errno in _NOT_HERE:
+            return False
+        raise
+
+
+@contextmanager
+def _bound(addresses: list[str], port: int) -> Iterator[list[socket.socket]]:
+    """Bound to one port, which the first one chooses for 0, and closed at the end. Raises OSError."""
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        for address in addresses:
+            one = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if ":" in address:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address != "::")
+            one.bind((address, port))
+            port = one.getsockname()[1]
+            sockets.append(one)
+        yield sockets

@@ -1,0 +1,120 @@
+"""Links to processes of other nodes: a TCP connection to an internal listener, which the cluster's secret opens.
+
+The request that opens it is HTTP's upgrade, so that one port takes links and replica fetches; from the answer on the
+connection is gateway/links/link.py's. What the two sides must agree upon is here: headers, path, version. Who checks
+them is gateway/links/internal_listener.py. Nothing is encrypted: the network between the nodes is trusted to carry what
+they store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+from urllib.parse import urlsplit
+
+from gateway.links.link import Dial, Link, LinkRefused
+
+SCHEME = "Penstock-Cluster"
+CLUSTER_ID = "Penstock-Cluster-Id"
+PROTOCOL = "penstock-link/1"  # another number where frames or what calls mean have changed
+LINK_PATH = "/internal/v1/link"
+FETCH_PATH = "/internal/v1/replica-fetch"
+
+CONNECT_S = 5.0
+HEAD_BYTES_MAX = 16 * 1024
+SILENCE_MS_MAX = 10_000  # of bytes that nobody acknowledges: a machine that vanished closes nothing
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))  # of an idle one
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What every node of a cluster knows, and nobody else."""
+
+    cluster_id: str
+    secret: str = field(repr=False)
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"{SCHEME} {self.secret}", CLUSTER_ID: self.cluster_id}
+
+
+def dial_internal(url: str, credentials: Credentials) -> Dial:
+    """How to reach the internal listener of another process, http://host:port. Raises OSError, LinkRefused."""
+    parts = urlsplit(url)
+    host, port = parts.hostname, parts.port
+    assert host is not None, url
+    assert port is not None, url
+    request = _request(parts.netloc, credentials)
+
+    async def dial(make_link: Callable[[], Link]) -> Link:
+        async with asyncio.timeout(CONNECT_S):
+            _, opening = await asyncio.get_running_loop().create_connection(
+                lambda: _Opening(url, request, make_link), host, port
+            )
+            try:
+                return await opening.link
+            finally:
+                opening.give_up()
+
+    return dial
+
+
+def watch_silence(transport: asyncio.BaseTransport) -> None:
+    """A connection whose other end has vanished is to be lost within seconds, not within TCP's quarter of an hour."""
+    end: socket.socket = transport.get_extra_info("socket")
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)
+    for option, number in _KEEPALIVE:
+        end.setsockopt(socket.IPPROTO_TCP, option, number)
+
+
+def _request(host: str, credentials: Credentials) -> bytes:
+    headers = {"Host": host, "Connection": "Upgrade", "Upgrade": PROTOCOL, **credentials.headers()}
+    lines = [f"GET {LINK_PATH} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+class _Opening(asyncio.Protocol):
+    """Asks for the upgrade, reads the head of the answer, and hands the connection over to a link."""
+
+    def __init__(self, url: str, request: bytes, make_link: Callable[[], Link]) -> None:
+        self.link: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        self._url = url
+        self._request = request
+        self._make_link = make_link
+        self._head = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        watch_silence(transport)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        head, end, rest = bytes(self._head).partition(b"\r\n\r\n")
+        if self.link.done() or (not end and len(self._head) <= HEAD_BYTES_MAX):
+            return
+        _, _, status = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        if not end or not status.startswith("101"):
+            self.link.set_exception(LinkRefused(f"{self._url} answered {status or 'nothing that is HTTP'}"))
+            return
+        assert self._transport is not None
+        link = self._make_link()
+        self._transport.set_protocol(link)
+        link.connection_made(self._transport)
+        self.link.set_result(link)
+        if rest:
+            link.data_received(rest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.link.done():
+            self.link.set_exception(ConnectionResetError(f"{self._url} closed the connection"))
+
+    def give_up(self) -> None:
+        """Close what did not become a link."""
+        became_link = self.link.done() and not self.link.cancelled() and self.link.exception() is None
+        if not became_link and self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,139 @@
+"""The port on which the other nodes of the cluster reach one process: replica fetches, and links for all else.
+
+Not for clients, and not the place of any decision: it lets in who knows the cluster's secret and names its id, and
+hands on. Each process of a node has its own, since a follower fetches from the process that leads. Fetches are answered
+by replica_listening.py, which sees every connection first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from engine.errors import EngineError, StartRefused
+from gateway.http.problems import Problem, from_engine
+from gateway.links.addresses import bound_sockets
+from gateway.links.internal_link import CLUSTER_ID, LINK_PATH, PROTOCOL, SCHEME, Credentials, watch_silence
+from gateway.links.link import Handler, Link
+from gateway.links.replica_listener import FetchConnection, Fetching, FetchListening
+
+CLOSE_S = 1.0
+IDLE_CHECK_S = 0.02
+BACKLOG = 128
+_UPGRADED = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n".encode()
+
+
+class InternalListener:
+    """Serves other nodes until closed."""
+
+    def __init__(self, credentials: Credentials, handlers: Mapping[str, Handler], fetching: Fetching) -> None:
+        self._credentials = credentials
+        self._handlers = handlers
+        self._links: dict[_Taken, None] = {}
+        app = web.Application(middlewares=[self._around])
+        app.router.add_get(LINK_PATH, self._link)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
+        self._fetches = FetchListening(fetching, self._check, self._other)
+        self._servers: list[asyncio.Server] = []
+
+    def __repr__(self) -> str:
+        return f"InternalListener({self.port}, links={len(self._links)}, fetching={len(self._fetches.connections)})"
+
+    @property
+    def port(self) -> int:
+        """0 while it is not open."""
+        sockets = [one for server in self._servers for one in server.sockets]
+        return sockets[0].getsockname()[1] if sockets else 0
+
+    async def open(self, host: str, port: int) -> None:
+        """Raises StartRefused."""
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        try:
+            for bound in await asyncio.to_thread(bound_sockets, host, port):
+                server = await loop.create_server(lambda: FetchConnection(self._fetches), sock=bound, backlog=BACKLOG)
+                self._servers.append(server)
+        except OSError as error:
+            text = f"cannot listen on {host}:{port} for other nodes: {error.strerror}"
+            raise StartRefused(text, hint="give --internal-port-base another port") from None
+
+    async def until_idle(self, seconds: float) -> None:
+        """Until every call that came over a link has its reply, or for so long: what waits for its acks gets them."""
+        for _ in range(round(seconds / IDLE_CHECK_S)):
+            if not any(link.is_serving for link in self._links):
+                return
+            await asyncio.sleep(IDLE_CHECK_S)
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        await self._fetches.close()
+        for link in list(self._links):
+            link.close()
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _around(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            self._check(request.headers.get("Authorization", ""), request.headers.get(CLUSTER_ID))
+            return await handler(request)
+        except Problem as problem:
+            return problem.response("internal")
+        except EngineError as error:
+            return from_engine(error).response("internal")
+        except web.HTTPException:
+            return Problem("not_found", f"there is nothing at {request.path}").response("internal")
+
+    def _check(self, authorization: str, cluster_id: str | None) -> None:
+        """Who does not know the secret is told nothing else. Raises Problem unauthorized, forbidden."""
+        scheme, _, secret = authorization.partition(" ")
+        is_known = hmac.compare_digest(secret.encode(errors="surrogateescape"), self._credentials.secret.encode())
+        if scheme != SCHEME or not is_known:
+            raise Problem("unauthorized", "this port is for nodes of its cluster", headers={"WWW-Authenticate": SCHEME})
+        if cluster_id != self._credentials.cluster_id:
+            text = f"this node is of cluster {self._credentials.cluster_id}, not {cluster_id}"
+            raise Problem("forbidden", text)
+
+    def _other(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        return server()
+
+    async def _link(self, request: web.Request) -> web.Response:
+        """GET /internal/v1/link: from here on the connection is a link's, until it is lost."""
+        if request.headers.get("Upgrade") != PROTOCOL:
+            text = f"this node speaks {PROTOCOL}, not {request.headers.get('Upgrade')}"
+            raise Problem("not_implemented", text)
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError
+        link = _Taken(self._handlers, request)
+        self._links[link] = None
+        try:
+            watch_silence(transport)
+            transport.set_protocol(link)
+            transport.write(_UPGRADED)
+            link.connection_made(transport)
+            await link.lost.wait()
+        finally:
+            del self._links[link]
+        return web.Response()  # nobody is there to read it
+
+
+class _Taken(Link):
+    """The end of a link that came in. aiohttp's protocol is told when it is lost, since it made the connection."""
+
+    def __init__(self, handlers: Mapping[str, Handler], request: web.Request) -> None:
+        super().__init__(handlers)
+        self.lost = asyncio.Event()
+        self._before = request.protocol
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._before.connection_lost(exc)
+        self.lost.set()

@@ -1,0 +1,301 @@
+"""Calls between processes: a name, small arguments, a payload; a reply or an error.
+
+Between those of one node over Unix sockets, between nodes over connections that gateway/links/internal_link.py makes.
+Both ends trust each other. Frames are length-prefixed; arguments are MessagePack, payloads are bytes as they are, so
+that a batch crosses without being looked at.
+What must hold: (1) the payload bytes under way on a link are bounded, and beyond that a call is refused at once;
+(2) a call ends at its deadline, when its caller is cancelled (the other side is told) or when the link is lost, never
+later; (3) a slow reply delays no other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from engine.errors import EngineError
+from engine.runtime.loop_waits import loop_waits
+from engine.runtime.tasks import in_background, keep_running
+from gateway.http.problems import KINDS, Problem
+
+Arguments = Any
+Handler = Callable[[Arguments, bytes], Awaitable[tuple[Any, bytes | bytearray]]]
+Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and gives the connection to a link made for it
+
+BYTES_UNDER_WAY_MAX = 128 * 1024 * 1024  # half of what waits for the disk at most (append_queue_bytes_max)
+
+_HEAD = struct.Struct(">BQII")  # kind, call, length of the arguments, length of the payload
+_CALL, _REPLY, _FAILURE, _CANCEL = range(4)
+
+log = logging.getLogger("penstock.link")
+
+
+class Busy(EngineError):
+    """The other process has enough to do. Retry after a moment."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class LinkDown(Busy):
+    """The other process cannot be reached now, so nothing was sent. In a cluster another one may take over."""
+
+
+class LinkRefused(ConnectionRefusedError):
+    """The other process is there and does not take us. Somebody has to look why."""
+
+
+class LinkLost(EngineError):
+    """The other process went away while it worked on the call: whether it took effect is not known."""
+
+    code = "ack_timeout"
+    retryable = True
+    no_side_effects = False
+
+
+class RemoteFailure(EngineError):
+    """What the other process raised, word for word."""
+
+    def __init__(self, code: str, detail: str, retryable: bool, no_side_effects: bool, members: dict[str, Any]) -> None:
+        super().__init__(detail, **members)
+        self.code, self.retryable, self.no_side_effects = code, retryable, no_side_effects  # type: ignore[misc]
+
+
+class Link(asyncio.Protocol):
+    """One end of a connection; both ends may call. Handlers are given at construction."""
+
+    def __init__(self, handlers: Mapping[str, Handler], when_lost: Callable[[Link], None] | None = None) -> None:
+        self._handlers = handlers
+        self._when_lost = when_lost
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
+        self._serving: dict[int, asyncio.Task[None]] = {}
+        self.bytes_under_way = 0
+
+    def __repr__(self) -> str:
+        return f"Link(calls={len(self._calls)}, serving={len(self._serving)}, bytes={self.bytes_under_way})"
+
+    @property
+    def is_up(self) -> bool:
+        return self._transport is not None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the other side waits for replies."""
+        return bool(self._serving)
+
+    def begin(
+        self, name: str, arguments: Arguments, payload: bytes | bytearray = b""
+    ) -> asyncio.Future[tuple[Any, bytes]]:
+        """Send a call now, so that calls keep their order. Cancelling the future tells the other side.
+
+        Raises Busy when too much is under way, LinkDown when there is no link: then nothing was sent.
+        """
+        if self._transport is None:
+            raise LinkDown("the process that owns the partition is restarting")
+        if self.bytes_under_way and self.bytes_under_way + len(payload) > BYTES_UNDER_WAY_MAX:
+            raise Busy("too many bytes are on their way to the process that owns the partition")
+        number = next(self._numbers)
+        future: asyncio.Future[tuple[Any, bytes]] = asyncio.get_running_loop().create_future()
+        self._calls[number] = future
+        self.bytes_under_way += len(payload)
+        future.add_done_callback(lambda done: self._ended(number, len(payload), done))
+        self._send(_CALL, number, (name, arguments), payload)
+        return future
+
+    async def call(
+        self, name: str, arguments: Arguments, payload: bytes | bytearray = b"", *, timeout_s: float
+    ) -> tuple[Any, bytes]:
+        """Call and wait. Raises what the other side raised, Busy, LinkLost."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        try:
+            return await loop_waits().deadlines.done_by(deadline, self.begin(name, arguments, payload))
+        except TimeoutError:
+            raise LinkLost(f"no reply to {name} within {timeout_s:g} s") from None
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        wakeups = loop_waits().polls
+        for task in self._serving.values():
+            wakeups.wake(_cancel, task)
+        for future in list(self._calls.values()):
+            wakeups.wake(_lose, future)
+        if self._when_lost is not None:
+            self._when_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        position, end = 0, len(self._buffer)
+        while end - position >= _HEAD.size:
+            kind, number, arguments_length, payload_length = _HEAD.unpack_from(self._buffer, position)
+            body = position + _HEAD.size
+            if end - body < arguments_length + payload_length:
+                break
+            with memoryview(self._buffer) as view:
+                arguments = msgspec.msgpack.decode(view[body : body + arguments_length])
+                payload = bytes(view[body + arguments_length : body + arguments_length + payload_length])
+            position = body + arguments_length + payload_length
+            self._received(kind, number, arguments, payload)
+        del self._buffer[:position]
+
+    def _received(self, kind: int, number: int, arguments: Any, payload: bytes) -> None:
+        if kind == _CALL:
+            task = in_background(
+                self._serve(number, arguments[0], arguments[1], payload), "answering a call of another process"
+            )
+            self._serving[number] = task
+        elif kind == _CANCEL:
+            if (serving := self._serving.pop(number, None)) is not None:
+                serving.cancel()
+        elif (future := self._calls.get(number)) is not None and not future.done():
+            if kind == _REPLY:
+                future.set_result((arguments, payload))
+            else:
+                future.set_exception(RemoteFailure(*arguments))
+
+    async def _serve(self, number: int, name: str, arguments: Any, payload: bytes) -> None:
+        try:
+            result, answer = await self._handlers[name](arguments, payload)
+            self._send(_REPLY, number, result, answer)
+        except EngineError as error:
+            fields = (error.code, str(error), error.retryable, error.no_side_effects, error.members)
+            self._send(_FAILURE, number, fields)
+        except Problem as problem:
+            kind = KINDS[problem.code]
+            fields = (problem.code, problem.detail, kind.retryable, kind.no_side_effects, problem.members)
+            self._send(_FAILURE, number, fields)
+        except Exception:
+            log.exception("a call between processes failed", extra={"call": name})
+            self._send(_FAILURE, number, ("internal", f"{name} failed; it has been logged", True, False, {}))
+        finally:
+            self._serving.pop(number, None)
+
+    def _send(self, kind: int, number: int, arguments: Any, payload: bytes | bytearray = b"") -> None:
+        if self._transport is None:
+            return
+        encoded = msgspec.msgpack.encode(arguments)
+        self._transport.writelines([_HEAD.pack(kind, number, len(encoded), len(payload)), encoded, payload])
+
+    def _ended(self, number: int, size_bytes: int, future: asyncio.Future[tuple[Any, bytes]]) -> None:
+        self._calls.pop(number, None)
+        self.bytes_under_way -= size_bytes
+        if future.cancelled() or isinstance(future.exception(), TimeoutError):  # looked at: a caller may have left
+            self._send(_CANCEL, number, None)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+def _lose(call: asyncio.Future[tuple[Any, bytes]]) -> None:
+    if not call.done():
+        call.set_exception(LinkLost("the process that owns the partition went away"))
+
+
+class Caller:
+    """A link to one other process that is made again whenever it is lost."""
+
+    RETRY_S = 0.05
+    RETRY_S_MAX = 1.0  # of a machine that does not answer; a socket beside us costs nothing to try
+
+    def __init__(
+        self,
+        path: str,
+        handlers: Mapping[str, Handler] | None = None,
+        when_lost: Callable[[], None] | None = None,
+        dial: Dial | None = None,
+    ) -> None:
+        """With `when_lost` the link is made once, and its loss is told instead of mended.
+
+        Without `dial` the path is that of a Unix socket.
+        """
+        self.path = path
+        self._dial = dial
+        self._handlers = handlers or {}
+        self._when_lost = when_lost
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"Caller({self.path}, {self._link})"
+
+    def connect(self) -> None:
+        """Begin to connect, and go on until it works."""
+        if self._connecting is None or self._connecting.done():
+            self._connecting = keep_running(self._connect_for_ever, "connecting to another process", of=self.path)
+
+    async def connected(self, timeout_s: float) -> Link:
+        """The link, as soon as it is up. Raises LinkLost when nobody has answered within the time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._link is None or not self._link.is_up:
+                    self.connect()
+                    assert self._connecting is not None
+                    await asyncio.shield(self._connecting)
+        except TimeoutError:
+            raise LinkLost(f"nobody answered at {self.path} within {timeout_s:g} s") from None
+        return self._link
+
+    def link(self) -> Link:
+        """The link as it is. Raises LinkDown while it is down."""
+        if self._link is None or not self._link.is_up:
+            raise LinkDown("the process that owns the partition is restarting")
+        return self._link
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._link is not None:
+            self._link.close()
+
+    async def _connect_for_ever(self) -> None:
+        pause_s, reason = self.RETRY_S, ""
+        dial = self._dial or self._dial_unix
+        while not self._is_closed:
+            try:
+                self._link = await dial(lambda: Link(self._handlers, self._lost))
+            except LinkRefused as error:  # said once: somebody has to look, and it is tried again
+                if str(error) != reason:
+                    reason = str(error)
+                    log.error("another process refuses us", extra={"at": self.path, "reason": reason})
+            except OSError:
+                pass  # nobody is there yet
+            if self._link is not None and self._link.is_up:
+                return
+            await asyncio.sleep(pause_s)
+            if self._dial is not None:
+                pause_s = min(2 * pause_s, self.RETRY_S_MAX)
+
+    async def _dial_unix(self, make_link: Callable[[], Link]) -> Link:
+        _, link = await asyncio.get_running_loop().create_unix_connection(make_link, self.path)
+        return link
+
+    def _lost(self, _: Link) -> None:
+        if self._when_lost is not None:
+            self._when_lost()
+        elif not self._is_closed:
+            self.connect()
+
+
+async def listen(path: str, handlers: Mapping[str, Handler]) -> asyncio.Server:
+    """Take calls on a Unix socket."""
+    return await asyncio.get_running_loop().create_unix_server(lambda: Link(handlers), path)

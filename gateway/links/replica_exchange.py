@@ -1,0 +1,90 @@
+"""Carries the fetches of this shard's followers to the internal listeners of other nodes: HTTP/1.1, kept alive.
+
+Not what is asked, nor when: replication/replica/fetcher.py. The connections are of our own kind
+(replica_connection.py): most of what nodes say to each other comes in over them. Who is closed fetches no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from engine.format.batch import Buffer
+from gateway.links.internal_link import FETCH_PATH, Credentials
+from gateway.links.replica_connection import FetchAnswerBody, ReplicaConnection
+from replication.replica.fetcher import Exchange, PeerUnreachable
+
+CONNECT_S = 3.0
+ANSWER_S = 5.0  # beyond the wait that was asked for: a node that is stopped, or a link that is cut, answers nothing
+
+
+class ReplicaExchanges:
+    """Makes the `connect` of a ReplicaHost."""
+
+    def __init__(self, credentials: Credentials, wait_ms: int) -> None:
+        self._silence_s = ANSWER_S + wait_ms / 1000
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in credentials.headers().items())
+        self._open: set[ReplicaConnection] = set()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"ReplicaExchanges(connections={len(self._open)})"
+
+    def to(self, url: str) -> Exchange:
+        """Fetches from the shard that listens there."""
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        address = (parts.hostname, parts.port)
+        head = f"POST {FETCH_PATH} HTTP/1.1\r\nHost: {parts.netloc}\r\n{self._headers}".encode()
+        idle: list[ReplicaConnection] = []
+
+        async def exchange(body: bytes) -> Buffer:
+            request = head + b"Content-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            try:
+                connection = await self._connection(address, idle)
+                answer = await self._answered(connection, request)
+            except (TimeoutError, OSError) as error:
+                raise PeerUnreachable(f"{url}: {error!r}") from error
+            idle.append(connection)
+            if answer.status != 200:
+                raise PeerUnreachable(f"{url} answers {answer.status}: {bytes(answer.body[:200])!r}")
+            return answer.body
+
+        return exchange
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for connection in self._open:
+            connection.close()
+
+    async def _connection(self, address: tuple[str, int], idle: list[ReplicaConnection]) -> ReplicaConnection:
+        """One that nobody uses, a new one if need be. Raises OSError, TimeoutError."""
+        while idle:
+            connection = idle.pop()
+            if connection.is_idle:
+                return connection
+            self._open.discard(connection)
+        if self._is_closed:
+            raise ConnectionResetError("this node is stopping")
+        async with asyncio.timeout(CONNECT_S):
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(ReplicaConnection, *address)
+        self._open.add(connection)
+        return connection
+
+    async def _answered(self, connection: ReplicaConnection, request: bytes) -> FetchAnswerBody:
+        """Waits for as long as something comes. A connection whose answer was not waited for is of no use any more."""
+        answer = connection.send(request)
+        try:
+            while not answer.done():
+                received_bytes = connection.received_bytes
+                await asyncio.wait([answer], timeout=self._silence_s)
+                if not answer.done() and connection.received_bytes == received_bytes:
+                    raise TimeoutError(f"nothing was heard for {self._silence_s:.1f} s")
+            return answer.result()
+        except BaseException:
+            answer.cancel()
+            self._open.discard(connection)
+            connection.close()
+            raise

@@ -1,0 +1,93 @@
+"""The families of /metrics that tell how replication is: who leads, what lacks replicas, how far followers are.
+
+Counts nothing itself; all is read from the view of the cluster and the replicas when somebody asks. What is true of the
+whole cluster one process of each node tells. A node that is alone tells the same of itself, so that a dashboard needs
+no second form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from engine.directory.placement import shard_of
+from engine.shard.shard import Shard
+from gateway.metrics.metrics import Numbers
+from gateway.routing.peers import Peers
+from gateway.settings import NodeSettings
+from replication.cluster.view import ClusterView
+from replication.cores.partition_state import PartitionState
+from replication.replica.standalone import Replicas
+
+
+class Reporting(Protocol):
+    """What is asked of a node: gateway.node.Node."""
+
+    @property
+    def settings(self) -> NodeSettings: ...
+    @property
+    def peers(self) -> Peers: ...
+    @property
+    def shard(self) -> Shard: ...
+    @property
+    def replicas(self) -> Replicas: ...
+
+
+def cluster_families(node: Reporting) -> Iterator[Numbers]:
+    """Of one process of a node."""
+    nodes, node_id = node.peers.nodes, node.settings.node_id
+    view = None if nodes is None else nodes.view
+    if node.peers.index == 0:
+        yield from _view_families(view, node_id)
+    partitions = list(node.shard.partitions())
+    lags = [lag for one in partitions for lag in node.replicas.replica(one).lag.values()]
+    yield from _led_families(view, node_id, node.peers.index, node.peers.count, len(partitions), lags)
+
+
+def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:
+    """Of the cluster, as this node has heard of it."""
+    leaderless = unclean = 0
+    if view is not None:
+        leaderless = sum(view.leader(topic_id, number) is None for topic_id, number in view.states)
+        unclean = sum(found.state.unclean_elections for found in view.states.values())
+    yield _number("penstock_cluster_nodes", "Nodes that are registered", 1 if view is None else len(view.nodes))
+    yield _number("penstock_leaderless_partitions", "Partitions of the cluster that nobody leads now", leaderless)
+    is_controller = view is None or view.controller == node_id
+    yield _number("penstock_controller", "1 on the node that is the controller", is_controller)
+    text = "Changes of a partition's leader that this node has heard of"
+    yield _number("penstock_elections_total", text, 0 if view is None else view.elections)
+    text = "Elections of leaders that may have lacked committed records, of the topics that there are"
+    yield _number("penstock_unclean_elections_total", text, unclean)
+
+
+def _led_families(
+    view: ClusterView | None, node_id: int, shard: int, shards: int, partitions: int, lags: Iterable[int]
+) -> Iterator[Numbers]:
+    """Of what this process leads; of `partitions` that it has. `lags`: records that each follower lacks."""
+    led = partitions if view is None else 0
+    few = under = 0
+    for topic_id, state in _led_here(view, node_id, shard, shards):
+        topic = None if view is None else view.topic_by_id(topic_id)
+        led += 1
+        few += len(state.in_sync) < len(state.replicas)
+        under += topic is not None and len(state.in_sync) < topic.rules.min_in_sync(state.counted_replicas)
+    yield _number("penstock_leading_partitions", "Partitions that this node leads", led)
+    text = "Partitions led here of which a replica is not in sync"
+    yield _number("penstock_under_replicated_partitions", text, few)
+    text = "Partitions led here that take no acks=all, since too few replicas are in sync"
+    yield _number("penstock_under_min_in_sync_partitions", text, under)
+    text = "Records that the follower furthest behind lacks, of a partition led here"
+    yield _number("penstock_replica_lag_records", text, max(lags, default=0))
+
+
+def _led_here(view: ClusterView | None, node_id: int, shard: int, shards: int) -> Iterator[tuple[str, PartitionState]]:
+    if view is None:
+        return
+    for (topic_id, number), found in view.states.items():
+        leader = view.leader(topic_id, number)
+        if leader is not None and leader.node_id == node_id and shard_of(topic_id, number, shards) == shard:
+            yield topic_id, found.state
+
+
+def _number(name: str, text: str, value: float) -> Numbers:
+    return Numbers(name, text, None, {"": value})

@@ -1,0 +1,106 @@
+"""The families of /metrics that are read from a node when somebody asks: where time goes, what each topic takes.
+
+Counts nothing itself: partitions, the committer and the stages keep plain numbers, so that a request pays for none of
+this. Bounded: topics beyond the first `metrics_topics_max` are told together as "other".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from engine.log.segment import Segment
+from engine.partition.partition import Partition
+from engine.shard.shard import Shard
+from gateway.metrics.loop_watch import LoopWatch
+from gateway.metrics.metrics import Histograms, Numbers
+from gateway.metrics.stages import Stages
+
+OTHER = "other"  # no topic can be shadowed for long: one of this name is told under it too
+
+
+def time_families(shard: Shard, stages: Stages, watch: LoopWatch) -> Iterator[Numbers | Histograms]:
+    """Where requests spend their time, and whether the loop keeps up. To be called in the loop's own thread."""
+    times = shard.committer.times
+    by_stage = {"body": stages.body, "decode": stages.decode, "ack": stages.ack, "answer": stages.answer}
+    by_stage |= {"queue": times.queue, "append": times.append, "flush": times.flush}
+    text = "Of each produce: body, decode, ack, answer; of each group of writes: queue, append, flush"
+    yield Histograms("penstock_stage_seconds", text, "stage", by_stage)
+    yield Numbers("penstock_flushes_total", "Files flushed to disk", None, {"": times.flushes})
+    text = "How much later than due a timer of the event loop fired"
+    yield Histograms("penstock_loop_lag_seconds", text, None, {"": watch.lag})
+    text = "Processor time of the event loop's thread; its rate is how busy the loop is, 1 at most"
+    yield Numbers("penstock_loop_cpu_seconds_total", text, None, {"": time.thread_time()})
+
+
+def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbers]:
+    """Traffic since the start and size of each topic. What was counted for a topic goes with it when it is deleted."""
+    rows: dict[str, list[float]] = {}
+    oldest_pending_ms = now_ms
+    for place, (name, topic) in enumerate(shard.topics.items()):
+        row = rows.setdefault(name if place < topics_max else OTHER, [0.0] * len(_BY_TOPIC))
+        for partition in topic.partitions.values():
+            is_shipper = shard.leading_epoch(partition) is not None  # a follower hears late how far the leader is
+            pending = list(_pending(partition, shard.tiered_end(partition))) if is_shipper else []
+            for index, number in enumerate(_numbers_of(partition, pending)):
+                row[index] += number
+            if pending:
+                oldest_pending_ms = min(oldest_pending_ms, pending[-1].last_append_ms or now_ms)
+    for index, (name, text) in enumerate(_BY_TOPIC):
+        yield Numbers(name, text, "topic", {topic: row[index] for topic, row in rows.items()})
+    text = "Age of the oldest sealed segment that the store does not have yet"
+    yield Numbers("penstock_tier_lag_seconds", text, None, {"": (now_ms - oldest_pending_ms) / 1000})
+
+
+def admission_families(shard: Shard) -> Iterator[Numbers]:
+    """How appends were judged, of all partitions together."""
+    admissions = [partition.admission for partition in shard.partitions()]
+    text = "Sequenced producers that partitions remember, each counted once for each partition"
+    yield Numbers("penstock_producers", text, None, {"": sum(len(one.producers) for one in admissions)})
+    for name, text, count in _JUDGEMENTS:
+        yield Numbers(name, text, None, {"": sum(getattr(one.counts, count) for one in admissions)})
+
+
+_JUDGEMENTS = (
+    ("penstock_duplicate_appends_total", "Appends that had been stored before, answered as then", "duplicates"),
+    (
+        "penstock_older_duplicates_total",
+        "Appends that had been stored before their producer's last 16 batches",
+        "duplicates_older",
+    ),
+    ("penstock_fenced_appends_total", "Appends of an older epoch than their producer's", "fenced"),
+    ("penstock_sequence_gaps_total", "Appends that were not the next of their sequence", "gaps"),
+)
+_BY_TOPIC = (
+    ("penstock_topic_records_in_total", "Records written"),
+    ("penstock_topic_batches_in_total", "Record batches written"),
+    ("penstock_topic_bytes_in_total", "Bytes of record batches written"),
+    ("penstock_topic_bytes_out_total", "Bytes of record batches read for fetches"),
+    ("penstock_topic_log_bytes", "Bytes of the log on this disk"),
+    ("penstock_topic_segments", "Segments on this disk"),
+    ("penstock_topic_tier_pending_bytes", "Bytes of sealed segments that the store does not have yet"),
+    ("penstock_topic_tier_pending_segments", "Sealed segments that the store does not have yet"),
+)
+
+
+def _numbers_of(partition: Partition, pending: list[Segment]) -> Iterable[float]:
+    """In the order of _BY_TOPIC."""
+    return (
+        partition.log_end - partition.opened_at,
+        partition.batches_in,
+        partition.bytes_in,
+        partition.bytes_out,
+        partition.log.size_bytes,
+        len(partition.log.segments),
+        sum(segment.size_bytes for segment in pending),
+        len(pending),
+    )
+
+
+def _pending(partition: Partition, tiered_end: int | None) -> Iterator[Segment]:
+    """Sealed segments that are to go to the store, newest first; few, as a rule, of the many that there are."""
+    segments = partition.log.segments
+    for position in range(len(segments) - 2, -1, -1):
+        if tiered_end is None or segments[position].next_offset <= tiered_end:
+            return
+        yield segments[position]

@@ -1,0 +1,34 @@
+"""Metrics of the processes that serve no requests: the worker and the supervisor. A shard asks them for each scrape.
+
+Their samples have the label shard="worker" and shard="supervisor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.runtime.tasks import failures
+from gateway.links.link import Caller, Handler
+from gateway.metrics.metrics import Numbers, numbers_text
+
+Siblings = Mapping[str, Caller]  # by the value of the label `shard`
+
+
+def background_numbers() -> Numbers:
+    """Failures of background tasks of this process."""
+    text = "Failures of background tasks, by task. Each is logged; tasks that must run are started again"
+    return Numbers("penstock_background_failures_total", text, "task", failures)
+
+
+async def process_metrics(_: Any, __: bytes) -> tuple[str, bytes]:
+    return numbers_text([background_numbers()]), b""
+
+
+PROCESS_METRICS: dict[str, Handler] = {"process_metrics": process_metrics}
+
+
+async def text_of_process(caller: Caller, timeout_s: float) -> str:
+    """Raises Busy, LinkLost."""
+    text, _ = await caller.link().call("process_metrics", None, timeout_s=timeout_s)
+    return str(text)

@@ -1,0 +1,379 @@
+"""JSON record objects: the envelope of `application/json` and the lines of NDJSON with `ndjson=records`.
+
+A value is never parsed into objects: msgspec hands out the bytes that the client sent, and these are stored. What
+msgspec does not check is checked here in bulk: that the body is UTF-8 and that no field is given twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from engine.format.batch import RESERVED_PREFIX
+from gateway.http.json_limits import (
+    DEFAULT_LIMITS,
+    JsonLimits,
+    check_value,
+    check_values,
+    harmless_bytes,
+    stack_exhausted,
+)
+from gateway.http.media_types import is_text, media_type_of
+from gateway.http.problems import Problem
+from gateway.http.times import rfc3339_ms
+from gateway.produce.incoming import Headers, Incoming, IncomingRow, IncomingValues
+
+_NULL = b"null"
+ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'
+E = TypeVar("E", bound=Struct)  # an envelope
+L = TypeVar("L", bound=Struct)  # a line
+
+
+class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """One record object as it stands in a body."""
+
+    key: Raw | UnsetType = UNSET
+    value: Raw | UnsetType = UNSET
+    headers: dict[str, Raw] | UnsetType = UNSET
+    timestamp: int | str | UnsetType | None = UNSET
+    partition: int | UnsetType | None = UNSET
+    key_base64: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+
+
+class _ValueObject(Struct, forbid_unknown_fields=True, gc=False):
+    value: Raw
+
+
+class _ValuesEnvelope(Struct, forbid_unknown_fields=True):
+    records: list[_ValueObject]
+
+
+class _Envelope(Struct, forbid_unknown_fields=True):
+    records: list[RecordObject]
+
+
+class FetchedObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A line as fetch writes it, so that one can be piped into a produce: the place it had is dropped.
+
+    That is its offset and, beside an offset, its partition.
+    """
+
+    offset: int | UnsetType = UNSET
+
+
+class _TopicObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
+    topic: str
+
+
+class _TopicEnvelope(Struct, forbid_unknown_fields=True):
+    records: list[_TopicObject]
+
+
+class _FetchedTopicObject(FetchedObject, forbid_unknown_fields=True, omit_defaults=True, gc=False, kw_only=True):
+    topic: str
+
+
+def _form_of(record: type[Struct]) -> str:
+    return f"a record has {', '.join(sorted(record.__struct_fields__))}"
+
+
+_RECORD_FORM = _form_of(RecordObject)
+_TOPIC_RECORD_FORM = _form_of(_TopicObject)
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_TOPIC_ENVELOPE = msgspec.json.Decoder(_TopicEnvelope)
+_TOPIC_LINE = msgspec.json.Decoder(_FetchedTopicObject)
+_VALUES_ENVELOPE = msgspec.json.Decoder(_ValuesEnvelope)
+_LINE = msgspec.json.Decoder(FetchedObject)
+_ENCODER = msgspec.json.Encoder()
+
+
+def decode_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
+    """The records of `{"records":[…]}`.
+
+    Raises Problem: invalid_utf8, malformed_json, unknown_field, invalid_body, json_too_complex.
+    """
+    check_utf8(body)
+    values = _bare_values(body)
+    if values is not None:
+        check_values(values.values, limits)
+        return values
+    return to_rows(_decode_envelope(body, _ENVELOPE).records, limits)
+
+
+def decode_topic_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
+    """As decode_envelope, with the topic that each record names."""
+    check_utf8(body)
+    return _with_topics(_decode_envelope(body, _TOPIC_ENVELOPE, _TOPIC_RECORD_FORM).records, limits)
+
+
+def _with_topics(
+    records: Sequence[_TopicObject | _FetchedTopicObject], limits: JsonLimits
+) -> tuple[list[str], list[IncomingRow]]:
+    return [record.topic for record in records], to_rows(records, limits)
+
+
+def _decode_envelope(body: bytes, decoder: msgspec.json.Decoder[E], record_form: str = _RECORD_FORM) -> E:
+    try:
+        envelope = decoder.decode(body)
+    except msgspec.ValidationError as error:
+        is_of_record = " - at `$.records[" in str(error)
+        raise _wrong_shape(error, record_form if is_of_record else ENVELOPE_FORM) from None
+    except (msgspec.DecodeError, RecursionError):
+        raise malformed_json(body) from None
+    _check_no_duplicates(body, _ENCODER.encode(envelope))
+    return envelope
+
+
+def _bare_values(body: bytes) -> IncomingValues | None:
+    """The fast path for records that have nothing but a value; None, at the first one that has more."""
+    try:
+        envelope = _VALUES_ENVELOPE.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if _NULL in body or len(_ENCODER.encode(envelope)) != len(body):
+        return None
+    return IncomingValues([record.value for record in envelope.records], len(body))
+
+
+def decode_record_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+    """The records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line or record."""
+    records: list[FetchedObject] = _decode_lines(body, _LINE)
+    _drop_places(body, records)
+    return to_rows(records, limits)
+
+
+def decode_topic_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
+    """As decode_record_lines, with the topic that each line names."""
+    records: list[_FetchedTopicObject] = _decode_lines(body, _TOPIC_LINE)
+    _drop_places(body, records)
+    return _with_topics(records, limits)
+
+
+def _drop_places(body: bytes, records: Iterable[FetchedObject]) -> None:
+    """A record that was fetched has an offset; the partition that it was in does not choose the one that it goes to."""
+    if b'"offset"' in body:
+        for record in records:
+            if record.offset is not UNSET:
+                record.partition = UNSET
+
+
+def _decode_lines(body: bytes, decoder: msgspec.json.Decoder[L]) -> list[L]:
+    check_utf8(body)
+    trimmed = body[:-1] if body.endswith(b"\n") else body
+    try:
+        records: list[L] = decoder.decode_lines(body)
+    except (msgspec.DecodeError, RecursionError):
+        records = []
+    is_exact = len(records) == trimmed.count(b"\n") + 1 and len(_ENCODER.encode_lines(records)) == len(trimmed) + 1
+    return records if is_exact else [_decode_line(number, line, decoder) for number, line in numbered_lines(body)]
+
+
+def _decode_line(number: int, line: bytes, decoder: msgspec.json.Decoder[L]) -> L:
+    try:
+        record = decoder.decode(line)
+    except msgspec.ValidationError as error:
+        problem = _wrong_shape(error, _form_of(decoder.type))
+        raise Problem(problem.code, f"line {number}: {problem.detail}", line=number) from None
+    except RecursionError:
+        raise stack_exhausted(line, f"line {number}", line=number) from None
+    except msgspec.DecodeError as error:
+        raise Problem("malformed_ndjson", f"line {number}: {error}", line=number) from None
+    _check_no_duplicates(line, _ENCODER.encode(record), line=number)
+    return record
+
+
+def numbered_lines(body: bytes) -> Iterable[tuple[int, bytes]]:
+    """The lines that are not blank, counted from 1, without the white space around them."""
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if stripped := line.strip(b" \t\r"):
+            yield number, stripped
+
+
+def to_rows(records: Sequence[RecordObject], limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+    """The fields of record objects as bytes, in order.
+
+    Raises Problem invalid_body, json_too_complex, which name the record.
+    """
+    no_headers: Headers = []
+    harmless = harmless_bytes(limits)
+    rows = []
+    for position, record in enumerate(records):
+        key, value = record.key, record.value
+        if value is not UNSET and len(value) > harmless:
+            check_value(value, limits, position)
+        row = IncomingRow(
+            None if key is UNSET else key_bytes(bytes(key)),
+            None if value is UNSET else _value_bytes(bytes(value)),
+            no_headers if record.headers is UNSET else _headers(record.headers, position),
+        )
+        if value is UNSET or record.key_base64 is not UNSET or record.value_base64 is not UNSET:
+            _take_base64(row, record, position)
+        if row.headers and row.value is not None and row.value[:1] == b'"' and is_text(media_type_of(row.headers)):
+            _take_text(row, record)
+        if record.timestamp is not UNSET:
+            row.timestamp = _timestamp(record.timestamp, position)
+        if record.partition is not UNSET:
+            row.partition = _partition(record.partition, position)
+        rows.append(row)
+    return rows
+
+
+def check_utf8(body: bytes) -> None:
+    """msgspec takes over the bytes of a raw value unseen, so the whole body is checked."""
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("invalid_utf8", f"byte {error.start} of the body is not UTF-8", byte=error.start) from None
+
+
+def malformed_json(body: bytes) -> Problem:
+    """Where a body stops being JSON, by line and column."""
+    try:
+        # As text: from bytes with a NUL json would guess UTF-16. A number of any length is JSON.
+        json.loads(body.decode("utf-8", "replace"), parse_int=str, parse_float=str)
+    except json.JSONDecodeError as error:
+        text = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        return Problem("malformed_json", text, line=error.lineno, column=error.colno)
+    except RecursionError:
+        return stack_exhausted(body)
+    return Problem("malformed_json", "the body is not JSON as RFC 8259 has it")
+
+
+def _wrong_shape(error: msgspec.ValidationError, expected: str) -> Problem:
+    code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
+    return Problem(code, f"{str(error).replace('Object contains', 'there is an')}; {expected}")
+
+
+def _check_no_duplicates(body: bytes, encoded: bytes, **members: Any) -> None:
+    """A field given twice would be dropped silently: the last one wins in every JSON parser.
+
+    (1) The decoded records encoded again are as long as a body without white space and without duplicates. (2) A body
+    with white space is compared with all of it taken out. (3) Only then, as escapes may differ too, each object is
+    looked at.
+    """
+    if len(encoded) == len(body):
+        return
+    if len(msgspec.json.format(encoded, indent=-1)) == len(msgspec.json.format(body, indent=-1)):
+        return
+    twice = _find_duplicate(body)
+    if twice is not None:
+        raise Problem("invalid_body", f"the field {twice!r} is given twice", **members)
+
+
+def _find_duplicate(body: bytes) -> str | None:
+    """The first field that a record object, its headers or the envelope has twice. Values may hold what they like."""
+    try:
+        document: _Pairs = json.loads(body.decode(), object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    except RecursionError:
+        raise malformed_json(body) from None
+    records = next((value for name, value in document if name == "records"), [document])
+    for fields in [document, *records]:
+        headers = [value for name, value in fields if name == "headers" and isinstance(value, _Pairs)]
+        for pairs in [fields, *headers]:
+            names: list[str] = [name for name, _ in pairs]
+            if len(names) != len(set(names)):
+                return max(names, key=names.count)
+    return None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object with its fields in order, duplicates and all."""
+
+
+def key_bytes(raw: bytes) -> bytes | None:
+    """A string key is stored as its text, any other JSON as it stands; null is no key."""
+    if raw[:1] == b'"':
+        return raw[1:-1] if b"\\" not in raw else msgspec.json.decode(raw, type=str).encode()
+    return None if raw == _NULL else raw
+
+
+def _value_bytes(raw: bytes) -> bytes | None:
+    return None if raw == _NULL else raw
+
+
+def _take_base64(row: IncomingRow, record: RecordObject, position: int) -> None:
+    """The less common forms: binary keys and values. A record without any value is an error, not a tombstone."""
+    if record.key_base64 is not UNSET:
+        _refuse_both(record.key, "key", position)
+        row.key = _base64(record.key_base64, "key_base64", position)
+    if record.value_base64 is not UNSET:
+        _refuse_both(record.value, "value", position)
+        row.value = _base64(record.value_base64, "value_base64", position)
+    elif record.value is UNSET:
+        raise Problem("invalid_body", f"record {position} has no value; a tombstone says null", record=position)
+
+
+def _take_text(row: IncomingRow, record: RecordObject) -> None:
+    """A text in the form in which fetch shows it: what is stored is the text, without quotes and escapes."""
+    if record.value_base64 is UNSET and row.value is not None:
+        row.value = msgspec.json.decode(row.value, type=str).encode()
+
+
+def _headers(headers: dict[str, Raw], position: int) -> Headers:
+    """`{"name": "text" | {"base64": "…"} | null | [several]}` as pairs, in order."""
+    pairs: Headers = []
+    for name, raw in headers.items():
+        if name.startswith(RESERVED_PREFIX):
+            text = f"record {position}: header {name!r}: names that begin with {RESERVED_PREFIX} are the log's own"
+            raise Problem("invalid_body", text, record=position)
+        value = _header_json(name, raw, position)
+        for one in value if isinstance(value, list) else [value]:
+            pairs.append((name, _header_value(name, one, position)))
+    return pairs
+
+
+def _header_json(name: str, raw: Raw, position: int) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:  # valid JSON, but for example a number beyond all bounds
+        raise Problem("invalid_body", f"record {position}: header {name!r}: {error}", record=position) from None
+
+
+def _header_value(name: str, value: object, position: int) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value.encode()
+        case {"base64": str() as text, **rest} if not rest:
+            return _base64(text, f"header {name}", position)
+    text = f'record {position}: header {name!r} is neither a text nor {{"base64": "…"}}'
+    raise Problem("invalid_body", text, record=position)
+
+
+def _base64(text: str, name: str, position: int) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:  # letters outside of ASCII are not a binascii.Error
+        raise Problem("invalid_body", f"record {position}: {name} is not base64", record=position) from None
+
+
+def _refuse_both(given: Raw | UnsetType, name: str, position: int) -> None:
+    if given is not UNSET:
+        raise Problem("invalid_body", f"record {position} has both {name} and {name}_base64", record=position)
+
+
+def _timestamp(given: int | str | UnsetType | None, position: int) -> int | None:
+    if given is None or isinstance(given, UnsetType):
+        return None
+    moment = given if isinstance(given, int) else rfc3339_ms(given)
+    if moment is None or not 0 <= moment < 2**53:
+        text = f"record {position}: timestamp {given!r} is neither milliseconds nor RFC 3339"
+        raise Problem("invalid_body", text, record=position)
+    return moment
+
+
+def _partition(given: int | UnsetType | None, position: int) -> int | None:
+    if given is None or isinstance(given, UnsetType):
+        return None
+    if given < 0:
+        raise Problem("invalid_body", f"record {position}: partition {given} is negative", record=position)
+    return given

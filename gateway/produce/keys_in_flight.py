@@ -1,0 +1,50 @@
+"""Idempotency keys of requests under way in this process: who comes second with a key joins the first, or is refused.
+
+Pure. It closes the time between looking a key up and queueing its records, in which a body is encoded; from then on the
+partitions know (engine/producers/partition_keys.py). Other processes of the node are not seen: docs/producing.md tells
+what that leaves open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.errors import KeyReused
+
+
+@dataclass(slots=True)
+class _Held:
+    request_hash: bytes
+    partitions: int
+    holders: int = 0
+
+
+class KeyHolds:
+    """The keys in hand, by topic."""
+
+    def __init__(self) -> None:
+        self.reused = 0  # how often a key was refused, here and by what partitions remember
+        self._held: dict[tuple[str, bytes], _Held] = {}
+
+    def __repr__(self) -> str:
+        return f"KeyHolds({len(self._held)})"
+
+    def hold(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> int:
+        """Gives the number of partitions among which the first holder places its records; to be let go of again.
+
+        Raises KeyReused, and holds nothing then.
+        """
+        which = (topic_id, key_hash)
+        held = self._held.get(which)
+        if held is None:
+            held = self._held[which] = _Held(request_hash, partitions)
+        elif held.request_hash != request_hash:
+            raise KeyReused("the Idempotency-Key belongs to another request, which is under way")
+        held.holders += 1
+        return held.partitions
+
+    def let_go(self, topic_id: str, key_hash: bytes) -> None:
+        held = self._held[topic_id, key_hash]
+        held.holders -= 1
+        if held.holders == 0:
+            del self._held[topic_id, key_hash]

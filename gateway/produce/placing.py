@@ -1,0 +1,173 @@
+"""From the records of a body to one encoded batch per partition: whose they are, whether they may be, how they look.
+
+Decides and encodes; it reads no clock, waits for nothing and appends nothing, so a large body goes through it in a
+thread. Records of one partition stand or fall together: the first problem of one of them is the problem of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import NamedTuple
+
+from engine.format import batch as record_batch
+from engine.format.batch import Codec, RowFields, StoredHeader
+from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.settings import TopicSettings
+from gateway.http.problems import Problem
+from gateway.produce.incoming import Incoming, IncomingRow, IncomingValues
+from gateway.produce.partitioner import Partitioner
+
+
+class Batch(NamedTuple):
+    """What goes to one partition, encoded and waiting for its offset."""
+
+    partition: int
+    data: bytes | bytearray
+    record_count: int
+
+
+class Sequenced(NamedTuple):
+    """Whose records these are, and the place of the first of them in that producer's sequence."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class Destination(NamedTuple):
+    """Where the records of one request and topic go, and what the topic demands of records that arrive now.
+
+    Those that name no partition go to `partition`, if that is given; else by their key; else to the `sticky` one.
+    """
+
+    partitioner: Partitioner
+    settings: TopicSettings
+    now_ms: int
+    sticky: int
+    partition: int | None = None
+    is_only: bool = False  # no record may name another partition
+    key: bytes | None = None  # of records that have none
+    sequenced: Sequenced | None = None  # then all go to `partition`
+    key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
+
+
+Placed = dict[int, list[RowFields] | IncomingValues]
+Refused = dict[int, Problem]
+
+
+def to_batches(incoming: Incoming, to: Destination) -> list[Batch]:
+    """A batch for each partition, in ascending order, or the problem of the first record that has one."""
+    placed, refused = place(incoming, to)
+    if refused:
+        raise next(iter(refused.values()))
+    return [encode(partition, records, to) for partition, records in sorted(placed.items())]
+
+
+def place(incoming: Incoming, to: Destination, positions: Sequence[int] | None = None) -> tuple[Placed, Refused]:
+    """Each partition's records in the order of the body, and what is wrong with those that cannot be taken.
+
+    `positions` are the places of the records in the body, as problems name them; without it they are counted.
+    """
+    if isinstance(incoming, IncomingValues):
+        if to.key is None:
+            return {to.sticky if to.partition is None else to.partition: incoming}, {}
+        incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
+    placed: dict[int, list[RowFields]] = {}
+    refused: Refused = {}
+    for_key, partition, sticky, default_key, now_ms = (
+        to.partitioner.for_key,
+        to.partition,
+        to.sticky,
+        to.key,
+        to.now_ms,
+    )
+    for index, row in enumerate(incoming):
+        key = default_key if row.key is None else row.key
+        target = partition if row.partition is None else row.partition
+        if target is None:
+            target = sticky if key is None else for_key(key)
+        timestamp = now_ms if row.timestamp is None else row.timestamp
+        if row.partition is not None or timestamp > now_ms:
+            problem = _problem_of(row, to, index if positions is None else positions[index])
+            if problem is not None:
+                refused.setdefault(target, problem)
+        into = placed.get(target)
+        if into is None:
+            into = placed[target] = []
+        into.append((timestamp, key, row.value, row.headers))
+    return dict(placed), refused
+
+
+def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destination) -> Batch:
+    """One partition's batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
+    settings = to.settings
+    codec = Codec[settings.compression.upper()]
+    limit, unpacked = settings.batch_bytes_max, settings.batch_decoded_bytes_max
+    if isinstance(records, IncomingValues):
+        if records.size_bytes > settings.record_bytes_max:  # else none of them can be
+            _check_size(max(len(bytes(value)) for value in records.values), settings)
+        count = len(records.values)
+        data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, _entry_of(to))
+    else:
+        _check_size(max(map(_row_bytes, records)), settings)
+        data, count = record_batch.encode(records, codec, unpacked, _entry_of(to)), len(records)
+    if len(data) > limit:
+        text = f"partition {partition} would get a batch of {len(data)} bytes, the topic allows {limit}"
+        raise Problem("batch_too_large", text, limit=limit)
+    if settings.timestamp_type == "append":
+        record_batch.stamp_append_time(data, to.now_ms)
+    if to.sequenced is not None:
+        record_batch.stamp_sequence(data, *to.sequenced)
+    return Batch(partition, data, count)
+
+
+def _entry_of(to: Destination) -> StoredHeader | None:
+    return None if to.key_entry is None else stored_entry(to.key_entry)
+
+
+def check_timestamp(timestamp: int, settings: TopicSettings, now_ms: int, position: int) -> None:
+    """Raises Problem invalid_body for a time too far in the future."""
+    ahead, allowed = timestamp - now_ms, settings.timestamp_ahead_ms_max
+    if ahead > allowed and settings.timestamp_type == "create":
+        text = f"record {position}: its timestamp lies {ahead} ms in the future, {allowed} are allowed"
+        raise Problem("invalid_body", text, record=position)
+
+
+def check_count(count: int, records_max: int) -> None:
+    """Raises Problem no_records, body_too_large."""
+    if count == 0:
+        raise Problem("no_records", "the body holds no record")
+    if count > records_max:
+        raise Problem(
+            "body_too_large", f"the request has {count} records, {records_max} are allowed", limit=records_max
+        )
+
+
+def count_of(records: IncomingValues | Sized) -> int:
+    return len(records.values) if isinstance(records, IncomingValues) else len(records)
+
+
+def _problem_of(row: IncomingRow, to: Destination, position: int) -> Problem | None:
+    try:
+        if row.partition is not None:
+            if to.is_only and row.partition != to.partition:
+                text = f"record {position} names partition {row.partition}, the request is for {to.partition}"
+                raise Problem("invalid_body", text, record=position)
+            to.partitioner.check(row.partition)
+        if row.timestamp is not None:
+            check_timestamp(row.timestamp, to.settings, to.now_ms, position)
+    except Problem as problem:
+        return problem
+    return None
+
+
+def _row_bytes(row: RowFields) -> int:
+    _, key, value, headers = row
+    size = len(key or b"") + len(value or b"")
+    return size + sum(len(name) + len(content or b"") for name, content in headers) if headers else size
+
+
+def _check_size(size_bytes: int, settings: TopicSettings) -> None:
+    if size_bytes > settings.record_bytes_max:
+        text = f"a record has {size_bytes} bytes, the topic allows {settings.record_bytes_max}"
+        raise Problem("record_too_large", text, limit=settings.record_bytes_max)

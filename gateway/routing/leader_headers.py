@@ -1,0 +1,68 @@
+"""What headers say of leaders: `Penstock-Forward`, `Penstock-Leader`, `Penstock-Leader-Epoch`; and of racks.
+
+Refuses what would have to be passed on if it must not be, and tells where a leader is; brings nothing anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from gateway.http.problems import Problem
+from gateway.node import Node
+from gateway.routing.routing import at_owner, topic_id_of
+
+FORWARD = "Penstock-Forward"
+LEADER = "Penstock-Leader"
+LEADER_EPOCH = "Penstock-Leader-Epoch"
+RACK = "Penstock-Rack"
+RACK_CHARS_MAX = 200
+
+
+def check_forward(request: web.Request) -> None:
+    """Raises Problem invalid_header."""
+    if request.headers.get(FORWARD, "never") != "never":
+        raise Problem("invalid_header", f"{FORWARD} takes the word never")
+
+
+async def demand_direct(request: web.Request, node: Node, partitions: Iterable[tuple[str, int]]) -> None:
+    """With `Penstock-Forward: never`, raises Problem misdirected unless this process answers for all of them."""
+    if FORWARD not in request.headers:
+        return
+    for topic_name, number in partitions:
+        topic_id = topic_id_of(node, topic_name, number)
+        if not node.peers.answers_for(topic_id, number):
+            url = node.peers.leader_url(topic_id, number)
+            if url is None:  # of another shard: it alone knows its port
+                row, _ = await at_owner(node, "describe", topic_name, number, None)
+                url = row["leader_url"]
+            text = f"partition {number} of topic {topic_name!r} is led at {url}, and the request must not be passed on"
+            raise Problem("misdirected", text, headers={LEADER: url}, leader_url=url)
+
+
+def leader_headers(node: Node, topic_id: str, numbers: Iterable[int]) -> dict[str, str]:
+    """Where a request should have gone that was passed on to another node, if there is one such place."""
+    if node.peers.nodes is None:
+        return {}
+    urls = {node.peers.leader_url(topic_id, number) for number in numbers}
+    url = urls.pop() if len(urls) == 1 else None
+    return {} if url is None else {LEADER: url}
+
+
+def read_leader_epoch(request: web.Request) -> int:
+    """The newest one that the consumer was told of this partition. Raises Problem invalid_header."""
+    if LEADER_EPOCH not in request.headers:
+        return 0
+    text = request.headers[LEADER_EPOCH]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) < 2**31):
+        raise Problem("invalid_header", f"{LEADER_EPOCH} is a whole number from 0 to {2**31 - 1}")
+    return int(text)
+
+
+def read_rack(request: web.Request) -> str | None:
+    """Where the reader stands, if it said so. Raises Problem invalid_header."""
+    rack = request.headers.get(RACK)
+    if rack is not None and not (0 < len(rack) <= RACK_CHARS_MAX and rack.isascii() and rack.isprintable()):
+        raise Problem("invalid_header", f"{RACK} is 1 to {RACK_CHARS_MAX} printable ASCII characters")
+    return rack

@@ -1,0 +1,112 @@
+"""A line for a request: every one when that is switched on, otherwise slow ones and failures of the node.
+
+Decides which requests are worth a line and what stands in it; node/setup/logs.py writes it. Never a payload, a key, a
+query value or a token: the path stands as the template of its route, the topic only if there is one of that name.
+Off, it costs one comparison a request.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+import orjson
+from aiohttp import web
+
+from engine.runtime.clock import Clock
+from gateway.access.access import ANYBODY, caller_of
+from gateway.http.problems import MEDIA_TYPE
+from gateway.node import NODE
+from gateway.settings import NodeSettings
+
+log = logging.getLogger("penstock.requests")
+
+NOT_BUILT = 501  # what a client asked for too early is no failure of the node
+FAILURES_EACH_S = 1.0  # a node that refuses everything must not spend its time on saying so
+WAITING = ("fetch_many",)  # they wait for data because they were asked to, which is not slow; nor is a stream
+
+
+class RequestLog:
+    """What is known of one process's requests beyond their numbers."""
+
+    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
+        self._is_on = settings.request_log
+        self._slow_s = settings.slow_request_ms / 1000 or inf
+        self._clock = clock
+        self._silent_until: dict[str, float] = {}
+        self._silenced: dict[str, int] = {}
+        self.least_s = 0.0 if self._is_on else self._slow_s  # `answered` is called from here on, and for 5xx
+
+    def answered(
+        self, request: web.Request, operation: str, response: web.StreamResponse, seconds: float, request_id: str
+    ) -> None:
+        """Write the line, if this request is worth one."""
+        code = _problem_code(response)
+        was_asked_to_wait = response.prepared or _was_asked_to_wait(request, operation)  # prepared: a live tail
+        is_slow = seconds >= self._slow_s and not was_asked_to_wait
+        is_failure = response.status >= 500 and response.status != NOT_BUILT
+        silenced = 0
+        if is_failure and not self._is_on:
+            is_due, silenced = self._due(code or operation)
+            is_failure = is_due
+        if not (self._is_on or is_slow or is_failure):
+            return
+        fields = _fields(request, operation, seconds, request_id)
+        fields |= {"status": response.status, "bytes_out": _size(response)}
+        if code is not None:
+            fields["code"] = code
+        if silenced:
+            fields["silenced"] = silenced
+        level = logging.WARNING if is_slow or is_failure else logging.INFO
+        log.log(level, "slow request" if is_slow else "request failed" if is_failure else "request", extra=fields)
+
+    def left(self, request: web.Request, operation: str, seconds: float, request_id: str) -> None:
+        """The client went away before it had its answer."""
+        if self._is_on:
+            log.info("client left", extra=_fields(request, operation, seconds, request_id))
+
+    def _due(self, kind: str) -> tuple[bool, int]:
+        """Whether a failure of this kind may be told now, and how many have not been since the last one that was."""
+        now = self._clock.monotonic()
+        if now < self._silent_until.get(kind, 0.0):
+            self._silenced[kind] = self._silenced.get(kind, 0) + 1
+            return False, 0
+        self._silent_until[kind] = now + FAILURES_EACH_S
+        return True, self._silenced.pop(kind, 0)
+
+
+def _fields(request: web.Request, operation: str, seconds: float, request_id: str) -> dict[str, object]:
+    match = request.match_info
+    resource = match.route.resource
+    fields: dict[str, object] = {
+        "request_id": request_id,
+        "method": request.method,
+        "route": None if resource is None else resource.canonical,
+        "operation": operation,
+        "duration_ms": round(seconds * 1000, 3),
+        "bytes_in": request.content_length,
+        "client_id": request.headers.get("Penstock-Client-Id"),
+    }
+    if (caller := caller_of(request)) is not ANYBODY:
+        fields["caller"] = caller.name
+    if (topic := match.get("topic")) in request.app[NODE].shard.topics:
+        fields["topic"] = topic
+    return fields
+
+
+def _was_asked_to_wait(request: web.Request, operation: str) -> bool:
+    return operation in WAITING or "wait_ms=" in request.query_string
+
+
+def _problem_code(response: web.StreamResponse) -> str | None:
+    if not isinstance(response, web.Response) or response.content_type != MEDIA_TYPE:
+        return None
+    assert isinstance(response.body, bytes)
+    code = orjson.loads(response.body)["code"]
+    assert isinstance(code, str)
+    return code
+
+
+def _size(response: web.StreamResponse) -> int | None:
+    body = response.body if isinstance(response, web.Response) else None
+    return len(body) if isinstance(body, (bytes, bytearray)) else 0 if body is None else None

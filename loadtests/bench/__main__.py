@@ -1,0 +1,180 @@
+"""`python -m loadtests.bench.__main__`: measures a fresh node beside a bare function, and checks what was stored.
+
+The composition root: starts both servers on free loopback ports with temporary data, runs the plan, prints one table,
+removes everything. Ends with 1 when the log does not hold exactly what was acknowledged. docs/bench.md explains it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from loadtests.bench import servers
+from loadtests.bench.cases import PLANS, Group, Plan, groups_of
+from loadtests.bench.figures import Row, row_of
+from loadtests.bench.machine import look_at_machine
+from loadtests.bench.open_rounds import Deliveries, prove
+from loadtests.bench.profiler import HOW_TO_GET, Profiler, py_spy
+from loadtests.bench.recovery import measure_recovery, recovery_lines
+from loadtests.bench.report import Report, to_json, to_markdown
+from loadtests.bench.rounds import Around, Rounds, nothing_around
+from loadtests.bench.table import print_report
+from loadtests.generators import h2load
+from loadtests.generators.choice import Generators
+from loadtests.generators.load import GeneratorFailed
+from loadtests.generators.percentiles import median
+
+EXIT_WRONG, EXIT_FAILED = 1, 2
+DELIVERY, RECOVERY = "delivery", "recovery"
+HALF_OF = "single-acks-1"
+
+
+@click.command()
+@click.option("--quick", "plan_name", flag_value="quick", help="At most a minute: enough to see a factor.")
+@click.option("--default", "plan_name", flag_value="default", default=True, hidden=True)
+@click.option("--full", "plan_name", flag_value="full", help="Longer rounds, more cases: enough to see a tenth.")
+@click.option("--only", default="", help="Only groups whose key contains this: single, json, batch, fetch, delivery …")
+@click.option("--rounds", type=click.IntRange(1, 100), default=None, help="How often each case is measured.")
+@click.option("--round-s", type=click.FloatRange(0.01, 600), default=None, help="Seconds for one round of one case.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to a file.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the table to a file.")
+@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where the temporary data go.")
+@click.option("--profile", "profile_to", type=click.Path(path_type=Path), help="Sample the node; keep stacks here.")
+@click.option("--no-h2load", is_flag=True, help="Use our own HTTP/1.1 generator though h2load is there.")
+def main(
+    plan_name: str,
+    only: str,
+    rounds: int | None,
+    round_s: float | None,
+    json_file: Path | None,
+    markdown_file: Path | None,
+    directory: Path | None,
+    profile_to: Path | None,
+    no_h2load: bool,
+) -> None:
+    """Measure a fresh node beside a bare Granian function in the same run."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are ended too
+    console = Console()
+    if not no_h2load and not h2load.is_installed():
+        console.print(f"{h2load.HOW_TO_GET}; until then a slower generator of our own takes its place", style="yellow")
+    if profile_to is not None and py_spy() is None:
+        raise click.UsageError(HOW_TO_GET)
+    plan = _plan(plan_name, rounds, round_s)
+    around = nothing_around if profile_to is None else Profiler(profile_to, console).around
+    generators = Generators(use_h2load=not no_h2load and h2load.is_installed())
+    try:
+        with _temporary_directory(directory) as data, console.status("starting") as status:
+            report = run(plan, only, Path(data), generators, status.update, around)
+    except (servers.ServerFailed, GeneratorFailed) as error:
+        console.print(f"bench: {error}", style="red", markup=False)
+        sys.exit(EXIT_FAILED)
+    finally:
+        generators.close()
+    print_report(report, console)
+    for path, write in ((json_file, to_json), (markdown_file, to_markdown)):
+        if path is not None:
+            path.write_text(write(report))
+    sys.exit(0 if report.is_correct else EXIT_WRONG)
+
+
+def run(
+    plan: Plan, only: str, directory: Path, generators: Generators, tell: Callable[[str], None], around: Around
+) -> Report:
+    """The whole plan, between starting and stopping the two servers. Raises ServerFailed, GeneratorFailed."""
+    started, deadline = time.monotonic(), time.monotonic() + plan.deadline_s
+    now = datetime.now(UTC)
+    machine = look_at_machine(directory)
+    groups = groups_of(plan, only)
+    recovery = None
+    if plan.recovery_bytes and only in RECOVERY:
+        recovery = measure_recovery(directory, plan.recovery_bytes, generators, tell)
+    with ExitStack() as stack:
+        nodes = {
+            delay_ms: stack.enter_context(servers.penstock(directory, flush_delay_ms=delay_ms))
+            for delay_ms in sorted({0, *(cell.flush_delay_ms for group in groups for cell in group.cells)})
+        }
+        bare = stack.enter_context(servers.bare_append(directory))
+        delivery_rows: list[Row] = []
+        proofs: list[str] = []
+        deliveries = Deliveries(plan, nodes[0], generators)
+        if only in DELIVERY:
+            tell("proving the open-loop generator")
+            proofs.append(prove(plan.delivery_rate, bare, generators))
+            delivery_rows += deliveries.run(plan.delivery_rate, tell)
+        rounds = Rounds(plan, directory, nodes, bare, generators, around)
+        rounds.run(groups, deadline, tell)
+        if not only and (half := _half_of_full_load(rounds)) > plan.delivery_rate:
+            proofs.append(prove(half, bare, generators))
+            delivery_rows += deliveries.run(half, tell, "-half")
+    return Report(
+        plan=plan.name,
+        started=f"{now:%Y-%m-%d %H:%M} UTC",
+        version=_version(),
+        machine=machine,
+        generator=generators.closed_loop_name,
+        rows=(*_rows(groups, rounds), *delivery_rows),
+        proofs=tuple(proofs),
+        recovery=tuple(recovery_lines(recovery) if recovery else ()),
+        checked=rounds.checked + deliveries.checked,
+        mismatches=(
+            *rounds.mismatches,
+            *deliveries.mismatches,
+            *([recovery.mismatch] if recovery and recovery.mismatch else ()),
+        ),
+        took_s=time.monotonic() - started,
+    )
+
+
+def _half_of_full_load(rounds: Rounds) -> float:
+    """Half of the single records a second that a closed loop reached, to the hundred; 0 if none was measured."""
+    measured = rounds.measured.get(HALF_OF, [])
+    return round(median([one.requests_per_s for one in measured]) / 2, -2) if measured else 0.0
+
+
+def _temporary_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="penstock bench ", dir=directory)  # the blank shows quoting errors
+
+
+def _plan(name: str, rounds: int | None, round_s: float | None) -> Plan:
+    plan = PLANS[name]
+    if rounds is not None:
+        plan = dataclasses.replace(plan, rounds=rounds)
+    return plan if round_s is None else dataclasses.replace(plan, round_s=round_s, delivery_s=round_s)
+
+
+def _rows(groups: list[Group], rounds: Rounds) -> list[Row]:
+    rows = []
+    for group in groups:
+        bare = next(rounds.measured[cell.key] for cell in group.cells if cell.peer == "bare")
+        for cell in group.cells:
+            rows.append(
+                row_of(
+                    cell.key, group.title, cell.peer, cell.acks, rounds.measured[cell.key], bare, cell.flush_delay_ms
+                )
+            )
+    return rows
+
+
+def _version() -> str:
+    """The commit, as figures belong to one; `unknown` outside a clone."""
+    try:
+        command = ["git", "describe", "--always", "--dirty"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What a figure must be read with: the machine, its file system, and how long that takes to make bytes durable."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from loadtests.generators.percentiles import median
+
+FLUSH_SAMPLES = 60
+FLUSH_BYTES = 4096
+HONEST_FLUSH_MS = 0.3  # NVMe with power-loss protection takes about this; consumer drives and networks take more
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Facts for the head of a report."""
+
+    cores: int
+    cpu: str
+    memory_bytes: int
+    kernel: str
+    python: str
+    granian: str
+    file_system: str
+    flush_min_ms: float
+    flush_p50_ms: float
+    flush_max_ms: float
+
+    @property
+    def flush_caveat(self) -> str:
+        """Why acks=all figures of this machine may be no evidence; empty when its flush looks honest."""
+        if self.file_system in ("tmpfs", "ramfs", "overlay"):
+            return f"the data lies on {self.file_system}: nothing here is durable, acks=all figures mean nothing"
+        if self.flush_min_ms < HONEST_FLUSH_MS:
+            return (
+                f"fdatasync can take {self.flush_min_ms:.2f} ms here, less than real drives need (0.3 to 10 ms): this "
+                "disk probably does not flush, so acks=all figures are no evidence for another one"
+            )
+        return ""
+
+
+def look_at_machine(directory: Path) -> Machine:
+    """Facts of this machine and of the file system that a directory lies on."""
+    flushes = sorted(_time_flushes(directory))
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        cpu=_cpu_name(),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        granian=_version("granian"),
+        file_system=file_system_of(directory, Path("/proc/self/mountinfo").read_text()),
+        flush_min_ms=flushes[0],
+        flush_p50_ms=median(flushes),
+        flush_max_ms=flushes[-1],
+    )
+
+
+def file_system_of(directory: Path, mount_info: str) -> str:
+    """The type of the file system that a directory lies on: that of the longest mount point above it."""
+    wanted = os.path.realpath(directory) + "/"
+    longest, found = -1, "unknown"
+    for line in mount_info.splitlines():
+        before, _, after = line.partition(" - ")
+        mount_point = before.split()[4].replace("\\040", " ").rstrip("/") + "/"
+        if wanted.startswith(mount_point) and len(mount_point) >= longest:
+            longest, found = len(mount_point), after.split()[0]
+    return found
+
+
+def _time_flushes(directory: Path) -> list[float]:
+    """Milliseconds for each of some 4 KiB appends with fdatasync, as group commit does them."""
+    path = directory / "flush-probe"
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    try:
+        times_ms = []
+        for _ in range(FLUSH_SAMPLES):
+            started = time.perf_counter()
+            os.write(handle, bytes(FLUSH_BYTES))
+            os.fdatasync(handle)
+            times_ms.append((time.perf_counter() - started) * 1000)
+        return times_ms
+    finally:
+        os.close(handle)
+        path.unlink()
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "?"

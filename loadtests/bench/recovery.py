@@ -1,0 +1,150 @@
+"""How long a node that was killed takes to be ready again, for so many bytes of log. Three starts are timed.
+
+An empty node; one after kill -9, which scans the segments that reach behind its recovery points; and one whose recovery
+points are lost, which scans everything that is not sealed and writes all of it again. That one cannot be faster than
+the disk, so what the disk can do is measured beside it. What a node says to have scanned is read from its metrics, and
+its log must end where it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.bench import servers
+from loadtests.bench.cases import TOPIC_CONFIG
+from loadtests.bench.control import Control
+from loadtests.generators.bodies import batch_body, json_values
+from loadtests.generators.choice import Generators
+from loadtests.generators.load import Load
+
+TOPIC, PARTITIONS = "bench-recovery", 4
+RECORDS, RECORD_BYTES = 1000, 1000
+FILL_TIMEOUT_S = 120.0
+DISK_PIECE_BYTES, DISK_PIECES = 1 << 20, 512
+_NUMBER = r"^penstock_%s(?:\{[^}]*\})? ([0-9.e+-]+)$"
+_SCANNED = re.compile(_NUMBER % "recovered_bytes", re.MULTILINE)
+_RECOVERY_S = re.compile(_NUMBER % "recovery_seconds", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """From the start of the process to the line that says it is ready; and what the node says of its recovery."""
+
+    seconds: float
+    scanned_bytes: int = 0
+    recovery_s: float = 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of the recovery alone: loading a Python program is none."""
+        return self.scanned_bytes / max(1e-3, self.recovery_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The three starts, and whether the records were all there after each."""
+
+    stored_bytes: int
+    empty: Start
+    killed: Start
+    without_points: Start
+    disk_bytes_per_s: float
+    mismatch: str = ""
+
+
+def measure_recovery(directory: Path, size_bytes: int, generators: Generators, tell: Callable[[str], None]) -> Recovery:
+    """Fill a node of its own below the directory, kill it, start it, twice. Raises ServerFailed."""
+    place = directory / "recovery"
+    place.mkdir()
+    tell("recovery: filling a node")
+    empty, stored = _fill(place, size_bytes, generators)
+    tell("recovery: after kill -9")
+    killed, first_end = _restart(place)
+    (place / "penstock-data" / "recovery-points").unlink(missing_ok=True)  # a node that lived a second has them
+    tell("recovery: the disk alone")
+    disk_bytes_per_s = _write_rate(place / "disk")
+    tell("recovery: without recovery points")
+    without_points, second_end = _restart(place)
+    expected = stored * RECORDS
+    mismatch = ""
+    if (first_end, second_end) != (expected, expected):
+        mismatch = f"recovery: {expected} records were acknowledged, {first_end} and {second_end} were there"
+    return Recovery(stored * RECORDS * RECORD_BYTES, empty, killed, without_points, disk_bytes_per_s, mismatch)
+
+
+def _fill(place: Path, size_bytes: int, generators: Generators) -> tuple[Start, int]:
+    body = batch_body(json_values(RECORDS, RECORD_BYTES), time.time_ns() // 1_000_000)
+    file = place / "batch.body"
+    file.write_bytes(body.data)
+    began = time.perf_counter()
+    with servers.penstock(place) as node:
+        empty = Start(time.perf_counter() - began)
+        Control(node.url).create_topic(TOPIC, TOPIC_CONFIG, PARTITIONS)
+        load = Load(
+            url=node.url,
+            targets=(f"/v1/topics/{TOPIC}/records?acks=1",),
+            requests=max(1, size_bytes // len(body.data)),
+            connections=4,
+            streams=2,
+            body_file=file,
+            headers=(("content-type", body.media_type),),
+        )
+        outcome = generators.closed(load, FILL_TIMEOUT_S)
+        _kill(node)
+    return empty, outcome.good
+
+
+def _restart(place: Path) -> tuple[Start, int]:
+    began = time.perf_counter()
+    with servers.penstock(place) as node:
+        seconds = time.perf_counter() - began
+        control = Control(node.url)
+        _, metrics = control.request("GET", "/metrics")
+        _, described = control.request("GET", f"/v1/topics/{TOPIC}")
+        _kill(node)
+    scanned, recovery_s = (
+        sum(float(found) for found in pattern.findall(metrics.decode())) for pattern in (_SCANNED, _RECOVERY_S)
+    )
+    end = sum(partition["log_end"] for partition in json.loads(described)["partitions"])
+    return Start(seconds, round(scanned), recovery_s), end
+
+
+def _write_rate(file: Path) -> float:
+    """Bytes a second that the disk takes: a new file in one stream, with its fdatasync."""
+    piece = os.urandom(DISK_PIECE_BYTES)
+    with file.open("wb", buffering=0) as out:
+        began = time.perf_counter()
+        for _ in range(DISK_PIECES):
+            out.write(piece)
+        os.fdatasync(out.fileno())
+        seconds = time.perf_counter() - began
+    file.unlink()
+    return DISK_PIECE_BYTES * DISK_PIECES / seconds
+
+
+def _kill(node: servers.Server) -> None:
+    node.process.kill()
+    node.process.wait()
+
+
+def recovery_lines(recovery: Recovery) -> list[str]:
+    """What a report says of it."""
+    killed, lost = recovery.killed, recovery.without_points
+    after_kill = (
+        f"Recovery of {recovery.stored_bytes / 1e9:.1f} GB after kill -9: ready in {killed.seconds:.2f} s, "
+        f"{killed.scanned_bytes / 1e6:,.0f} MB scanned at {killed.bytes_per_s / 1e9:.1f} GB/s; an empty node takes "
+        f"{recovery.empty.seconds:.2f} s."
+    )
+    of_disk = lost.bytes_per_s / recovery.disk_bytes_per_s
+    without_points = (
+        f"Without recovery points: ready in {lost.seconds:.2f} s, {lost.scanned_bytes / 1e6:,.0f} MB scanned and "
+        f"written again at {lost.bytes_per_s / 1e9:.1f} GB/s, {of_disk:.0%} of the "
+        f"{recovery.disk_bytes_per_s / 1e9:.1f} GB/s that the disk took from one writer."
+    )
+    return [after_kill, without_points]

@@ -1,0 +1,1 @@
+"""Load generators: closed and open loops, h2load, bodies."""

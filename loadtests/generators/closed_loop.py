@@ -1,0 +1,65 @@
+"""A closed loop without h2load: HTTP/1.1, a connection for every request in flight. The fallback, not the yardstick.
+
+Runs in a process of its own (loadtests/generators/choice.py). Python is slow enough here that a fast server waits for
+it; a report marks figures that it, rather than the server, may have limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from urllib.parse import urlsplit
+
+from loadtests.generators.http1 import Connection, connect, request_bytes
+from loadtests.generators.load import Load, Outcome
+
+
+async def run_closed_loop(load: Load) -> Outcome:
+    """Keep `in_flight` requests under way until all have been answered."""
+    parts = urlsplit(load.url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    body = b"" if load.body_file is None else load.body_file.read_bytes()
+    method = "GET" if load.body_file is None else "POST"
+    requests = [request_bytes(method, parts.netloc, target, body, load.headers) for target in load.targets]
+    in_flight = min(load.in_flight, load.requests)
+    connections = [await connect(parts.hostname, parts.port) for _ in range(in_flight)]
+    tally = _Tally()
+    turns = itertools.islice(itertools.cycle(requests), load.requests)
+    cpu_before, started = time.process_time(), time.perf_counter()
+    try:
+        await asyncio.gather(*(tally.keep_sending(connection, turns) for connection in connections))
+    finally:
+        for connection in connections:
+            connection.close()
+    return Outcome(
+        good=len(tally.durations_us),
+        bad=tally.bad,
+        seconds=time.perf_counter() - started,
+        durations_us=tally.durations_us,
+        answer_bytes=tally.answer_bytes,
+        generator_cpu_s=time.process_time() - cpu_before,
+        what_went_wrong=tally.what_went_wrong,
+    )
+
+
+class _Tally:
+    """What all connections of one loop saw together."""
+
+    def __init__(self) -> None:
+        self.durations_us: list[int] = []
+        self.bad = 0
+        self.answer_bytes = 0
+        self.what_went_wrong = ""
+
+    async def keep_sending(self, connection: Connection, turns: itertools.islice[bytes]) -> None:
+        for request in turns:
+            sent = time.perf_counter()
+            answer = await connection.send(request)
+            self.answer_bytes += len(answer.body)
+            if answer.is_good:
+                self.durations_us.append(round((time.perf_counter() - sent) * 1e6))
+            else:
+                self.bad += 1
+                self.what_went_wrong = f"{answer.status}: {answer.body[:300].decode(errors='replace')}"

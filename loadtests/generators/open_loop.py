@@ -1,0 +1,139 @@
+"""An open loop: requests leave on a schedule, whether or not earlier ones have been answered.
+
+What counts is the time from the moment that the schedule names, not from the moment of sending: otherwise a server that
+stalls would also stop the clock of all that should have been sent meanwhile (coordinated omission). A thread keeps the
+schedule, because an event loop rounds its timers up to a millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from loadtests.generators.http1 import Answer, Connection, connect
+
+CONNECTIONS = 64
+GRACE_S = 10.0  # for what is under way when the schedule ends
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`count` requests, one every 1/rate seconds."""
+
+    rate: float
+    count: int
+
+    def offset_s(self, number: int) -> float:
+        return number / self.rate
+
+    def due_by(self, elapsed_s: float) -> int:
+        """How many should have been sent."""
+        return min(self.count, int(elapsed_s * self.rate) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOutcome:
+    """Microseconds from the schedule to the good answer, and from the schedule to the sending."""
+
+    good: int
+    bad: int
+    seconds: float
+    durations_us: list[int]
+    send_delays_us: list[int]
+    generator_cpu_s: float
+    what_went_wrong: str = ""
+
+
+class OpenLoop:
+    """Sends what is due over a pool of connections; what finds none free waits, and its clock runs."""
+
+    def __init__(self, url: str, schedule: Schedule, make_request: Callable[[int], bytes]) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._address = (parts.hostname, parts.port)
+        self._schedule = schedule
+        self._make_request = make_request
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[Connection] = []
+        self._late: deque[int] = deque()
+        self._sent = 0
+        self._finished = asyncio.Event()
+        self._durations_us: list[int] = []
+        self._send_delays_us: list[int] = []
+        self._bad = 0
+        self._what_went_wrong = ""
+        self.started = 0.0
+
+    async def run(self) -> OpenOutcome:
+        """Raises TimeoutError when answers stay away after the schedule's end."""
+        self._idle = [await connect(*self._address) for _ in range(CONNECTIONS)]
+        connections = list(self._idle)
+        cpu_before, self.started = time.process_time(), time.perf_counter()
+        threading.Thread(target=self._keep_time, name="schedule", daemon=True).start()
+        try:
+            async with asyncio.timeout(self._schedule.offset_s(self._schedule.count) + GRACE_S):
+                await self._finished.wait()
+        finally:
+            for connection in connections:
+                connection.close()
+        return OpenOutcome(
+            good=len(self._durations_us),
+            bad=self._bad,
+            seconds=time.perf_counter() - self.started,
+            durations_us=self._durations_us,
+            send_delays_us=self._send_delays_us,
+            generator_cpu_s=time.process_time() - cpu_before,
+            what_went_wrong=self._what_went_wrong,
+        )
+
+    def scheduled_at(self, number: int) -> float:
+        return self.started + self._schedule.offset_s(number)
+
+    def _keep_time(self) -> None:
+        """In the thread: wake the loop whenever something is due."""
+        due = 0
+        while due < self._schedule.count:
+            wait_s = self.scheduled_at(due) - time.perf_counter()
+            if wait_s > 0:
+                time.sleep(wait_s)
+            due = self._schedule.due_by(time.perf_counter() - self.started)
+            self._loop.call_soon_threadsafe(self._send_up_to, due)
+
+    def _send_up_to(self, due: int) -> None:
+        while self._sent < due:
+            number, self._sent = self._sent, self._sent + 1
+            if self._idle:
+                self._send(self._idle.pop(), number)
+            else:
+                self._late.append(number)
+
+    def _send(self, connection: Connection, number: int) -> None:
+        request = self._make_request(number)
+        self._send_delays_us.append(round((time.perf_counter() - self.scheduled_at(number)) * 1e6))
+        future = connection.send(request)
+        future.add_done_callback(lambda done: self._answered(connection, number, done))
+
+    def _answered(self, connection: Connection, number: int, done: asyncio.Future[Answer]) -> None:
+        error = done.exception()
+        if error is not None:
+            self._failed(repr(error))
+        elif not (answer := done.result()).is_good:
+            self._failed(f"{answer.status}: {answer.body[:300].decode(errors='replace')}")
+        else:
+            self._durations_us.append(round((time.perf_counter() - self.scheduled_at(number)) * 1e6))
+        if error is None and self._late:
+            self._send(connection, self._late.popleft())
+        elif error is None:
+            self._idle.append(connection)
+        if len(self._durations_us) + self._bad == self._schedule.count:
+            self._finished.set()
+
+    def _failed(self, why: str) -> None:
+        self._bad += 1
+        self._what_went_wrong = why

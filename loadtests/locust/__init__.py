@@ -1,0 +1,1 @@
+"""Locust users that check what they read."""

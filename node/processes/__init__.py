@@ -1,0 +1,1 @@
+"""The processes of a node: the single process, the supervisor, shards and the worker."""

@@ -1,0 +1,90 @@
+"""What a supervisor does with the processes that it has started: tells them of changes, and ends them.
+
+Starting them, and starting them again, is node/processes/supervisor.py's. What must hold: one process that hangs keeps
+nobody from telling or ending the others, and none outlives its end: it would hold the data directory for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import EngineError
+from engine.runtime.tasks import start_task
+from gateway.links.link import Link, LinkLost
+
+WORKER = -1
+KILLED_S = 5.0  # until the kernel has ended what was killed, and the lock of the data directory is free
+
+log = logging.getLogger("penstock.supervisor")
+
+
+@dataclass(slots=True)
+class Child:
+    """One process: a shard by its index, or the worker."""
+
+    index: int
+    process: asyncio.subprocess.Process | None = None
+    link: Link | None = None
+    is_ready: bool = False
+    deaths_in_a_row: int = 0
+
+    @property
+    def running(self) -> asyncio.subprocess.Process | None:
+        return self.process if self.process is not None and self.process.returncode is None else None
+
+
+async def tell_links(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
+    """Tell every process. One that goes down meanwhile learns it from `joined` when it is back; one that is there and
+    has not taken it in time, while it recovers for instance, is to be told again: LinkLost says so.
+    """
+    calls = [link.call(change, arguments, timeout_s=timeout_s) for link in links]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for link, outcome in zip(links, outcomes, strict=True):
+        is_gone = isinstance(outcome, LinkLost) and not link.is_up
+        if isinstance(outcome, BaseException) and not is_gone:
+            raise outcome
+
+
+async def tell_in_turn(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
+    """One after the other, and all of them, whatever becomes of one. Raises the first failure."""
+    failure: EngineError | None = None
+    for link in links:
+        if not link.is_up:
+            continue
+        try:
+            await tell_links([link], change, arguments, timeout_s)
+        except EngineError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+async def end(children: Sequence[Child], deadline_s: float) -> bool:
+    """Tell them to end, and kill who has not after so long. Returns whether all ended clean."""
+    running = {child.index: child.running for child in children}
+    waits = {start_task(one.wait()): index for index, one in running.items() if one is not None}
+    for one in running.values():
+        if one is not None:
+            with suppress(ProcessLookupError):
+                one.terminate()
+    try:
+        late = (await asyncio.wait(waits, timeout=deadline_s))[1] if waits else set()
+    finally:
+        kill(children)
+    if late:
+        log.error("processes did not end and were killed", extra={"shards": sorted(waits[one] for one in late)})
+        await asyncio.wait(late, timeout=KILLED_S)
+    return all(child.process is not None and child.process.returncode == 0 for child in children)
+
+
+def kill(children: Sequence[Child]) -> None:
+    """Those that are there still."""
+    for child in children:
+        if child.running is not None:
+            with suppress(ProcessLookupError):
+                child.running.kill()

@@ -1,0 +1,238 @@
+"""A node in one process: checks that it may start, puts the parts together, serves, and stops cleanly.
+
+A composition root: clocks, disks, stores, identifiers and randomness are made here, and in
+node/processes/supervisor.py's processes for a node of several shards.
+Start, in this order: port, tokens, data directory, store, log, listener; whatever is wrong is said in one line before
+anything else is touched. Stop: refuse new work, let what is under way finish, make everything durable, release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import signal
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.scrubber import Restore, ScrubbedPartition, Scrubber
+from engine.cleaning.segment_check import SealedFile
+from engine.directory.data_directory import DataDirectory, Identity
+from engine.directory.log_directories import DataDirectories, open_data_directories
+from engine.format import paths
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import Disk, RealDisk
+from engine.runtime.pooled_disk import PooledDisk
+from engine.runtime.tasks import start_task
+from engine.shard.shard import Shard
+from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.reading.repair import restore_segment
+from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
+from engine.tiering.shipping.shippers import Shipping
+from engine.tiering.store.store import ObjectStore, open_store
+from engine.tiering.tier import Tier
+from gateway.links.addresses import free_port, url_of
+from gateway.node import Node
+from gateway.routing.peers import Peers
+from gateway.settings import NodeSettings
+from node.cluster.sessions import check_alone, open_coordination
+from node.setup.file_limit import within_file_limit
+from node.setup.listener import Listener
+from node.setup.logs import set_up_logging
+from node.setup.reloading import first_tokens, reloader_of_one, use_tokens
+from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
+
+DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
+STORE_THREADS = 4  # uploads and reads of the store: apart, so that a store that hangs stops nothing else
+GC_YOUNG = 50_000  # objects made, less those gone, before the youngest generation is collected; Python has 700
+T = TypeVar("T")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+async def serve(settings: NodeSettings) -> None:
+    """Run a node until SIGTERM or SIGINT. Raises StartRefused when it may not start."""
+    set_up_logging(settings.log_level, requests=settings.request_log)
+    settings = within_file_limit(settings)
+    port = free_port(settings.host, settings.port)
+    stop = stop_event()
+    async with running_node(settings) as node:
+        node.url = node.direct_url = settings.advertised_url or url_of(settings, port)
+        settle_memory()
+        listener = Listener(node, settings, [port])
+        await listener.open()
+        reloader = reloader_of_one(settings, node, listener)
+        reloader.start()
+        tell_ready(node.url, settings, node.tier.store_url)
+        await first_of(listener.closed_by_itself(), stop.wait())
+        reloader.stop()
+        await listener.drain()
+
+
+@asynccontextmanager
+async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
+    """A node without a listener: what tests put behind aiohttp's own server."""
+    tokens = first_tokens(settings)
+    disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
+    check_alone(disk, settings.directories[0])
+    directories = open_directories(disk, settings)
+    directory = directories.first
+    with (
+        ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
+        ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
+    ):
+        try:
+            coordination = await open_coordination(directories.first, executor)
+            store = await asyncio.get_running_loop().run_in_executor(
+                store_executor, open_probed_store, store_url(settings, directory)
+            )
+        except BaseException:
+            directories.release()
+            raise
+        keys_max = settings.idempotency_keys_total_max
+        shard = Shard(disk, directory, clock, executor, new_id, further=directories.further, keys_max=keys_max)
+        components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor)
+        options = ShipperOptions(idle_seconds=settings.tier_check_ms / 1000)
+        shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
+        remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
+        tier = Tier(shard, shipping, remote_logs, store.url)
+        blocks = StoredBlocks(coordination.session())
+        producer_ids = ProducerIds(blocks)
+        node = Node(settings, shard, tier, shard, Peers(), producer_ids, clock, executor, random.Random())
+        use_tokens(node, tokens)
+        try:
+            await shard.start()
+        except BaseException:
+            await shard.catalog.stop()
+            shard.writer.stop()
+            await coordination.close()
+            directories.release()
+            raise
+        blocks.floor = floor_of(shard.partitions())
+        await tier.start()
+        restore = restoring(store, disk, directory.identity)
+        scrubber = make_scrubber(settings, disk, lambda: own_partitions(shard), restore)
+        scrubber.start()
+        try:
+            yield node
+        finally:
+            await node.drain()
+            await scrubber.stop()
+            await tier.stop()
+            await coordination.close()
+            await shard.stop()
+
+
+def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> DataDirectories:
+    """Those of a cluster, if it is known which. Raises StartRefused."""
+    return open_data_directories(
+        disk,
+        settings.directories,
+        node_id=settings.node_id,
+        cluster_id=cluster_id or settings.cluster_id or None,
+        boot_id=Path(BOOT_ID).read_text().strip(),
+        new_id=new_id,
+    )
+
+
+def store_url(settings: NodeSettings, directory: DataDirectory) -> str:
+    return settings.store or Path(directory.path, paths.EMBEDDED_STORE).as_uri()
+
+
+def open_probed_store(url: str) -> ObjectStore:
+    """A store that is there and keeps its word on conditional puts. Raises EngineError; blocks."""
+    store = open_store(url)
+    store.probe()
+    return store
+
+
+def make_scrubber(
+    settings: NodeSettings, disk: Disk, partitions: Callable[[], Iterable[ScrubbedPartition]], restore: Restore
+) -> Scrubber:
+    return Scrubber(
+        disk,
+        partitions,
+        restore,
+        bytes_per_second=settings.scrub_bytes_per_second,
+        interval_ms=settings.scrub_interval_ms,
+    )
+
+
+def own_partitions(shard: Shard) -> list[ScrubbedPartition]:
+    return [
+        OwnPartition(topic.record.topic_id, partition, shard.quarantine)
+        for topic in shard.topics.values()
+        for partition in topic.partitions.values()
+    ]
+
+
+def restoring(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
+    """Good copies of damaged segments come from the store."""
+
+    def restore(one: ScrubbedPartition, file: SealedFile) -> str | None:
+        prefix = paths.store_partition_prefix(identity.cluster_id, one.topic, one.topic_id, one.number)
+        return restore_segment(store, disk, prefix, file)
+
+    return restore
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex  # noqa: TID251 - the composition root
+
+
+def settle_memory() -> None:
+    """What is there by now stays: leave it out of every collection, and collect less often.
+
+    A request makes thousands of objects that die by themselves; at Python's own thresholds the collector walks the
+    whole heap again and again for them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG, *gc.get_threshold()[1:])
+
+
+def stop_event() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for one of several things; the other waits end. Raises what the one raises."""
+    tasks = [start_task(wait) for wait in waits]
+    done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    for task in done:
+        task.result()
+
+
+class StoppedEarly(Exception):
+    """Told to stop before it was ready: no failure, and what had begun has been undone."""
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns. When told to stop before, it is cancelled and cleans up; then raises StoppedEarly."""
+    working: asyncio.Task[T] = start_task(work)
+    stopping = start_task(stop.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+    if working.cancelled():
+        raise StoppedEarly
+    return working.result()
+
+
+def tell_ready(url: str, settings: NodeSettings, store: str) -> None:
+    data = ", ".join(settings.data_dirs or (settings.data_dir,))
+    print(f"penstock is ready on {url} (data: {data}, store: {store})", flush=True)  # noqa: T201

@@ -1,0 +1,373 @@
+"""One shard of a node as a process: opens its partitions, serves the shared port and its own, answers its siblings.
+
+Started by node/processes/supervisor.py only, which tells it everything in one line on standard input. It ends when told
+by SIGTERM, or by itself when the supervisor is gone: a shard without one would serve topics that nobody can change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from engine.cleaning.quarantine import sealed_files
+from engine.cleaning.segment_check import Finding, SealedFile
+from engine.directory.data_directory import DataDirectory
+from engine.directory.log_directories import FAULT_HINT
+from engine.directory.topics import TopicRecord, changed_topic, check_topic_wish
+from engine.errors import UnknownTopic, Unreachable
+from engine.log.damaged_ranges import Damage
+from engine.partition.partition import Partition
+from engine.partition.reader import Chunk
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
+from engine.runtime.pooled_disk import PooledDisk
+from engine.runtime.tasks import start_task
+from engine.shard.served_topics import Topic
+from engine.shard.shard import Shard
+from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.shipping.shippers import TierStatistics
+from engine.tiering.store.store import open_store
+from engine.tiering.tier import local_log
+from gateway.links.link import Busy, Caller, Handler, Link, LinkLost, listen
+from gateway.node import Node
+from gateway.routing.peers import Peers
+from gateway.routing.routing import handlers_for_peers
+from gateway.routing.topic_finder import TopicFinder
+from node.cluster.shard_cluster import ShardCluster
+from node.messages import (
+    CHANGE_S,
+    ShardTask,
+    joined,
+    record_from,
+    run_to_its_end,
+    shard_socket,
+    supervisor_socket,
+    worker_socket,
+)
+from node.processes.liveness_watchdog import SIGNS_OF_LIFE
+from node.processes.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
+from node.setup.file_limit import within_file_limit
+from node.setup.listener import Listener
+from node.setup.logs import set_up_logging
+from node.setup.reloading import handlers_for_supervisor, use_tokens
+from replication.cluster.producer_ids import ProducerIds, floor_of
+
+STATISTICS_S = 5.0
+
+
+async def run(task: ShardTask) -> None:
+    """Serve until stopped. Returns normally only if everything of this shard is durable."""
+    set_up_logging(task.settings.log_level, requests=task.settings.request_log)
+    settings = within_file_limit(task.settings, ports=len(task.ports))
+    stop = stop_event()
+    disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
+    directory, *further = [one.part(disk, task.identity, task.index) for one in task.directories]
+    with (
+        ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
+        ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
+    ):
+        cluster = None if task.cluster is None else ShardCluster(task, task.cluster)
+        peers = Peers(task.index, task.count, _callers(task), None if cluster is None else cluster.links)
+        keys_max = max(1, settings.idempotency_keys_total_max // task.count)
+        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max)
+        shard.catalog.unidentified = task.unidentified
+        worker = Caller(worker_socket(task.run_dir))
+        store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
+        logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
+        tier = TierOfShard(shard, logs, worker, store.url)
+        changes = SupervisedChanges(shard)
+        changes.is_alone = cluster is None
+        replicas = None if cluster is None else cluster.begin(shard, peers, changes.link, new_id, clock.boottime)
+        producer_ids = ProducerIds(SupervisedBlocks(changes))
+        node = Node(settings, shard, tier, changes, peers, producer_ids, clock, executor, random.Random(), replicas)
+        node.url, node.direct_url = task.url, task.direct_url
+        node.is_ready = False
+        if cluster is not None:
+            node.topic_finder = TopicFinder(changes.find_topic)
+            node.operate = changes.operate
+        changes.when_all_ready = lambda: setattr(node, "is_ready", True)
+        await logs.start()
+        supervisor_gone = asyncio.Event()
+        listener = Listener(node, settings, task.ports)
+        handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener), **SIGNS_OF_LIFE}
+        if cluster is not None:
+            handlers |= cluster.handlers()
+        changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
+        node.siblings = {"worker": worker, "supervisor": changes.supervisor}
+        link = await joined(changes.supervisor)
+        records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
+        tokens, _ = await link.call("tokens", None, timeout_s=CHANGE_S)  # after joining: a later change will be told
+        use_tokens(node, tokens)
+        if cluster is not None:
+            await cluster.take_view(link)
+        await shard.start(list(map(record_from, records)))
+        changes.is_started.set()
+        for_peers = handlers_for_peers(node)
+        server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers()})
+        if cluster is not None:
+            await cluster.open(for_peers)
+        peers.connect()
+        worker.connect()
+        settle_memory()
+        await listener.open()
+        await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
+        await first_of(listener.closed_by_itself(), stop.wait(), supervisor_gone.wait())
+        if cluster is not None:
+            await listener.say_farewell()
+        await listener.drain()
+        if cluster is not None:
+            await cluster.close()
+        server.close()
+        for caller in (worker, changes.supervisor):
+            caller.close()
+        peers.close()
+        await logs.stop()
+        if not await shard.stop():
+            raise SystemExit("not everything of this shard is durable")  # or the supervisor would call it clean
+
+
+def _callers(task: ShardTask) -> dict[int, Caller]:
+    others = (index for index in range(task.count) if index != task.index)
+    return {index: Caller(shard_socket(task.run_dir, index)) for index in others}
+
+
+class SupervisedChanges:
+    """Topics are made by the supervisor, which then tells every shard; both directions of that."""
+
+    supervisor: Caller
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._openings: dict[str, asyncio.Future[Any]] = {}  # of topics or added partitions, under way, by topic
+        self.is_started = asyncio.Event()
+        self.is_alone = True
+        shard.keeper.when_failed = self._directory_failed
+        self.when_all_ready: Callable[[], None] = lambda: None
+
+    def link(self) -> Link:
+        """To the supervisor. Raises Busy while there is none."""
+        return self.supervisor.link()
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+    ) -> tuple[Topic, bool]:
+        # Here, as a link takes no number of any size.
+        check_topic_wish(name, partitions, replication_factor, overrides, is_alone=self.is_alone)
+        arguments = (name, partitions, replication_factor, dict(overrides))
+        is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
+        return self._shard.topic(name), is_new
+
+    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
+        changed_topic(self._shard.topic(name).record, overrides, partitions)
+        await self.supervisor.link().call("alter_topic", (name, dict(overrides), partitions), timeout_s=CHANGE_S)
+        return self._shard.topic(name)
+
+    async def find_topic(self, name: str) -> bool:
+        """Whether the cluster has the topic; then this node has it too, by now."""
+        if self.is_alone:
+            return False
+        is_there, _ = await self.supervisor.link().call("find_topic", name, timeout_s=CHANGE_S)
+        return bool(is_there)
+
+    async def delete_topic(self, name: str) -> None:
+        await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
+
+    async def operate(self, name: str, *arguments: Any) -> Any:
+        """An operation on the cluster, of node/cluster/operator.py."""
+        result, _ = await self.supervisor.link().call("operate", (name, *arguments), timeout_s=CHANGE_S)
+        return result
+
+    def _directory_failed(self, directory: DataDirectory) -> None:
+        """The supervisor tells the log and the other shards. If it is gone, this shard ends too."""
+        assert directory.fault is not None
+        with suppress(Busy, LinkLost):
+            arguments = (directory.directory_id, directory.fault.detail)
+            told = self.supervisor.link().begin("directory_failed", arguments)
+            told.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """One at a time for a topic, however often it is told: who told and left leaves threads that open its files."""
+        await self._opened(name)
+        opening = self._openings[name] = start_task(work())
+        opening.add_done_callback(lambda _: self._openings.pop(name))
+        await asyncio.shield(opening)
+
+    async def _opened(self, name: str) -> None:
+        """Whatever is under way has come to its end."""
+        while name in self._openings:
+            await asyncio.wait([self._openings[name]])
+
+    async def _open_topic(self, record: TopicRecord) -> None:
+        if record.name not in self._shard.topics:
+            await self._shard.open_topic(record)
+
+    def handlers(self) -> dict[str, Handler]:
+        """What the supervisor calls. All wait until this shard has opened what it began with."""
+
+        async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            record = record_from(fields)
+            await self._open(record.name, partial(self._open_topic, record))
+            return None, b""
+
+        async def open_added(fields: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            record = record_from(fields)
+            await self._open(record.name, partial(self._shard.open_added, record))
+            return None, b""
+
+        async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            self._shard.altered(record_from(fields))
+            return None, b""
+
+        async def close_topic(name: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            await self._opened(name)
+            if name in self._shard.topics:
+                await self._shard.close_topic(name)
+            return None, b""
+
+        async def close_partitions(arguments: Any, _: bytes) -> tuple[None, bytes]:
+            await self.is_started.wait()
+            name, numbers = arguments
+            await self._opened(name)
+            if name in self._shard.topics:
+                await self._shard.close_partitions(name, numbers)
+            return None, b""
+
+        async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
+            self.when_all_ready()
+            return None, b""
+
+        async def directory_failed(arguments: Any, _: bytes) -> tuple[None, bytes]:
+            directory_id, detail = arguments
+            self._shard.directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
+            return None, b""
+
+        return {
+            "directory_failed": directory_failed,
+            "open_topic": open_topic,
+            "open_added": open_added,
+            "altered": altered,
+            "close_topic": close_topic,
+            "close_partitions": close_partitions,
+            "all_ready": all_ready,
+        }
+
+
+class SupervisedBlocks:
+    """Blocks of producer ids: the supervisor alone holds the coordination store."""
+
+    def __init__(self, changes: SupervisedChanges) -> None:
+        self._changes = changes
+
+    async def take(self) -> range:
+        bounds, _ = await self._changes.supervisor.link().call("take_producer_ids", None, timeout_s=CHANGE_S)
+        return range(*bounds)
+
+    async def end(self) -> int:
+        end, _ = await self._changes.supervisor.link().call("end_of_producer_ids", None, timeout_s=CHANGE_S)
+        return int(end)
+
+
+class TierOfShard:
+    """The store as a shard sees it: the worker process ships, this process reads back."""
+
+    def __init__(self, shard: Shard, logs: RemoteLogs, worker: Caller, store_url: str) -> None:
+        self.store_url = store_url
+        self._shard = shard
+        self._logs = logs
+        self._worker = worker
+        self._topic_ids: dict[Partition, str] = {}
+        self._tiered_ends: dict[Partition, int] = {}
+        shard.when_sealed = self._sealed
+        shard.tiered_end = lambda partition: self._tiered_ends.get(partition, 0)
+
+    def __repr__(self) -> str:
+        return f"TierOfShard({self._logs})"
+
+    def add(self, topic: TopicRecord, partition: Partition) -> None:
+        self._topic_ids[partition] = topic.topic_id
+        self._logs.add(topic, partition.number)
+
+    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        self.leave(topic, partitions)
+
+    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            self._topic_ids.pop(partition, None)
+            self._tiered_ends.pop(partition, None)
+        self._logs.remove(topic, [partition.number for partition in partitions])
+
+    async def statistics(self, partition: Partition) -> TierStatistics:
+        arguments = (self._topic_ids[partition], partition.number)
+        fields, _ = await self._worker.link().call("statistics", arguments, timeout_s=STATISTICS_S)
+        return TierStatistics(*fields)
+
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        return await self._logs.read(self._topic_ids[partition], partition.number, offset, max_bytes)
+
+    async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+        return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
+
+    def handlers(self) -> dict[str, Handler]:
+        """What the worker calls."""
+
+        def partition_of(topic_id: str, name: str, number: int) -> Partition:
+            partition = self._shard.partition(name, number)
+            if self._topic_ids.get(partition) != topic_id:
+                raise UnknownTopic(f"there is no topic {name!r} of that id")
+            return partition
+
+        async def sealed_log(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+            partition = partition_of(*arguments)
+            if partition.offline is not None:
+                raise partition.offline
+            log = local_log(partition, self._shard.leading_epoch(partition))
+            sealed = [dataclasses.astuple(segment) for segment in log.sealed]
+            kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
+            positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
+            known_end = self._tiered_ends.get(partition, 0)
+            return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
+
+        async def tiered(arguments: Any, _: bytes) -> tuple[None, bytes]:
+            *which, end_offset = arguments
+            self._tiered_ends[partition_of(*which)] = end_offset
+            return None, b""
+
+        async def expired(arguments: Any, _: bytes) -> tuple[int, bytes]:
+            *which, end_offset = arguments
+            return await self._shard.raise_log_start(partition_of(*which), end_offset), b""
+
+        async def files_to_scrub(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+            return [dataclasses.astuple(file) for file in sealed_files(partition_of(*arguments))], b""
+
+        async def scrubbed(arguments: Any, _: bytes) -> tuple[bool, bytes]:
+            *which, file, scrubbed_bytes, damage = arguments
+            finding = Finding(scrubbed_bytes, tuple(Damage(*fields) for fields in damage))
+            return await quarantine.note(partition_of(*which), SealedFile(*file), finding), b""
+
+        async def mend(arguments: Any, _: bytes) -> tuple[bool, bytes]:
+            *which, base_offset, path = arguments
+            return await quarantine.mend(partition_of(*which), base_offset, path), b""
+
+        quarantine = self._shard.quarantine
+        scrubbing = {"sealed_files": files_to_scrub, "scrubbed": scrubbed, "mend": mend}
+        return {"sealed_log": sealed_log, "tiered": tiered, "expired": expired, **scrubbing}
+
+    def _sealed(self, partition: Partition) -> None:
+        """A missed wake costs `tier_check_ms`, no more."""
+        with suppress(Busy, LinkLost, KeyError):
+            self._worker.link().begin("wake", (self._topic_ids[partition], partition.number))
+
+
+if __name__ == "__main__":
+    run_to_its_end(run(ShardTask.read(sys.stdin.readline())))

@@ -1,0 +1,370 @@
+"""The supervisor of a node of several shards: holds the data directory and the topics, starts shards and the worker.
+
+It serves no request. A shard that dies is started again; its siblings go on. When the supervisor itself dies, the
+shards stop by themselves, and until the last one has, the lock of the data directory stays held: each inherits it.
+What the node agrees upon, with itself or with others, is its `member`'s: node/cluster/standalone_topics.py, or in a
+cluster node/cluster/member.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from engine.directory.catalog import Catalog
+from engine.directory.data_directory import DataDirectory
+from engine.directory.log_directories import FAULT_HINT, DataDirectories, tell_offline
+from engine.errors import StartRefused, Unreachable
+from engine.log.recovery import LastStop
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
+from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
+from gateway.links.addresses import free_port, internal_url_of, reachable, url_of
+from gateway.links.link import Link
+from gateway.settings import NodeSettings
+from node.cluster.member import found_cluster
+from node.cluster.sessions import check_alone
+from node.cluster.standalone_topics import Alone, Membership
+from node.messages import CHANGE_S, DirectoryTask, Ports, ShardTask, record_to, supervisor_socket
+from node.processes.liveness_watchdog import kill_if_silent
+from node.processes.process_manager import WORKER, Child, end, kill, tell_in_turn, tell_links
+from node.processes.server import (
+    StoppedEarly,
+    new_id,
+    open_directories,
+    open_probed_store,
+    stop_event,
+    store_url,
+    tell_ready,
+    unless_stopped,
+)
+from node.processes.supervisor_calls import Conversation
+from node.setup.file_limit import within_file_limit
+from node.setup.logs import set_up_logging
+from node.setup.reloading import Reloader, first_tokens
+
+RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
+HEALTHY_S = 60.0
+STOP_MARGIN_S = 10.0
+
+log = logging.getLogger("penstock.supervisor")
+
+
+async def serve_shards(settings: NodeSettings) -> None:
+    """Run a node of `shards` processes, alone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
+
+    Told to stop before it is ready it goes no further: a start waits for the coordination store as long as that takes.
+    """
+    set_up_logging(settings.log_level)
+    settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
+    ports = _free_ports(settings)
+    stop = stop_event()
+    tokens = first_tokens(settings)
+    run_dir = _make_run_dir()
+    try:
+        with ThreadPoolExecutor(2, "penstock-supervisor") as executor, suppress(StoppedEarly):
+            member: Membership
+            if settings.coordination:
+                member = await unless_stopped(stop, _found_cluster(settings, ports, executor))
+            else:
+                check_alone(RealDisk(), settings.directories[0])
+                member = Alone(executor)
+            await _serve(settings, ports, run_dir, executor, member, tokens, stop)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+async def _serve(
+    settings: NodeSettings,
+    ports: Ports,
+    run_dir: str,
+    executor: ThreadPoolExecutor,
+    member: Membership,
+    tokens: str | None,
+    stop: asyncio.Event,
+) -> None:
+    """With the data directories, until told to stop; then all of them are clean, or what was said of it stays."""
+    try:
+        directories = open_directories(RealDisk(), settings, member.cluster_id)
+    except BaseException:
+        await member.close()
+        raise
+    try:
+        supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
+        supervisor.tokens = tokens
+        await unless_stopped(stop, supervisor.start())
+        reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
+        reloader.start()
+        tell_ready(supervisor.url, settings, supervisor.store_url)
+        await stop.wait()
+        reloader.stop()
+        is_clean = await supervisor.stop()
+    except BaseException:
+        await member.close()
+        directories.release()
+        raise
+    for directory in directories:
+        if is_clean and directory.fault is None:
+            directory.close_clean()
+        else:
+            directory.release()
+
+
+def _make_run_dir() -> str:
+    """For the sockets, whose paths have 107 bytes at most: not below a TMPDIR that leaves them no room."""
+    parent = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="penstock-", dir=parent if len(os.fsencode(parent)) <= 70 else "/tmp")  # noqa: S108
+
+
+class Supervisor:
+    """Starts and restarts the processes of a node."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        directories: DataDirectories,
+        run_dir: str,
+        ports: Ports,
+        executor: ThreadPoolExecutor,
+        member: Membership,
+    ) -> None:
+        self.member = member
+        self.url = settings.advertised_url or url_of(settings, ports.shared)
+        self.store_url = store_url(settings, directories.first)
+        self.producer_floor = 0  # above every producer id that a log of this node remembers
+        self.tokens: str | None = None  # what the tokens file held when it could last be used
+        self._settings = settings
+        self._directories = directories
+        self._run_dir = run_dir
+        self._ports = ports
+        self._executor = executor
+        self._catalog = Catalog(directories.first.disk, directories, SystemClock(), executor, new_id)
+        self._children = [Child(index) for index in (*range(settings.shards), WORKER)]
+        self._keepers: list[asyncio.Task[None]] = []
+        self._all_up = asyncio.Event()
+        self._has_joined = False
+        self._is_stopping = False
+        self._background = BackgroundTasks()
+
+    async def start(self) -> None:
+        """Returns when every shard serves. Raises StartRefused when one cannot."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
+        await self._catalog.load()
+        await self.member.begin(self._directories, self._catalog, self)
+        self._directories.when_failed = self._directory_failed
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            lambda: Conversation(self).link, supervisor_socket(self._run_dir)
+        )
+        try:
+            self._keepers = [
+                keep_running(partial(self._keep, child), "keeping a process running", of=str(child.index))
+                for child in self._children
+            ]
+            await self._until_all_up()
+            await self.member.join()
+            self._has_joined = True
+            await self.tell_shards("all_ready", None)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _until_all_up(self) -> None:
+        """Raises StartRefused when a process has died before."""
+        up = start_task(self._all_up.wait())
+        try:
+            await asyncio.wait([up, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+        if not self._all_up.is_set():
+            raise StartRefused("a shard could not start", hint="its reason stands above")
+
+    async def stop(self) -> bool:
+        """End every process, shards first, whatever goes wrong with leaving. Returns whether all shards ended clean,
+        so that the next start need not scan.
+        """
+        try:
+            if self._has_joined:
+                await self.member.leave()
+        finally:
+            is_clean = await self._end_processes()
+        return is_clean
+
+    async def _end_processes(self) -> bool:
+        self._is_stopping = True
+        deadline_s = self._settings.shutdown_deadline_ms / 1000 + STOP_MARGIN_S
+        try:
+            is_clean = await end(self._children[:-1], deadline_s)
+            await end(self._children[-1:], deadline_s)
+        finally:
+            kill(self._children)
+            for keeper in self._keepers:
+                keeper.cancel()
+            self._background.cancel()
+            self._server.close()
+            await self._catalog.stop()
+            await self.member.close()
+        return is_clean
+
+    async def _keep(self, child: Child) -> None:
+        """Run one process, again and again. Ends only when it dies before the node was ever ready, or at the stop."""
+        await _killed(child)  # two processes must not write the same partitions
+        while True:
+            began = asyncio.get_running_loop().time()
+            code = await self._run(child)
+            was_ready, child.is_ready, child.link = child.is_ready, False, None
+            if self._is_stopping or not (was_ready or self._all_up.is_set()):
+                return
+            for directory in self._directories:
+                if directory.last_stop is LastStop.CLEAN or self._all_up.is_set():
+                    directory.last_stop = LastStop.KILLED  # not before a power loss has been recovered from
+            if asyncio.get_running_loop().time() - began > HEALTHY_S:
+                child.deaths_in_a_row = 0
+            if child.index != WORKER:  # while the node joins, too: it may be registered, and the shard have led
+                self.member.shard_died()
+            pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
+            child.deaths_in_a_row += 1
+            log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
+            await asyncio.sleep(pause)
+
+    async def _run(self, child: Child) -> int | str:
+        """Run one process to its end. Returns its exit code, or why it could not be started."""
+        try:
+            process = await self._spawn(child)
+        except OSError as error:
+            log.error("a process cannot be started", extra={"shard": child.index, "reason": str(error)})
+            return str(error)
+        if self._is_stopping:  # the others have been told meanwhile
+            process.terminate()
+        look = partial(kill_if_silent, child, self._settings.process_silent_ms_max)
+        watch = keep_running(look, "watching for a process that hangs", of=str(child.index))
+        try:
+            return await process.wait()
+        finally:
+            watch.cancel()
+
+    async def _spawn(self, child: Child) -> asyncio.subprocess.Process:
+        module = "node.processes.worker_process" if child.index == WORKER else "node.processes.shard_process"
+        child.process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=[one.lock_handle for one in self._directories if one.lock_handle is not None],
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        with suppress(OSError):  # it has died already, as its exit code will say
+            process.stdin.write(self._task(child.index).line())
+            await process.stdin.drain()
+        process.stdin.close()
+        return process
+
+    def _task(self, index: int) -> ShardTask:
+        return ShardTask(
+            settings=self._settings,
+            directories=list(map(DirectoryTask.of, self._directories)),
+            identity=self._directories.first.identity,
+            run_dir=self._run_dir,
+            store_url=self.store_url,
+            url=self.url,
+            index=index,
+            count=self._settings.shards,
+            ports=[] if index == WORKER else [self._ports.shared, self._ports.direct[index]],
+            direct_url="" if index == WORKER else url_of(self._settings, self._ports.direct[index]),
+            cluster=self.member.task(index),
+            unidentified=self._catalog.unidentified,
+        )
+
+    async def joined(self, index: int, link: Link) -> list[dict[str, Any]]:
+        """A process asks what to serve. From here on it hears of every change."""
+        async with self._catalog.changing:
+            self._children[index].link = link  # the worker, -1, is the last
+            return [record_to(record) for record in self._catalog.records.values()]
+
+    def ready(self, index: int, producer_floor: int) -> None:
+        """A process serves. Once all do, each may say so: they are called after this returns."""
+        self.producer_floor = max(self.producer_floor, producer_floor)
+        self._children[index].is_ready = True
+        self._background.keep(self._look_whether_all_are_up, "noting that all processes serve")
+
+    async def _look_whether_all_are_up(self) -> None:
+        if all(child.is_ready for child in self._children):
+            for directory in self._directories.usable:
+                await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
+            self._all_up.set()
+            if self._has_joined:  # one of them was started again
+                await self.tell_shards("all_ready", None)
+
+    def follow_failure(self, directory_id: str, detail: str) -> None:
+        """A shard has found a data directory failing."""
+        self._directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
+
+    def _directory_failed(self, directory: DataDirectory) -> None:
+        tell_offline(directory)
+        assert directory.fault is not None
+        telling = partial(self.tell_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
+        self._background.keep(telling, "reporting a failed data directory to the shards")
+
+    async def use_tokens(self, text: str) -> None:
+        """Every shard checks requests against these once this returns."""
+        self.tokens = text
+        await self.tell_shards("tokens", text)
+
+    async def renew_tls(self) -> None:
+        """One shard after the other, so that the others take the connections meanwhile."""
+        await tell_in_turn(self.shard_links(), "renew_tls", None, CHANGE_S)
+
+    async def tell_shards(self, change: str, arguments: Any) -> None:
+        await self._tell(self._children[:-1], change, arguments)
+
+    async def tell_worker(self, change: str, arguments: Any) -> None:
+        await self._tell(self._children[-1:], change, arguments)
+
+    def shard_links(self) -> list[Link]:
+        """To every shard that is up, for what is said without waiting, in the order in which it is said."""
+        return [child.link for child in self._children[:-1] if child.link is not None and child.link.is_up]
+
+    async def _tell(self, children: Sequence[Child], change: str, arguments: Any) -> None:
+        links = [child.link for child in children if child.link is not None and child.link.is_up]
+        await tell_links(links, change, arguments, CHANGE_S)
+
+
+async def _killed(child: Child) -> None:
+    if (process := child.running) is not None:
+        kill([child])
+        await process.wait()
+
+
+async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
+    """Raises StartRefused."""
+    own = settings if settings.is_embedded else reachable(settings)
+    urls = (
+        settings.advertised_url or url_of(own, ports.shared),
+        [url_of(own, port) for port in ports.direct],
+        [internal_url_of(own, port) for port in ports.internal],
+    )
+    return await found_cluster(
+        settings, urls, ports.internal, executor, RealDisk(), SystemClock(), random.Random(), new_id
+    )
+
+
+def _free_ports(settings: NodeSettings) -> Ports:
+    """Raises StartRefused."""
+
+    def of_shards(base: int) -> list[int]:
+        return [free_port(settings.host, base + index if base else 0) for index in range(settings.shards)]
+
+    shared = free_port(settings.host, settings.port)
+    internal = of_shards(settings.internal_port_base) if settings.coordination else []
+    return Ports(shared, of_shards(settings.direct_port_base), internal)

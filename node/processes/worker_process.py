@@ -1,0 +1,201 @@
+"""The worker of a node of several shards: ships and scrubs sealed segments, niced, so that no shard's loop ever does.
+
+Started by node/processes/supervisor.py only. It asks the owner of each partition what is sealed and tells it what the
+store has; it opens segment files itself, which never change once sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
+from typing import Any
+
+from engine.cleaning.scrubber import ScrubbedPartition
+from engine.cleaning.segment_check import Finding, SealedFile
+from engine.directory.placement import shard_of
+from engine.directory.topics import TopicRecord
+from engine.log.epochs import EpochStart
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
+from engine.runtime.pooled_disk import PooledDisk
+from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
+from engine.tiering.shipping.shippers import Shipping
+from engine.tiering.shipping.values import LocalLog, SealedSegment
+from engine.tiering.store.store import open_store
+from gateway.links.link import Caller, Handler, listen
+from gateway.metrics.process_metrics import PROCESS_METRICS
+from node.messages import (
+    CHANGE_S,
+    ShardTask,
+    joined,
+    record_from,
+    run_to_its_end,
+    shard_socket,
+    supervisor_socket,
+    worker_socket,
+)
+from node.processes.liveness_watchdog import SIGNS_OF_LIFE
+from node.processes.server import STORE_THREADS, first_of, make_scrubber, new_id, restoring, stop_event
+from node.setup.file_limit import within_file_limit
+from node.setup.logs import set_up_logging
+
+NICENESS = 10
+CALL_S = 10.0
+
+
+async def run(task: ShardTask) -> None:
+    """Ship until stopped."""
+    set_up_logging(task.settings.log_level)
+    settings = within_file_limit(task.settings)
+    stop = stop_event()
+    with ThreadPoolExecutor(STORE_THREADS, "penstock-store") as executor:
+        store = await asyncio.get_running_loop().run_in_executor(executor, open_store, task.store_url)
+        disk = PooledDisk(RealDisk(), settings.log_files_max)
+        components = ShipperComponents(store, disk, SystemClock(), random.Random(), new_id, executor)
+        options = ShipperOptions(idle_seconds=task.settings.tier_check_ms / 1000)
+        shipping = Shipping(components, options, task.identity.cluster_id, writer=new_id())
+        shards = [Caller(shard_socket(task.run_dir, index)) for index in range(task.count)]
+        for caller in shards:
+            caller.connect()
+        supervisor_gone = asyncio.Event()
+        served: dict[str, TopicRecord] = {}
+        scrubber = make_scrubber(
+            task.settings, disk, lambda: _scrubbed(served, shards), restoring(store, disk, task.identity)
+        )
+        handlers = _handlers(shipping, shards, served)
+        supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
+        server = await listen(worker_socket(task.run_dir), handlers)
+        link = await joined(supervisor)
+        records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
+        for record in map(record_from, records):
+            _add(shipping, shards, served, record)
+        await link.call("ready", (task.index, 0), timeout_s=CHANGE_S)
+        scrubber.start()
+        await first_of(stop.wait(), supervisor_gone.wait())
+        server.close()
+        await scrubber.stop()
+        await shipping.stop()
+        for caller in (*shards, supervisor):
+            caller.close()
+
+
+def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord]) -> dict[str, Handler]:
+    async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
+        _add(shipping, shards, served, record_from(fields))
+        return None, b""
+
+    async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
+        _add(shipping, shards, served, record_from(fields))
+        return None, b""
+
+    async def removed(fields: Any, _: bytes) -> tuple[None, bytes]:
+        record = record_from(fields)
+        served.pop(record.topic_id, None)
+        shipping.remove_topic(record)
+        return None, b""
+
+    async def set_aside(fields: Any, _: bytes) -> tuple[None, bytes]:
+        record = record_from(fields)
+        served.pop(record.topic_id, None)
+        shipping.leave(record, record.here)
+        return None, b""
+
+    async def wake(arguments: Any, _: bytes) -> tuple[None, bytes]:
+        shipping.wake(*arguments)
+        return None, b""
+
+    async def statistics(arguments: Any, _: bytes) -> tuple[Any, bytes]:
+        return tuple(shipping.statistics(*arguments)), b""
+
+    topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
+    return {**topics, **SIGNS_OF_LIFE, **PROCESS_METRICS, "wake": wake, "statistics": statistics}
+
+
+def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
+    """Serve a topic, or those of its partitions that have come to lie here; others may have left."""
+    old = served.get(record.topic_id)
+    before = set() if old is None else set(old.here)
+    served[record.topic_id] = record
+    shipping.leave(record, before - set(record.here))
+    for number in sorted(set(record.here) - before):
+        owner = shards[shard_of(record.topic_id, number, len(shards))]
+        shipping.add(record, number, _Source(owner, record, number))
+
+
+def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[ScrubbedPartition]:
+    return [
+        _Scrubbed(shards[shard_of(record.topic_id, number, len(shards))], record, number)
+        for record in served.values()
+        for number in record.here
+    ]
+
+
+class _Scrubbed:
+    """A partition of a shard process, for the scrubber."""
+
+    def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
+        self.topic_id = record.topic_id
+        self.topic = record.name
+        self.number = number
+        self._owner = owner
+        self._which = (record.topic_id, record.name, number)
+
+    async def sealed_files(self) -> list[SealedFile]:
+        files, _ = await self._owner.link().call("sealed_files", self._which, timeout_s=CALL_S)
+        return [SealedFile(*fields) for fields in files]
+
+    async def found(self, file: SealedFile, finding: Finding) -> bool:
+        arguments = (*self._which, astuple(file), finding.scrubbed_bytes, finding.damage)
+        return await self._told("scrubbed", arguments)
+
+    async def mend(self, file: SealedFile, path: str) -> bool:
+        return await self._told("mend", (*self._which, file.base_offset, path))
+
+    async def _told(self, what: str, arguments: tuple[object, ...]) -> bool:
+        is_known, _ = await self._owner.link().call(what, arguments, timeout_s=CALL_S)
+        return bool(is_known)
+
+
+class _Source:
+    """A partition of a shard process, for its shipper."""
+
+    def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
+        self._owner = owner
+        self._which = (record.topic_id, record.name, number)
+        self._told_end = 0
+
+    async def local_log(self) -> LocalLog:
+        answer, _ = await self._owner.link().call("sealed_log", self._which, timeout_s=CALL_S)
+        positions, sealed, known_end, kept, leader_epoch, epochs = answer
+        if known_end < self._told_end:  # the shard has restarted since
+            await self.tiered(self._told_end)
+        segments = tuple(SealedSegment(*fields) for fields in sealed)
+        starts = tuple(EpochStart(*fields) for fields in epochs)
+        log_start, local_log_start, log_end, high_watermark, durable_end = positions
+        active_bytes, retention_ms, retention_bytes = kept
+        return LocalLog(
+            *(log_start, local_log_start, log_end, high_watermark, durable_end),
+            sealed=segments,
+            active_bytes=active_bytes,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            leader_epoch=leader_epoch,
+            epochs=starts,
+        )
+
+    async def expired(self, end_offset: int) -> int:
+        log_start, _ = await self._owner.link().call("expired", (*self._which, end_offset), timeout_s=CALL_S)
+        return int(log_start)
+
+    async def tiered(self, end_offset: int) -> None:
+        await self._owner.link().call("tiered", (*self._which, end_offset), timeout_s=CALL_S)
+        self._told_end = end_offset
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    run_to_its_end(run(ShardTask.read(sys.stdin.readline())))

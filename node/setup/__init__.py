@@ -1,0 +1,1 @@
+"""How a process of a node is set up: settings, listeners, logs, limits, reloading."""

@@ -1,0 +1,127 @@
+"""What a node takes over from changed files while it serves: its tokens and its TLS certificate.
+
+A node in one process does it itself. In a node of several shards the supervisor looks at the files and tells every
+shard, one after the other: so all of them know the same tokens, and one that is started again while a file is broken is
+given the tokens that the others have. What must hold: a file that cannot be used changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from engine.errors import EngineError, StartRefused
+from engine.runtime.tasks import keep_running
+from gateway.access.tokens_file import InvalidTokens, parse_tokens, read_tokens_text
+from gateway.links.link import Handler
+from gateway.node import Node
+from gateway.settings import NodeSettings
+from node.setup.listener import Listener
+from node.setup.setting_sources import check_certificate
+from node.setup.watched_files import WatchedFiles
+
+
+class NotTakenOver(EngineError):
+    """A changed file cannot be used; what was read before goes on. Mend the file."""
+
+
+def first_tokens(settings: NodeSettings) -> str | None:
+    """What the tokens file holds at a start; None when there is to be none. Blocks. Raises StartRefused."""
+    if not settings.tokens_file:
+        return None
+    try:
+        text = read_tokens_text(settings.tokens_file)
+        parse_tokens(text)
+    except InvalidTokens as error:
+        hint = "check --tokens-file; penstock token create makes one"
+        raise StartRefused(f"the tokens file {settings.tokens_file}: {error}", hint=hint) from None
+    return text
+
+
+class Reloader:
+    """Looks at the files of a node that serves, every so often and at SIGHUP."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        executor: Executor,
+        use_tokens: Callable[[str], Awaitable[None]],
+        renew_tls: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        self._executor = executor
+        self._use_tokens = use_tokens
+        self._renew_tls = renew_tls
+        self._files: list[WatchedFiles] = []
+        self._watching: list[asyncio.Task[None]] = []
+        if settings.tokens_file:
+            self._files.append(WatchedFiles([settings.tokens_file], executor, self._read_tokens))
+            self._files[0].look_now()
+        if settings.is_tls:
+            self._files.append(WatchedFiles([settings.tls_cert, settings.tls_key], executor, self._check_and_renew))
+
+    def start(self) -> None:
+        """Watch until `stop`. A node without such files keeps SIGHUP's own meaning: its terminal has gone.
+
+        The tokens are read once more at once: they may have changed while the node was starting.
+        """
+        every_s = self._settings.files_check_ms / 1000
+        self._watching = [
+            keep_running(partial(files.watch, every_s), "watching files", of=repr(files)) for files in self._files
+        ]
+        if self._files:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._look_now)
+
+    def stop(self) -> None:
+        for task in self._watching:
+            task.cancel()
+
+    def _look_now(self) -> None:
+        for files in self._files:
+            files.look_now()
+
+    async def _read_tokens(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            text = await loop.run_in_executor(self._executor, read_tokens_text, self._settings.tokens_file)
+            parse_tokens(text)
+        except InvalidTokens as error:
+            raise NotTakenOver(str(error)) from None
+        await self._use_tokens(text)
+
+    async def _check_and_renew(self) -> None:
+        cert, key = self._settings.tls_cert, self._settings.tls_key
+        await asyncio.get_running_loop().run_in_executor(self._executor, check_certificate, cert, key)
+        await self._renew_tls()
+
+
+def use_tokens(node: Node, text: str | None) -> None:
+    """From now on every request is checked against these."""
+    node.access.tokens = None if text is None else parse_tokens(text)
+
+
+def reloader_of_one(settings: NodeSettings, node: Node, listener: Listener) -> Reloader:
+    """For a node in one process."""
+
+    async def use(text: str) -> None:
+        use_tokens(node, text)
+
+    return Reloader(settings, node.executor, use, listener.renew)
+
+
+def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler]:
+    """What a shard does when its supervisor has seen a change."""
+
+    async def tokens(text: Any, _: bytes) -> tuple[None, bytes]:
+        use_tokens(node, text)
+        return None, b""
+
+    async def renew_tls(_: Any, __: bytes) -> tuple[None, bytes]:
+        await listener.renew()
+        return None, b""
+
+    return {"tokens": tokens, "renew_tls": renew_tls}

@@ -1,0 +1,171 @@
+"""What a start says of a node's settings: flag, then environment, then TOML file, then default; and whether that fits.
+
+Knows no setting but those whose relation to another is checked here; each one by itself is gateway/settings.py's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.errors import InvalidConfig, StartRefused
+from engine.settings import checked
+from gateway.access.hosts import is_allowed_host
+from gateway.links.addresses import check_advertised_url, check_host
+from gateway.settings import NODE_RULES, NodeSettings
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+_OF_COMMANDS = {"PENSTOCK_URL", "PENSTOCK_TOKEN"}
+_KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no setting's value begins so
+
+
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: str | None = None
+) -> NodeSettings:
+    """The settings that a start asks for. Raises StartRefused, naming what is wrong and where it was given."""
+    given: dict[str, object] = {}
+    if config_file is not None:
+        given |= _checked_from(config_file, _read_toml(config_file))
+    words = {name: environment.get(ENVIRONMENT_PREFIX + name.upper(), "") for name in NODE_RULES}
+    words = {name: word for name, word in words.items() if word and not _KUBERNETES_PORT.match(word)}
+    given |= _checked_from("the environment", {name: _from_word(name, word) for name, word in words.items()})
+    given |= _checked_from("the flags", {name: value for name, value in flags.items() if value is not None})
+    settings = NodeSettings(**given)  # type: ignore[arg-type]
+    settings = replace(settings, host=check_host(settings.host))
+    _check_relations(settings)
+    return settings
+
+
+def ignored_variables(environment: Mapping[str, str]) -> list[str]:
+    """The variables with our prefix that no setting and no command reads, sorted.
+
+    They are never refused: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…,
+    PENSTOCK_SERVICE_HOST and others in every container.
+    """
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in NODE_RULES} | _OF_COMMANDS
+    return sorted(
+        name
+        for name, word in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and (name not in known or _KUBERNETES_PORT.match(word))
+    )
+
+
+def _read_toml(path: str) -> dict[str, object]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise StartRefused(f"cannot read {path}: {error.strerror}", hint="check --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StartRefused(f"{path} is not valid TOML: {error}") from None
+
+
+def _checked_from(source: str, given: Mapping[str, object]) -> dict[str, object]:
+    try:
+        return _of_one_wish(source, checked(NodeSettings, given))
+    except InvalidConfig as error:
+        raise StartRefused(f"{source}: {error.detail}", hint=error.hint) from None
+
+
+def _of_one_wish(source: str, given: dict[str, object]) -> dict[str, object]:
+    """`data_dir` and `data_dirs` replace each other: whoever is asked first and gives one of them decides both."""
+    if "data_dir" in given and "data_dirs" in given:
+        raise StartRefused(f"{source}: both data_dir and data_dirs are given", hint="give one of them")
+    if "data_dir" in given:
+        return {**given, "data_dirs": ()}
+    if directories := given.get("data_dirs"):
+        assert isinstance(directories, tuple)
+        return {**given, "data_dir": directories[0]}
+    return given
+
+
+def _from_word(name: str, word: str) -> object:
+    """An environment variable is text; the default says what it stands for."""
+    default = NODE_RULES[name].default
+    if isinstance(default, bool):
+        return {"true": True, "1": True, "false": False, "0": False}.get(word.lower(), word)
+    if isinstance(default, int):
+        return int(word) if _NUMBER.fullmatch(word) else word
+    if isinstance(default, tuple):
+        return [one.strip() for one in word.split(",")]
+    return word
+
+
+def _check_relations(settings: NodeSettings) -> None:
+    for path in settings.directories:
+        if settings.directories.count(path) > 1:
+            raise StartRefused(f"data_dirs names {path} more than once", hint="give each directory once")
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise StartRefused("tls_cert and tls_key go together", hint="give both or neither")
+    for path in filter(None, (settings.tls_cert, settings.tls_key)):
+        if not os.access(path, os.R_OK):
+            raise StartRefused(f"cannot read {path}", hint="check --tls-cert and --tls-key")
+    if settings.is_tls:
+        check_certificate(settings.tls_cert, settings.tls_key)
+    if not settings.is_loopback and not settings.tokens_file and not settings.insecure:
+        raise StartRefused(
+            f"{settings.host} can be reached from outside and there are no tokens",
+            hint="bind 127.0.0.1, or give --tokens-file, or --insecure if the network is trusted",
+        )
+    for origin in settings.allowed_origins:
+        if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+            hint = (
+                "an origin is a scheme, a host and a port if it is another than the scheme's: https://app.example.org"
+            )
+            raise StartRefused(f"cors_origins names {origin!r}, which is no origin", hint=hint)
+    for name in settings.allowed_host_names:
+        if not is_allowed_host(name):
+            hint = "give names without scheme and port, a suffix such as .example.org, or *"
+            raise StartRefused(f"allowed_hosts names {name!r}, which is no host name", hint=hint)
+    if settings.append_queue_bytes_max < settings.request_body_bytes_max:
+        hint = "every body that is taken must find room in the empty queue"
+        raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)
+    room = min(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
+    if room < 2 * settings.request_body_bytes_max:
+        hint = "a packed body is held twice, as it came and unpacked"
+        raise StartRefused("the bytes in flight allowed are less than twice request_body_bytes_max", hint=hint)
+    if settings.replica_fetch_wait_ms * 2 > settings.replica_lag_ms_max:
+        hint = "a follower with nothing to get would be taken for one that is behind"
+        raise StartRefused("replica_fetch_wait_ms is more than a half of replica_lag_ms_max", hint=hint)
+    _check_cluster(settings)
+    if settings.advertised_url:
+        check_advertised_url(settings.advertised_url)
+    if settings.fetch_bytes_default > settings.fetch_bytes_max:
+        raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
+
+
+def _check_cluster(settings: NodeSettings) -> None:
+    """What several nodes need that one does not."""
+    if not settings.coordination or settings.is_embedded:
+        if settings.default_replication_factor > 1:
+            text = f"default_replication_factor is {settings.default_replication_factor} and the node is alone"
+            raise StartRefused(text, hint="give --coordination zookeeper://…, or leave it out")
+        return
+    hint = "every node must reach it, since a new leader reads what another one shipped: s3://bucket/prefix, or "
+    hint += "file:// with a directory that all of them share"
+    if not settings.store:
+        raise StartRefused("a node of a cluster has no --store", hint=hint)
+    scheme, _, path = settings.store.partition("://")
+    for directory in settings.directories:
+        if scheme == "file" and os.path.commonpath([directory, os.path.abspath(path)]) == directory:
+            raise StartRefused(f"the store {settings.store} lies inside the data directory of one node", hint=hint)
+
+
+def check_certificate(cert: str, key: str) -> None:
+    """Try them as the listener will: it would fail later, and ask a terminal for the password of an encrypted key.
+
+    Blocks. Raises StartRefused.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+    except OSError as error:  # which SSLError is too
+        text = f"{cert} and {key} cannot be used for TLS: {getattr(error, 'reason', None) or error.strerror or error}"
+        hint = "tls_cert is a PEM certificate chain, tls_key its private key without a password"
+        raise StartRefused(text, hint=hint) from None

@@ -1,0 +1,204 @@
+"""The node that is the controller: feeds what changes to the controller core and writes what that says.
+
+Every node is a candidate; the latch has one holder at a time, and its epoch goes into every write, so that a holder
+that was replaced without noticing can write nothing. What a term misses the next one finds: a core is given the whole
+view when its term begins. Also the sweeping up of what interrupted creations and deletions have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.errors import StorageFailed, StorageFull, TooManyOpenFiles
+from engine.runtime.clock import Clock
+from replication.cluster.keys import CONTROLLER, DELETED, block_key, deleted_key, partition_key, partition_name
+from replication.cluster.state_blocks import Deposed, StateBlocks
+from replication.cluster.values import (
+    Confirmed,
+    NotKnown,
+    Proposal,
+    Refused,
+    TopicEntry,
+    deleted_ms_from_bytes,
+)
+from replication.cluster.view import ClusterView, StateChange
+from replication.coordination.interface import Conflict, Delete, Session, SessionLost, Unsure
+from replication.coordination.latch import Latch
+from replication.cores.controller import Controller, Write, is_unbalanced
+from replication.cores.partition_state import VersionedState
+
+FAILED_S = 2.0  # after a disk refused
+SWEEP_S = 600.0  # a topic in the making has long been made by then
+TOMBSTONE_MS = 30 * 24 * 3600 * 1000  # a node that was away for longer sets its files aside
+
+log = logging.getLogger("penstock.controller")
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """When partitions are given back to their preferred leaders."""
+
+    check_ms: int = 60_000
+    imbalance_percent: int = 10
+
+
+class ControllerOffice:
+    """A candidate, and the controller while it holds the latch. Of one session."""
+
+    def __init__(
+        self,
+        session: Session,
+        view: ClusterView,
+        blocks: StateBlocks,
+        node_id: int,
+        rebalancing: Rebalancing,
+        clock: Clock,
+    ) -> None:
+        self._session = session
+        self._view = view
+        self._blocks = blocks
+        self._rebalancing = rebalancing
+        self._clock = clock
+        self._latch = Latch(session, CONTROLLER, str(node_id))
+        self._core: Controller | None = None
+        self._to_write: list[Write] = []
+        self._woken = asyncio.Event()
+        self._orphans: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"ControllerOffice({self._latch}, to_write={len(self._to_write)})"
+
+    @property
+    def epoch(self) -> int | None:
+        """Of this node's term; None while it is not the controller."""
+        return None if self._core is None else self._core.controller_epoch
+
+    async def run(self) -> None:
+        """One term after the other, until the session is lost."""
+        while True:
+            try:
+                await self._latch.release()  # what our last life, or an answer that was lost, has left
+                epoch = await self._latch.acquire()
+                await self._term(epoch)
+            except SessionLost:
+                return
+            except (Conflict, Unsure, Deposed) as error:
+                log.info("not the controller any more", extra={"reason": str(error)})
+            except (StorageFull, StorageFailed, TooManyOpenFiles) as error:  # of a store that is a file on this disk
+                log.error("the controller cannot write", extra={"reason": str(error)})
+                self._core = None
+                await asyncio.sleep(FAILED_S)
+            finally:
+                self._core, self._to_write = None, []
+
+    # What the watch tells.
+
+    def on_nodes(self) -> None:
+        if self._core is not None:
+            self._write_soon(self._core.on_nodes(self._view.registrations))
+
+    def on_topics(self, changed: Iterable[TopicEntry], deleted: Iterable[TopicEntry]) -> None:
+        """Other rules may make another state right."""
+        if self._core is None:
+            return
+        for topic in deleted:
+            for number in range(topic.partitions):
+                self._core.on_deleted(partition_name(topic.topic_id, number))
+        for topic in changed:
+            self.on_states([(topic.topic_id, number, found) for number, found in self._view.partitions_of(topic)])
+
+    def on_states(self, changed: Iterable[StateChange]) -> None:
+        for topic_id, number, found in changed:
+            self._look_at(topic_id, number, found)
+
+    def _look_at(self, topic_id: str, number: int, found: VersionedState) -> None:
+        topic = self._view.topic_by_id(topic_id)
+        if self._core is not None and topic is not None:
+            self._write_soon(self._core.on_partition(partition_name(topic_id, number), found, topic.rules))
+
+    def _write_soon(self, writes: list[Write]) -> None:
+        if writes:
+            self._to_write += writes
+            self._woken.set()
+
+    # A term.
+
+    async def _term(self, epoch: int) -> None:
+        log.info("this node is the controller", extra={"controller_epoch": epoch})
+        self._core = Controller(epoch)
+        self._write_soon(self._core.on_nodes(self._view.registrations))
+        for topic in self._view.topics.values():
+            self.on_topics([topic], [])
+        loop = asyncio.get_running_loop()
+        check_s = self._rebalancing.check_ms / 1000
+        rebalance_at, sweep_at = loop.time() + check_s, loop.time() + SWEEP_S
+        while True:
+            await self._wait_until(min(rebalance_at, sweep_at))
+            await self._write()
+            if loop.time() >= rebalance_at:
+                rebalance_at = loop.time() + check_s
+                if self._is_unbalanced():
+                    self._write_soon(self._core.moves_to_preferred())
+            if loop.time() >= sweep_at:
+                sweep_at = loop.time() + SWEEP_S
+                await self._sweep()
+
+    async def _wait_until(self, at: float) -> None:
+        try:
+            async with asyncio.timeout_at(at):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        self._woken.clear()
+
+    async def _write(self) -> None:
+        writes, self._to_write = self._to_write, []
+        if not writes:
+            return
+        assert self._core is not None
+        proposals = [Proposal(*partition_key(w.partition), w.partition_epoch, w.state) for w in writes]
+        for proposal in proposals:
+            self._tell(proposal)
+        outcomes = await self._blocks.write(proposals, self._latch.fence())
+        for write, proposal, outcome in zip(writes, proposals, outcomes, strict=True):
+            match outcome:
+                case Confirmed(epoch):
+                    self._look_at(proposal.topic_id, proposal.number, VersionedState(write.state, epoch))
+                case Refused(None):
+                    self._core.on_deleted(write.partition)
+                case Refused(found) if found is not None:
+                    self._core.on_refused(write.partition)
+                    self._look_at(proposal.topic_id, proposal.number, found)
+                case NotKnown():
+                    raise SessionLost("the session ended during a write")
+
+    def _tell(self, proposal: Proposal) -> None:
+        before = self._view.states.get((proposal.topic_id, proposal.number))
+        unclean = 0 if before is None else before.state.unclean_elections
+        if proposal.state.unclean_elections > unclean:
+            told = {"partition": partition_name(proposal.topic_id, proposal.number), "leader": proposal.state.leader}
+            log.warning("unclean election: committed records may be lost", extra=told)
+
+    def _is_unbalanced(self) -> bool:
+        states = (found.state for found in self._view.states.values())
+        return is_unbalanced(states, self._view.nodes, self._rebalancing.imbalance_percent)
+
+    # Leftovers.
+
+    async def _sweep(self) -> None:
+        """States whose topic never came to be, or has gone; tombstones that are old."""
+        strangers = {one for one in self._blocks.topic_ids() if self._view.topic_by_id(one) is None}
+        for topic_id in sorted(strangers & self._orphans):  # they were there ten minutes ago
+            for block, version in self._blocks.versions_of(topic_id).items():
+                await self._session.commit(self._latch.fence(), Delete(block_key(block), version))
+        self._orphans = strangers
+        for topic_id in await self._session.children(DELETED):
+            found = await self._session.get(deleted_key(topic_id))
+            if found is not None and self._is_old(deleted_key(topic_id), found.value):
+                await self._session.commit(self._latch.fence(), Delete(deleted_key(topic_id), found.version))
+
+    def _is_old(self, key: str, value: bytes) -> bool:
+        return self._clock.now_ms() - deleted_ms_from_bytes(key, value) > TOMBSTONE_MS

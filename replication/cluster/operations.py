@@ -1,0 +1,203 @@
+"""What operators do to a cluster that runs: move partitions, drain and empty nodes, change how many replicas there are.
+
+Says in the store what is wanted; replicas, leaders and the controller bring it about. Everything that can be refused is
+refused before the first write, and each write of a partition's state follows the state that it was decided upon; what
+was interrupted is finished by asking for it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
+from replication.cluster.keys import PartitionKey, drained_key, partition_key, partition_name
+from replication.cluster.state_blocks import StateBlocks
+from replication.cluster.topics import ClusterTopics
+from replication.cluster.values import Confirmed, NotKnown, Proposal, Refused, TopicEntry
+from replication.cluster.view import ClusterView, too_few_nodes
+from replication.coordination.interface import Conflict, Create, Delete, Session, SessionLost, Unsure
+from replication.cores.assignment import TooFewNodes
+from replication.cores.balance import Bytes, Move, balanced, evacuated, resized
+from replication.cores.partition_state import PartitionState, VersionedState
+from replication.cores.reassignment import UnknownNodes, begun, cancelled
+from replication.errors import NoOtherNode
+
+Changed = Callable[[PartitionState], PartitionState]
+
+
+class Operations:
+    """Of one session."""
+
+    def __init__(
+        self,
+        session: Session,
+        view: ClusterView,
+        topics: ClusterTopics,
+        blocks: StateBlocks,
+        until_heard: Callable[[Callable[[], bool]], Awaitable[None]],
+    ) -> None:
+        self._until_heard = until_heard  # the next operation is decided by the view
+        self._session = session
+        self._view = view
+        self._topics = topics
+        self._blocks = blocks
+
+    def __repr__(self) -> str:
+        return f"Operations({self._view})"
+
+    async def reassign(self, topic_name: str, targets: Mapping[int, Iterable[int]]) -> None:
+        """Move partitions to these nodes, the preferred leader first. Raises UnknownTopic, UnknownPartition,
+        InvalidConfig.
+        """
+        topic = self._topic(topic_name)
+        wanted = {self._key(topic, number): tuple(nodes) for number, nodes in targets.items()}
+        for nodes in wanted.values():
+            if len(nodes) != topic.replication_factor:
+                raise InvalidConfig(
+                    f"replicas {list(nodes)} are {len(nodes)}, and topic {topic_name!r} has replication_factor "
+                    f"{topic.replication_factor}",
+                    hint="change replication_factor for more or fewer",
+                    setting="replicas",
+                )
+        await self._move(wanted)
+
+    async def cancel_reassignment(self, topic_name: str, number: int) -> None:
+        """Go back to where the partition was; nothing if it is not being moved. Raises UnknownTopic,
+        UnknownPartition, InvalidConfig.
+        """
+        key = self._key(self._topic(topic_name), number)
+        state = self._view.states[key].state
+        if (state.adding or state.removing) and cancelled(state) == state:
+            raise InvalidConfig(
+                f"only new replicas of {topic_name}/{number} are in sync: going back would lose records",
+                hint="let the reassignment end, or give other replicas",
+                setting="replicas",
+            )
+        await self._change({key: cancelled})
+
+    async def change_replication_factor(self, topic_name: str, replication_factor: int) -> TopicEntry:
+        """Raises UnknownTopic, InvalidConfig, NodesAbsent."""
+        topic = self._topic(topic_name)
+        racks = self._racks()
+        if replication_factor > len(racks):
+            raise too_few_nodes(self._view, replication_factor, len(racks))
+        states = {partition_name(topic.topic_id, n): found.state for n, found in self._view.partitions_of(topic)}
+        targets = _within(lambda: resized(states, replication_factor, racks, lambda _: 0), "replication_factor")
+        changed = await self._topics.set_replication_factor(topic_name, replication_factor)
+        await self._until_heard(lambda: self._view.topics.get(topic_name) == changed)
+        await self._move({partition_key(name): target for name, target in targets.items()})
+        return changed
+
+    async def drain_node(self, node_id: int, is_drained: bool = True) -> None:
+        """A drained node keeps its replicas, leads nothing that another can lead, and is given nothing new. Raises
+        InvalidConfig, NoOtherNode.
+        """
+        self._check_node(node_id)
+        if is_drained and node_id not in self._view.drained:
+            self._check_others(node_id)
+        key = drained_key(node_id)
+        while True:
+            found = await self._session.get(key)
+            if (found is not None) == is_drained:
+                return await self._until_heard(lambda: (node_id in self._view.drained) == is_drained)
+            try:
+                await self._session.commit(Create(key, b"{}") if found is None else Delete(key, found.version))
+            except (Conflict, Unsure):
+                continue
+
+    async def decommission_node(self, node_id: int, bytes_of: Bytes) -> int:
+        """Drain a node and move every replica off it; returns how many. Raises InvalidConfig when others are too few,
+        NoOtherNode.
+
+        The node can be switched off once it has none left; it may be off already.
+        """
+        self._check_node(node_id)
+        self._check_others(node_id)
+        racks = {node: rack for node, rack in self._racks().items() if node != node_id}
+        states = self._named_states()
+        targets = _within(lambda: evacuated(states, node_id, racks, bytes_of), "replicas")
+        await self.drain_node(node_id)
+        await self._move({partition_key(name): target for name, target in targets.items()})
+        return len(targets)
+
+    async def plan_balance(self, bytes_of: Bytes) -> list[Move]:
+        """Few moves by which nodes hold about as much as each other. In a thread: many partitions take a while."""
+        return await asyncio.to_thread(balanced, self._named_states(), self._racks(), bytes_of)
+
+    async def apply(self, moves: Iterable[Move]) -> None:
+        await self._move({partition_key(move.partition): move.target for move in moves})
+
+    def _topic(self, name: str) -> TopicEntry:
+        topic = self._view.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"no topic is called {name!r}", topic=name)
+        return topic
+
+    def _key(self, topic: TopicEntry, number: int) -> PartitionKey:
+        key = (topic.topic_id, number)
+        if key not in self._view.states:
+            raise UnknownPartition(f"topic {topic.name!r} has no partition {number}", partitions=topic.partitions)
+        return key
+
+    def _racks(self) -> dict[int, str]:
+        """The nodes that can be given something."""
+        return {n: node.rack for n, node in self._view.nodes.items() if n not in self._view.drained}
+
+    def _named_states(self) -> dict[str, PartitionState]:
+        return {partition_name(*key): found.state for key, found in self._view.states.items()}
+
+    def _check_node(self, node_id: int) -> None:
+        is_used = any(node_id in found.state.replicas for found in self._view.states.values())
+        if node_id not in self._view.nodes and node_id not in self._view.drained and not is_used:
+            known = sorted(self._view.nodes)
+            raise InvalidConfig(f"no node has the number {node_id}", hint=f"there are {known}", setting="node_id")
+
+    def _check_others(self, node_id: int) -> None:
+        if not self._racks().keys() - {node_id}:
+            text = f"no node but {node_id} is there that could take anything over"
+            raise NoOtherNode(text, hint=self._view.hint_of_more("start another, or take back one that is drained"))
+
+    async def _move(self, targets: Mapping[PartitionKey, tuple[int, ...]]) -> None:
+        """A target that is where the partition is going already changes nothing."""
+        known = self._view.nodes.keys()
+
+        def to(target: tuple[int, ...]) -> Changed:
+            return lambda state: begun(state, target, {*known, *state.replicas})
+
+        for (topic_id, number), target in targets.items():
+            try:
+                to(target)(self._view.states[topic_id, number].state)
+            except UnknownNodes as error:
+                hint = f"the nodes that are there are {sorted(known)}"
+                raise InvalidConfig(f"partition {number}: {error}", hint=hint, setting="replicas") from None
+        await self._change({key: to(target) for key, target in targets.items()})
+
+    async def _change(self, changes: Mapping[PartitionKey, Changed]) -> None:
+        """Until each of them is in the store, whatever the others write meanwhile."""
+        left = {key: (change, self._view.states[key]) for key, change in changes.items()}
+        while left:
+            proposals = [
+                Proposal(*key, found.partition_epoch, changed)
+                for key, (change, found) in left.items()
+                if (changed := change(found.state)) != found.state
+            ]
+            outcomes = await self._blocks.write(proposals)
+            again: dict[PartitionKey, tuple[Changed, VersionedState]] = {}
+            for proposal, outcome in zip(proposals, outcomes, strict=True):
+                key = (proposal.topic_id, proposal.number)
+                match outcome:
+                    case Confirmed() | Refused(None):
+                        pass  # done, or deleted
+                    case Refused(found) if found is not None:
+                        again[key] = (changes[key], found)
+                    case NotKnown():
+                        raise SessionLost("the session ended in between; ask again", hint="what was begun goes on")
+            left = again
+
+
+def _within(decide: Callable[[], dict[str, tuple[int, ...]]], setting: str) -> dict[str, tuple[int, ...]]:
+    try:
+        return decide()
+    except TooFewNodes as error:
+        raise InvalidConfig(str(error), hint="start more nodes, or lower replication_factor", setting=setting) from None

@@ -1,0 +1,226 @@
+"""Topics of a cluster: made, changed, grown and deleted in the coordination store, by any node.
+
+A topic exists once its key does, and that is written last; what an interrupted creation has left nobody looks at, and
+the controller sweeps it up. A deletion leaves a tombstone in the same commit: only by that a node that was away knows
+that the files are to go. Every refusal comes before the first write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name
+from engine.errors import InvalidConfig, TopicExists, UnknownTopic
+from engine.runtime.clock import Clock
+from engine.settings import topic_settings
+from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
+from replication.cluster.state_blocks import COMMIT_BYTES_MAX
+from replication.cluster.values import (
+    TopicEntry,
+    block_from_bytes,
+    block_to_bytes,
+    tombstone_to_bytes,
+    topic_from_bytes,
+    topic_to_bytes,
+)
+from replication.cluster.view import ClusterView, too_few_nodes
+from replication.coordination.interface import Conflict, Create, Delete, Operation, Put, Session, Unsure, Versioned
+from replication.cores.assignment import assigned_replicas
+from replication.cores.partition_state import PartitionState, VersionedState, initial_state
+
+Wish = Mapping[str, object]
+
+
+class ClusterTopics:
+    """Of one session."""
+
+    def __init__(self, session: Session, view: ClusterView, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._session = session
+        self._view = view
+        self._clock = clock
+        self._new_id = new_id
+
+    def __repr__(self) -> str:
+        return f"ClusterTopics({self._view})"
+
+    async def find(self, name: str) -> TopicEntry | None:
+        """As the store has it now, which a view may not have heard of yet."""
+        found = await self._session.get_latest(topic_key(name))
+        return None if found is None else topic_from_bytes(topic_key(name), found.value)
+
+    async def create(
+        self, name: str, partitions: int, replication_factor: int, config: Wish
+    ) -> tuple[TopicEntry, bool]:
+        """The topic, and whether it is new. Raises TopicExists, Invalid, NodesAbsent."""
+        check_topic_name(name)
+        check_partitions(partitions)
+        _check_settings(name, config, replication_factor)
+        existing = await self.find(name)
+        if existing is not None:
+            _check_same(existing, partitions, replication_factor, config)
+            return existing, False
+        topic = TopicEntry(name, self._new_id(), partitions, replication_factor, dict(config), self._clock.now_ms())
+        blocks = self._first_states(topic, 0)
+        operations: list[Operation] = [
+            Create(block_key(block), block_to_bytes(states)) for block, states in blocks.items()
+        ]
+        with suppress(Conflict, Unsure):  # it shows in what is there now
+            await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)))
+        found = await self.find(name)
+        if found is None:
+            raise Unsure(f"whether topic {name!r} was made is not known", hint="look, and try again")
+        if found.topic_id != topic.topic_id:
+            _check_same(found, partitions, replication_factor, config)
+        return found, found.topic_id == topic.topic_id
+
+    async def alter(self, name: str, overrides: Wish, partitions: int | None) -> TopicEntry:
+        """Change settings that are named, grow to so many partitions. Raises UnknownTopic, Invalid, NodesAbsent."""
+        while True:
+            seen = await self._seen(name)
+            topic = topic_from_bytes(topic_key(name), seen.value)
+            merged = {**topic.config, **overrides}
+            _check_settings(name, merged, topic.replication_factor)
+            wanted = topic.partitions if partitions is None else partitions
+            check_partitions(wanted)
+            if wanted < topic.partitions:
+                raise InvalidConfig(
+                    f"topic {name!r} has {topic.partitions} partitions and cannot have {wanted}: it may only gain some",
+                    hint="make another topic with fewer partitions and copy the records",
+                )
+            changed = replace(topic, config=merged, partitions=wanted)
+            if changed == topic:
+                return topic
+            added = await self._added(topic, changed) if wanted > topic.partitions else []
+            try:
+                await self._commit_last(added, Put(topic_key(name), topic_to_bytes(changed), seen.version))
+                return changed
+            except (Conflict, Unsure):
+                continue
+
+    async def set_replication_factor(self, name: str, replication_factor: int) -> TopicEntry:
+        """Only what is said of the topic; where its replicas are is operations.py. Raises UnknownTopic, Invalid."""
+        while True:
+            seen = await self._seen(name)
+            topic = topic_from_bytes(topic_key(name), seen.value)
+            changed = replace(topic, replication_factor=replication_factor)
+            _check_settings(name, changed.config, replication_factor)
+            if changed == topic:
+                return topic
+            try:
+                await self._session.commit(Put(topic_key(name), topic_to_bytes(changed), seen.version))
+                return changed
+            except (Conflict, Unsure):
+                continue
+
+    async def delete(self, name: str) -> TopicEntry:
+        """Raises UnknownTopic."""
+        while True:
+            seen = await self._seen(name)
+            topic = topic_from_bytes(topic_key(name), seen.value)
+            tombstone = tombstone_to_bytes(name, self._clock.now_ms())
+            try:
+                await self._session.commit(
+                    Delete(topic_key(name), seen.version), Create(deleted_key(topic.topic_id), tombstone)
+                )
+            except Unsure:
+                if not await self.is_deleted(topic.topic_id):
+                    continue
+            except Conflict:
+                continue
+            await self._remove_states(topic)
+            return topic
+
+    async def is_deleted(self, topic_id: str) -> bool:
+        """Whether a topic that is not there was deleted: without its tombstone its files are to be kept."""
+        return await self._session.get(deleted_key(topic_id)) is not None
+
+    async def _seen(self, name: str) -> Versioned:
+        seen = await self._session.get(topic_key(name))
+        if seen is None:
+            raise UnknownTopic(f"no topic is called {name!r}", topic=name)
+        return seen
+
+    def _first_states(self, topic: TopicEntry, first: int) -> dict[str, dict[int, VersionedState]]:
+        """By block, of the partitions from `first` on. Raises InvalidConfig, NodesAbsent."""
+        view = self._view
+        nodes = {n: node.rack for n, node in view.nodes.items() if n not in view.drained}
+        if topic.replication_factor > len(nodes):
+            raise too_few_nodes(view, topic.replication_factor, len(nodes))
+        existing = (found.state for found in view.states.values())
+        replicas = assigned_replicas(nodes, topic.partitions - first, topic.replication_factor, existing)
+        blocks: dict[str, dict[int, VersionedState]] = {}
+        for number, chosen in enumerate(replicas, first):
+            state: PartitionState = initial_state(chosen, view.registrations)
+            blocks.setdefault(block_of(topic.topic_id, number), {})[number] = VersionedState(state, 0)
+        return blocks
+
+    async def _added(self, topic: TopicEntry, grown: TopicEntry) -> list[Operation]:
+        """The states of new partitions; an earlier attempt may have left some, which nobody has looked at."""
+        operations: list[Operation] = []
+        for block, states in self._first_states(grown, topic.partitions).items():
+            seen = await self._session.get(block_key(block))
+            if seen is None:
+                operations.append(Create(block_key(block), block_to_bytes(states)))
+                continue
+            there = block_from_bytes(block_key(block), seen.value)
+            kept = {number: found for number, found in there.items() if number < topic.partitions}
+            newer = {n: replace(s, partition_epoch=_after(there.get(n))) for n, s in states.items()}
+            operations.append(Put(block_key(block), block_to_bytes({**kept, **newer}), seen.version))
+        return operations
+
+    async def _commit_last(self, blocks: list[Operation], topic: Operation) -> None:
+        """The blocks, in as many commits as it takes, and in the last one the topic."""
+        batch: list[Operation] = []
+        for operation in blocks:
+            if batch and _bytes_of(batch) + _bytes_of([operation]) > COMMIT_BYTES_MAX:
+                await self._session.commit(*batch)
+                batch = []
+            batch.append(operation)
+        await self._session.commit(*batch, topic)
+
+    async def _remove_states(self, topic: TopicEntry) -> None:
+        """Nobody looks at them any more; what a crash leaves the controller sweeps up."""
+        for block in await self._session.children(STATES):
+            if topic_id_of(block) == topic.topic_id:
+                await self._remove(block_key(block))
+
+    async def _remove(self, key: str) -> None:
+        while (seen := await self._session.get(key)) is not None:
+            try:
+                await self._session.commit(Delete(key, seen.version))
+            except (Conflict, Unsure):
+                continue
+
+
+def _after(found: VersionedState | None) -> int:
+    return 0 if found is None else found.partition_epoch + 1
+
+
+def _bytes_of(operations: list[Operation]) -> int:
+    return sum(len(one.value) + 1000 for one in operations if isinstance(one, Create | Put))
+
+
+def _check_settings(name: str, config: Wish, replication_factor: int) -> None:
+    """Raises InvalidConfig."""
+    settings = topic_settings(config)
+    if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
+        raise InvalidConfig(
+            f"replication_factor is {replication_factor}",
+            hint=f"give 1 to {REPLICATION_FACTOR_MAX}",
+            setting="replication_factor",
+        )
+    if "min_insync_replicas" in config and settings.min_insync_replicas > replication_factor:
+        raise InvalidConfig(
+            f"min_insync_replicas is {settings.min_insync_replicas}, above the replication_factor {replication_factor}"
+            f" of topic {name!r}: acks=all could never be given",
+            hint="give at most replication_factor",
+            setting="min_insync_replicas",
+        )
+
+
+def _check_same(topic: TopicEntry, partitions: int, replication_factor: int, config: Wish) -> None:
+    is_same = (topic.partitions, topic.replication_factor) == (partitions, replication_factor)
+    if not is_same or topic_settings(topic.config) != topic_settings(config):
+        raise TopicExists(f"topic {topic.name!r} is there already, with other partitions, replicas or settings")

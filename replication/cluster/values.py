@@ -1,0 +1,306 @@
+"""What the coordination store holds, as values and as bytes; and the plain forms in which processes of a node tell it.
+
+A plain form is made of what both JSON and msgpack carry: `to_plain` and `from_plain` of each kind are inverse. A key
+that holds what no node of this version writes is Corrupt: nobody guesses about who leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+
+from engine.errors import Corrupt
+from engine.settings import TopicSettings, topic_settings
+from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
+
+FORMAT = 1
+_RULES: dict[str, Any] = {
+    name: getattr(TopicSettings(), name) for name in ("min_insync_replicas", "unclean_election", "durability")
+}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """Which cluster this is. Who has read the secret from the store is trusted by every node.
+
+    `is_claimed`: it begins with the topics of a data directory that was alone, and not all of them are here yet.
+    """
+
+    cluster_id: str
+    secret: str = field(repr=False)
+    is_claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node that is alive, as it registered itself. `incarnation` is the registration's own number.
+
+    `disk_from` and `survives_from` (replication/cluster/registration_state.py): 0 stands for this registration.
+    `internal_urls` has one for each shard, so it says how many there are.
+    """
+
+    node_id: int
+    incarnation: int
+    url: str
+    shard_urls: tuple[str, ...] = ()
+    internal_urls: tuple[str, ...] = ()
+    rack: str = ""
+    version: str = ""
+    directory_id: str = ""
+    survives_from: int = 0
+    disk_from: int = 0
+    is_leaving: bool = False
+    offline: frozenset[str] = frozenset()
+    nonce: str = ""  # tells two registrations of one node apart while their number is not known
+
+    @property
+    def registration(self) -> Registration:
+        return Registration(
+            self.incarnation,
+            self.survives_from or self.incarnation,
+            self.disk_from or self.incarnation,
+            self.rack,
+            self.is_leaving,
+            self.offline,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """A topic as the cluster knows it. `config` are the settings that differ from the defaults."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, object] = field(default_factory=dict)
+    created_ms: int = 0
+
+    @property
+    def settings(self) -> TopicSettings:
+        return topic_settings(self.config)
+
+    @property
+    def rules(self) -> TopicRules:
+        """Of the three settings alone: asked for every partition, and of topics with settings of a newer version."""
+        told: dict[str, Any] = {name: self.config.get(name, default) for name, default in _RULES.items()}
+        return TopicRules(told["min_insync_replicas"], told["unclean_election"], told["durability"] == "group")
+
+
+class Proposal(NamedTuple):
+    """A leader wants its partition's state changed, if it is still the one with this epoch."""
+
+    topic_id: str
+    number: int
+    partition_epoch: int
+    state: PartitionState
+
+
+class Confirmed(NamedTuple):
+    partition_epoch: int
+
+
+class Refused(NamedTuple):
+    """Somebody was faster. `found` is what holds now; None: the partition is gone."""
+
+    found: VersionedState | None
+
+
+class NotKnown(NamedTuple):
+    """The session ended first: whether it was written shows when the state is read again."""
+
+
+Outcome = Confirmed | Refused | NotKnown
+
+
+# Partition states: in a block, and between processes.
+
+
+def state_to_plain(found: VersionedState) -> list[Any]:
+    state = found.state
+    return [
+        found.partition_epoch,
+        list(state.replicas),
+        None if state.leader is None else list(state.leader),
+        state.leader_epoch,
+        [list(member) for member in state.in_sync],
+        [list(member) for member in state.eligible],
+        list(state.adding),
+        list(state.removing),
+        state.unclean_elections,
+    ]
+
+
+def state_from_plain(plain: list[Any]) -> VersionedState:
+    """A newer version may have put more at the end. Whoever writes the state back drops that, so it has a default."""
+    epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean, *_ = plain
+    state = PartitionState(
+        tuple(replicas),
+        None if leader is None else Member(*leader),
+        leader_epoch,
+        tuple(Member(*one) for one in in_sync),
+        tuple(Member(*one) for one in eligible),
+        tuple(adding),
+        tuple(removing),
+        unclean,
+    )
+    return VersionedState(state, epoch)
+
+
+def states_to_plain(states: list[tuple[str, int, VersionedState]]) -> list[Any]:
+    return [[topic_id, number, *state_to_plain(found)] for topic_id, number, found in states]
+
+
+def states_from_plain(plain: list[Any]) -> list[tuple[str, int, VersionedState]]:
+    return [(topic_id, number, state_from_plain(rest)) for topic_id, number, *rest in plain]
+
+
+def block_to_bytes(states: Mapping[int, VersionedState]) -> bytes:
+    return orjson.dumps({str(number): state_to_plain(states[number]) for number in sorted(states)})
+
+
+def block_from_bytes(key: str, value: bytes) -> dict[int, VersionedState]:
+    def decoded(plain: Any) -> dict[int, VersionedState]:
+        return {int(number): state_from_plain(one) for number, one in plain.items()}
+
+    return _decoded(key, value, decoded)
+
+
+# Nodes and topics.
+
+
+def node_to_plain(node: NodeInfo) -> dict[str, Any]:
+    return {
+        "node_id": node.node_id,
+        "incarnation": node.incarnation,
+        "url": node.url,
+        "shard_urls": list(node.shard_urls),
+        "internal_urls": list(node.internal_urls),
+        "rack": node.rack,
+        "version": node.version,
+        "directory_id": node.directory_id,
+        "survives_from": node.survives_from,
+        "disk_from": node.disk_from,
+        "is_leaving": node.is_leaving,
+        "offline": sorted(node.offline),
+        "nonce": node.nonce,
+    }
+
+
+def node_from_plain(plain: Mapping[str, Any]) -> NodeInfo:
+    lists = {"shard_urls": tuple(plain["shard_urls"]), "internal_urls": tuple(plain["internal_urls"])}
+    known = {name: plain[name] for name in NodeInfo.__dataclass_fields__ if name in plain}
+    return NodeInfo(**{**known, **lists, "offline": frozenset(plain["offline"])})
+
+
+def node_to_bytes(node: NodeInfo) -> bytes:
+    """Without what the key itself tells: the node's id and its incarnation."""
+    plain = node_to_plain(node)
+    del plain["node_id"], plain["incarnation"]
+    return orjson.dumps(plain)
+
+
+def node_from_bytes(key: str, value: bytes, incarnation: int) -> NodeInfo:
+    told = {"node_id": int(key.rpartition("/")[2]), "incarnation": incarnation}
+    return _decoded(key, value, lambda plain: node_from_plain({**plain, **told}))
+
+
+def topic_to_plain(topic: TopicEntry) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "config": dict(topic.config),
+        "created_ms": topic.created_ms,
+    }
+
+
+def topic_from_plain(plain: Mapping[str, Any]) -> TopicEntry:
+    return TopicEntry(
+        plain["topic"],
+        plain["topic_id"],
+        plain["partitions"],
+        plain["replication_factor"],
+        plain["config"],
+        plain["created_ms"],
+    )
+
+
+def topic_to_bytes(topic: TopicEntry) -> bytes:
+    return orjson.dumps(topic_to_plain(topic))
+
+
+def topic_from_bytes(key: str, value: bytes) -> TopicEntry:
+    return _decoded(key, value, topic_from_plain)
+
+
+def identity_to_bytes(identity: ClusterIdentity) -> bytes:
+    fields = {"cluster_id": identity.cluster_id, "secret": identity.secret, "format": FORMAT}
+    return orjson.dumps({**fields, "claimed": True} if identity.is_claimed else fields)
+
+
+def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
+    """Raises Corrupt for a cluster of a newer version."""
+
+    def decoded(plain: Any) -> ClusterIdentity:
+        if plain["format"] > FORMAT:
+            raise Corrupt(f"{key} is of format {plain['format']}, newer than this version of penstock knows")
+        return ClusterIdentity(plain["cluster_id"], plain["secret"], plain.get("claimed", False) is True)
+
+    return _decoded(key, value, decoded)
+
+
+def tombstone_to_bytes(topic: str, deleted_ms: int) -> bytes:
+    return orjson.dumps({"topic": topic, "deleted_ms": deleted_ms})
+
+
+def deleted_ms_from_bytes(key: str, value: bytes) -> int:
+    return _decoded(key, value, lambda plain: int(plain["deleted_ms"]))
+
+
+# What shards ask of their supervisor.
+
+
+def proposal_to_plain(proposal: Proposal) -> list[Any]:
+    state = VersionedState(proposal.state, proposal.partition_epoch)
+    return [proposal.topic_id, proposal.number, *state_to_plain(state)]
+
+
+def proposal_from_plain(plain: list[Any]) -> Proposal:
+    topic_id, number, *rest = plain
+    found = state_from_plain(rest)
+    return Proposal(topic_id, number, found.partition_epoch, found.state)
+
+
+def outcome_to_plain(outcome: Outcome) -> list[Any]:
+    match outcome:
+        case Confirmed(epoch):
+            return ["confirmed", epoch]
+        case Refused(found):
+            return ["refused", None if found is None else state_to_plain(found)]
+        case NotKnown():
+            return ["unsure"]
+
+
+def outcome_from_plain(plain: list[Any]) -> Outcome:
+    match plain:
+        case ["confirmed", epoch]:
+            return Confirmed(epoch)
+        case ["refused", found]:
+            return Refused(None if found is None else state_from_plain(found))
+        case ["unsure"]:
+            return NotKnown()
+    raise ValueError(f"{plain!r} is no outcome of a proposal")
+
+
+def _decoded(key: str, value: bytes, decode: Callable[[Any], T]) -> T:
+    try:
+        return decode(orjson.loads(value))
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
+        hint = "another program writes there, or a newer version of penstock did"
+        raise Corrupt(f"the coordination store's {key} cannot be understood: {error!r}", hint=hint) from error

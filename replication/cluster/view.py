@@ -1,0 +1,178 @@
+"""What a process knows of its cluster: nodes that are alive, topics, and the state of every partition.
+
+A plain container, in the supervisor and in each of its shards; who fills it (cluster_watch.py, the link) and who acts
+on it are elsewhere. It may be behind the store by what is on its way.
+Invariant: a partition's state is only ever replaced by one with a greater partition_epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from engine.directory.placement import shard_of
+from engine.errors import InvalidConfig
+from replication.cluster.keys import PartitionKey
+from replication.cluster.values import (
+    NodeInfo,
+    TopicEntry,
+    node_from_plain,
+    node_to_plain,
+    states_from_plain,
+    states_to_plain,
+    topic_from_plain,
+    topic_to_plain,
+)
+from replication.cores.partition_state import Member, Registrations, VersionedState
+from replication.errors import NodesAbsent
+
+StateChange = tuple[str, int, VersionedState]
+
+
+class Place(NamedTuple):
+    """Where a partition's leader is: its node, its shard there, and where nodes and clients reach that."""
+
+    node_id: int
+    shard: int
+    internal_url: str
+    url: str
+
+
+LONE_HINT = "with --coordination embedded there is this node only; a cluster of several is over zookeeper://"
+
+
+class ClusterView:
+    def __init__(self) -> None:
+        self.nodes: dict[int, NodeInfo] = {}
+        self.topics: dict[str, TopicEntry] = {}
+        self.states: dict[PartitionKey, VersionedState] = {}
+        self.drained: frozenset[int] = frozenset()
+        self.registrations: Registrations = {}
+        self.controller: int | None = None
+        self.is_lone = False  # another node can never join (embedded)
+        self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process began
+        self.elections = 0  # changes of leaders that were heard of
+        self._by_id: dict[str, TopicEntry] = {}
+
+    def __repr__(self) -> str:
+        return f"ClusterView(nodes={sorted(self.nodes)}, topics={len(self.topics)}, partitions={len(self.states)})"
+
+    def hint_of_more(self, hint: str) -> str:
+        """What to do where more nodes would help."""
+        return LONE_HINT if self.is_lone else hint
+
+    def put_nodes(self, nodes: Mapping[int, NodeInfo], drained: Iterable[int] = ()) -> None:
+        """Who is registered now. A drained node counts as one that is leaving: it is not chosen to lead."""
+        self.nodes = dict(nodes)
+        self.seen_nodes |= self.nodes.keys()
+        self.drained = frozenset(drained)
+        self.registrations = {
+            node_id: replace(node.registration, is_leaving=node.is_leaving or node_id in self.drained)
+            for node_id, node in self.nodes.items()
+        }
+
+    def put_topic(self, topic: TopicEntry) -> None:
+        old = self.topics.get(topic.name)
+        if old is not None and old.topic_id != topic.topic_id:
+            self.remove_topic(old)
+        self.topics[topic.name] = self._by_id[topic.topic_id] = topic
+
+    def remove_topic(self, topic: TopicEntry) -> None:
+        if self._by_id.pop(topic.topic_id, None) is None:
+            return
+        if self.topics[topic.name].topic_id == topic.topic_id:
+            del self.topics[topic.name]
+        for number in range(topic.partitions):
+            self.states.pop((topic.topic_id, number), None)
+
+    def topic_by_id(self, topic_id: str) -> TopicEntry | None:
+        return self._by_id.get(topic_id)
+
+    def put_states(self, changed: Iterable[StateChange]) -> list[StateChange]:
+        """Returns those that are news."""
+        news = []
+        for topic_id, number, found in changed:
+            known = self.states.get((topic_id, number))
+            if known is None or known.partition_epoch < found.partition_epoch:
+                self.elections += known is not None and known.state.leader_epoch < found.state.leader_epoch
+                self.states[topic_id, number] = found
+                news.append((topic_id, number, found))
+        return news
+
+    def partitions_of(self, topic: TopicEntry) -> Iterator[tuple[int, VersionedState]]:
+        """Those whose state is known."""
+        for number in range(topic.partitions):
+            found = self.states.get((topic.topic_id, number))
+            if found is not None:
+                yield number, found
+
+    def leader(self, topic_id: str, number: int) -> Member | None:
+        """Who leads, if it is alive in the life in which it was elected."""
+        found = self.states.get((topic_id, number))
+        leader = None if found is None else found.state.leader
+        node = None if leader is None else self.nodes.get(leader.node_id)
+        return leader if leader is not None and node is not None and node.incarnation == leader.incarnation else None
+
+    def leader_of(self, topic_id: str, number: int) -> Place | None:
+        leader = self.leader(topic_id, number)
+        return None if leader is None else self.place_on(leader.node_id, topic_id, number)
+
+    def place_on(self, node_id: int, topic_id: str, number: int) -> Place | None:
+        """Where a partition is served by a node that has a replica of it."""
+        node = self.nodes.get(node_id)
+        if node is None or not node.internal_urls:
+            return None
+        shard = shard_of(topic_id, number, len(node.internal_urls))
+        url = node.shard_urls[shard] if shard < len(node.shard_urls) else node.url
+        return Place(node_id, shard, node.internal_urls[shard], url)
+
+    def hosted_on(self, node_id: int, topic: TopicEntry) -> tuple[int, ...]:
+        """Which partitions of a topic have a replica there."""
+        return tuple(number for number, found in self.partitions_of(topic) if node_id in found.state.replicas)
+
+    def absent_nodes(self) -> list[int]:
+        """Nodes that may come back: seen before, or with replicas, and now neither registered nor drained."""
+        holding = {node_id for found in self.states.values() for node_id in found.state.replicas}
+        return sorted((self.seen_nodes | holding) - self.nodes.keys() - self.drained)
+
+    # Between processes.
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes_to_plain(),
+            "topics": [topic_to_plain(topic) for topic in self.topics.values()],
+            "states": states_to_plain([(*key, found) for key, found in self.states.items()]),
+        }
+
+    def nodes_to_plain(self) -> dict[str, Any]:
+        return {
+            "nodes": [node_to_plain(node) for node in self.nodes.values()],
+            "drained": sorted(self.drained),
+            "controller": self.controller,
+        }
+
+    def put_plain_nodes(self, plain: Mapping[str, Any]) -> None:
+        nodes = (node_from_plain(one) for one in plain["nodes"])
+        self.put_nodes({node.node_id: node for node in nodes}, plain["drained"])
+        self.controller = plain["controller"]
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ClusterView:
+        view = cls()
+        view.put_plain_nodes(plain["nodes"])
+        for one in plain["topics"]:
+            view.put_topic(topic_from_plain(one))
+        view.put_states(states_from_plain(plain["states"]))
+        return view
+
+
+def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig | NodesAbsent:
+    """For good, unless nodes that are absent now would be enough once they are back."""
+    nodes, absent = "1 node" if there == 1 else f"{there} nodes", view.absent_nodes()
+    text = f"replication_factor is {replication_factor}, and {nodes} can take a replica now"
+    if replication_factor <= there + len(absent):
+        names = ", ".join(map(str, absent))
+        return NodesAbsent(f"{text}; absent: {names}", hint="try again when they are back, or give fewer")
+    hint = view.hint_of_more("give fewer, or start more nodes")
+    return InvalidConfig(text, hint=hint, setting="replication_factor")

@@ -1,0 +1,1 @@
+"""One replica of a partition: leader and follower drivers, replica fetch, acknowledgements."""

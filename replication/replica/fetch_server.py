@@ -1,0 +1,250 @@
+"""Answers the fetches of other nodes' followers for what this shard leads. No HTTP: bodies in, pieces out.
+
+Holds a fetch until there is something to send: batches and refusals go at once, a high watermark alone waits a little
+for batches to go with it, and after `wait_ms` there is an empty answer. What moved is told by the replicas
+(`on_news`), so that an idle partition costs nothing. Decisions are the leader core's, asked through the Replica; what a
+follower waits for is the session's.
+Invariants: one fetch of a session is held at a time, a newer one ends the wait of the one before; what was read while
+leadership ended is not sent; followers in sync come first, the others within their allowance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from engine.errors import EngineError
+from engine.format.batch import Buffer
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch_session import FetchSession
+from replication.cores.throttle import Allowance
+from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_answered, decode_request, encode_reply
+
+WATERMARK_S = 0.05  # how long a watermark waits for batches to go with; no acks=all produce waits for it
+SESSIONS_MAX = 4096  # of follower shards; beyond it the oldest begins anew
+
+log = logging.getLogger("penstock.replication")
+
+
+class Found(NamedTuple):
+    """Batches that a follower lacks, where the leader's log ended, whether a segment of the leader begins here, and
+    where the batches end.
+    """
+
+    data: Buffer
+    log_end: int
+    is_segment_start: bool
+    end: BatchesEnd
+
+
+class Led(Protocol):
+    """What the server asks of a replica. One that is about to lead says UNKNOWN_LEADER_EPOCH."""
+
+    def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
+        """What the follower has is acknowledged by it."""
+
+    def answer_to(self, fetch: FollowerFetch) -> FetchAnswer: ...
+    def has_more(self, fetch: FollowerFetch) -> bool: ...
+    def is_in_sync(self, node_id: int) -> bool: ...
+    async def hand_over(self, offset: int) -> tuple[int, bytes]:
+        """What a log must know that begins with the batch of this offset, and where that batch begins."""
+
+    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
+        """None when there is nothing to send after all, as when leadership ended meanwhile. Raises EngineError."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What is gathered for one answer."""
+
+    answered: list[Answered] = field(default_factory=list)
+    batches: list[Buffer] = field(default_factory=list)
+    ended: list[tuple[str, FetchAnswer]] = field(default_factory=list)  # the follower will ask again
+    told: list[tuple[str, Send]] = field(default_factory=list)  # a watermark alone
+    size_bytes: int = 0
+    has_refused: bool = False
+    is_cut: bool = False  # not all that there is would fit
+    retry_s: float | None = None  # there is more, once there is allowance for it
+
+    def is_due(self, bytes_min: int) -> bool:
+        """Whether it has more than watermarks, and as much as can be waited for."""
+        return self.size_bytes >= bytes_min or self.has_refused or self.is_cut
+
+
+class FetchServer:
+    """See the head of the file."""
+
+    def __init__(self, replica_of: Callable[[str], Led | None], catchup_bytes_per_second: int = 0) -> None:
+        self._replica_of = replica_of
+        self._loop = asyncio.get_running_loop()
+        self._allowance = Allowance(catchup_bytes_per_second, self._loop.time())
+        self._sessions: dict[tuple[int, int], FetchSession] = {}
+        self._held: dict[FetchSession, asyncio.Future[None]] = {}
+        self._failing: dict[str, str] = {}  # why the last read of a partition failed, until one succeeds
+        self.fetches = 0
+        self.bytes_sent = 0
+
+    def __repr__(self) -> str:
+        return f"FetchServer(sessions={len(self._sessions)}, held={len(self._held)}, fetches={self.fetches})"
+
+    def on_news(self, key: str) -> None:
+        """Something moved: the log's end, the high watermark, the log's start, or who leads."""
+        for session in self._sessions.values():
+            if session.on_news(key):
+                self._wake(session)
+
+    async def fetch(self, body: Buffer) -> list[Buffer]:
+        """The answer to one fetch, in pieces. Raises Invalid."""
+        request = decode_request(body)
+        self.fetches += 1
+        session = self._session_of(request)
+        if session is None:
+            return encode_reply(FetchReply(is_session_known=False))
+        self._wake(session)
+        session.on_fetch(request.round, request.fetches(), request.forgotten)
+        for one in request.asked:
+            self._hear(session, one.key)
+        answer = await self._answer(session, request)
+        self.bytes_sent += answer.size_bytes
+        return encode_reply(FetchReply(is_session_known=True, answered=answer.answered), answer.batches)
+
+    def _session_of(self, request: FetchRequest) -> FetchSession | None:
+        place = (request.node_id, request.shard)
+        known = self._sessions.get(place)
+        if request.is_whole:
+            if known is not None:
+                self._wake(known)
+            elif len(self._sessions) >= SESSIONS_MAX:
+                self._wake(self._sessions.pop(next(iter(self._sessions))))
+            known = self._sessions[place] = FetchSession(request.session, request.round)
+        return known if known is not None and known.follows(request.session, request.round) else None
+
+    def _hear(self, session: FetchSession, key: str) -> None:
+        """A fetch acknowledges, once there is a leader to hear it: it may come before that one has begun to lead."""
+        replica = self._replica_of(key)
+        verdict = Refusal.UNKNOWN_LEADER_EPOCH if replica is None else replica.on_fetch(session.asked[key])
+        session.heard(key, is_heard=verdict is not Refusal.UNKNOWN_LEADER_EPOCH)
+
+    async def _answer(self, session: FetchSession, request: FetchRequest) -> _Answer:
+        deadline = self._loop.time() + request.wait_ms / 1000
+        while True:
+            answer = await self._gathered(session, request)
+            if session.round != request.round or session is not self._sessions.get((request.node_id, request.shard)):
+                return _Answer()  # a newer fetch waits now, and is given all this
+            now = self._loop.time()
+            if answer.told:
+                deadline = min(deadline, now + WATERMARK_S)
+            if answer.is_due(request.bytes_min) or now >= deadline:
+                return self._given(session, answer)
+            await self._news(session, deadline if answer.retry_s is None else min(deadline, now + answer.retry_s))
+
+    async def _gathered(self, session: FetchSession, request: FetchRequest) -> _Answer:
+        """Everything there is to tell now. Changes nothing in the session that could not be asked for again."""
+        answer = _Answer()
+        keys = list(session.ready)
+        if len(keys) > 1:  # who is waited for comes first
+            keys.sort(key=lambda key: not self._is_in_sync(key, request.node_id))
+        for key in keys:
+            if key in session.unheard:
+                self._hear(session, key)
+            if key in session.asked:
+                await self._look_at(session, key, answer, request)
+        return answer
+
+    async def _look_at(self, session: FetchSession, key: str, answer: _Answer, request: FetchRequest) -> None:
+        fetch, replica = session.asked[key], self._replica_of(key)
+        verdict = Refusal.UNKNOWN_LEADER_EPOCH if replica is None else replica.answer_to(fetch)
+        if verdict is Refusal.UNKNOWN_LEADER_EPOCH:
+            session.has_nothing(key)  # it is held until this node leads, or hears that another one does
+            return
+        if replica is None or not isinstance(verdict, Send):
+            answer.ended.append((key, verdict))
+            answer.answered.append(await self._refused(replica, key, fetch, verdict, answer))
+            return
+        if replica.has_more(fetch):
+            if found := await self._read(replica, key, fetch, answer, request):
+                answer.answered.append(
+                    as_answered(
+                        key,
+                        verdict,
+                        len(found.data),
+                        found.log_end,
+                        found.is_segment_start,
+                        end=found.end,
+                    )
+                )
+                answer.batches.append(found.data)
+                answer.size_bytes += len(found.data)
+                answer.is_cut |= found.end.offset < found.log_end
+                answer.ended.append((key, verdict))
+                return
+        elif not session.has_news(key, verdict):
+            session.has_nothing(key)
+            return
+        if key in session.asked and session.has_news(key, verdict):
+            answer.answered.append(as_answered(key, verdict))
+            answer.told.append((key, verdict))
+
+    async def _refused(
+        self, replica: Led | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
+    ) -> Answered:
+        """Who has to begin in the middle of the log is told what lies before."""
+        answer.has_refused = True
+        if replica is None or not isinstance(verdict, OutOfRange) or verdict.log_end < fetch.log_end:
+            return as_answered(key, verdict)
+        offset, handed = await replica.hand_over(verdict.local_log_start)
+        answer.batches.append(handed)
+        return as_answered(key, verdict, len(handed), verdict.log_end, False, offset)
+
+    async def _read(
+        self, replica: Led, key: str, fetch: FollowerFetch, answer: _Answer, request: FetchRequest
+    ) -> Found | None:
+        room = request.bytes_max - answer.size_bytes
+        is_catching_up = self._allowance.bytes_per_second and not replica.is_in_sync(request.node_id)
+        if is_catching_up:
+            left = self._allowance.left(self._loop.time())
+            room = min(room, left or 0)
+            if not left:
+                answer.retry_s = self._allowance.wait_s()
+        if room <= 0:
+            return None
+        try:
+            found = await replica.read_for(fetch, room)
+        except EngineError as error:
+            if self._failing.get(key) != str(error):  # a follower asks again several times a second
+                self._failing[key] = str(error)
+                log.error("a follower cannot be served", extra={"partition": key, "reason": str(error)})
+            return None
+        self._failing.pop(key, None)
+        if found is not None and is_catching_up:
+            self._allowance.take(len(found.data))
+        return found
+
+    def _given(self, session: FetchSession, answer: _Answer) -> _Answer:
+        for key, verdict in answer.ended:
+            session.answered(key, verdict)
+        for key, told in answer.told:
+            session.told(key, told)
+        return answer
+
+    def _is_in_sync(self, key: str, node_id: int) -> bool:
+        replica = self._replica_of(key)
+        return replica is not None and replica.is_in_sync(node_id)
+
+    async def _news(self, session: FetchSession, deadline: float) -> None:
+        future = self._held[session] = self._loop.create_future()
+        expiry = self._loop.call_at(deadline, self._wake, session)
+        try:
+            await future
+        finally:
+            expiry.cancel()
+            if self._held.get(session) is future:
+                del self._held[session]
+
+    def _wake(self, session: FetchSession) -> None:
+        future = self._held.pop(session, None)
+        if future is not None and not future.done():
+            future.set_result(None)

@@ -1,0 +1,191 @@
+"""The bytes of a replica fetch and of its answer: a length, a MessagePack header, and batches as they are stored.
+
+What one shard of a follower asks of one shard of a leader, for all partitions between them. Not who decides: cores.
+A fetch belongs to a session (fetch_session.py) and tells only what has changed since the round before; an answer has
+only partitions of which there is news. An answer holds for the fetch of its partition that was sent last before it.
+Invariant: the sizes in an answer's header add up to the bytes behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from engine.errors import Invalid
+from engine.format.batch import Buffer
+from engine.log.epochs import EpochEnd
+from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+
+VERSION = 1
+_LENGTH = struct.Struct(">I")
+_SEND, _OUT_OF_RANGE, _DIVERGING = "send", "out_of_range", "diverging"
+_REFUSALS = {refusal.value: refusal for refusal in Refusal}
+
+
+class Asked(msgspec.Struct, array_like=True, frozen=True):
+    """One partition, by its key `topic id/number`: a FollowerFetch without what is the same for all of them."""
+
+    key: str
+    leader_epoch: int
+    log_end: int
+    durable_end: int
+    last_epoch: int | None
+    high_watermark: int
+    ahead: BatchesEnd | None = None  # a node that does not know it sends again what is being written: harmless
+
+
+class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """`is_whole`: the session begins, and every partition is asked for."""
+
+    version: int = VERSION
+    session: str
+    round: int
+    is_whole: bool
+    node_id: int
+    incarnation: int
+    shard: int
+    bytes_min: int
+    bytes_max: int
+    wait_ms: int
+    asked: list[Asked]
+    forgotten: list[str] = []
+
+    def fetches(self) -> Iterator[tuple[str, FollowerFetch]]:
+        for one in self.asked:
+            yield (
+                one.key,
+                FollowerFetch(
+                    self.node_id,
+                    self.incarnation,
+                    one.leader_epoch,
+                    one.log_end,
+                    one.durable_end,
+                    one.last_epoch,
+                    one.high_watermark,
+                    one.ahead,
+                ),
+            )
+
+
+class Answered(msgspec.Struct, array_like=True, frozen=True):
+    """The verdict on one partition, what it says, and how many of the bytes behind the header are its batches.
+
+    `log_end` is where the leader's log ends, `end` where these batches do, if it is told; `is_segment_start`: a segment
+    of the leader begins with them.
+    With out_of_range come no batches but what a log must know that begins at `handed_offset`
+    (engine/producers/state_transfer.py).
+    """
+
+    key: str
+    verdict: str
+    first: int = 0
+    second: int = 0
+    size_bytes: int = 0
+    log_end: int = 0
+    is_segment_start: bool = False
+    handed_offset: int = 0
+    end: BatchesEnd | None = None
+
+    def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
+        """Raises Invalid for a verdict that is not known."""
+        if self.verdict == _SEND:
+            return Send(fetch.wanted, self.first, self.second)
+        if self.verdict == _OUT_OF_RANGE:
+            return OutOfRange(self.first, self.log_end, self.second)
+        if self.verdict == _DIVERGING:
+            return Diverging(EpochEnd(self.first, self.second))
+        try:
+            return _REFUSALS[self.verdict]
+        except KeyError:
+            raise Invalid(f"{self.verdict!r} is no answer to a fetch") from None
+
+
+class FetchReply(msgspec.Struct, array_like=True, frozen=True):
+    """What comes in front of the batches. A session that is not known is begun anew by the follower."""
+
+    is_session_known: bool
+    answered: list[Answered] = []
+
+
+def as_asked(key: str, fetch: FollowerFetch) -> Asked:
+    return Asked(
+        key,
+        fetch.leader_epoch,
+        fetch.log_end,
+        fetch.durable_end,
+        fetch.last_epoch,
+        fetch.high_watermark,
+        fetch.ahead,
+    )
+
+
+def as_answered(
+    key: str,
+    answer: FetchAnswer,
+    size_bytes: int = 0,
+    log_end: int = 0,
+    is_segment_start: bool = False,
+    handed_offset: int = 0,
+    end: BatchesEnd | None = None,
+) -> Answered:
+    match answer:
+        case Send(_, high_watermark, log_start):
+            return Answered(key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start, 0, end)
+        case OutOfRange(local_log_start, leaders_end, log_start):
+            return Answered(
+                key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, leaders_end, False, handed_offset
+            )
+        case Diverging(ends):
+            return Answered(key, _DIVERGING, ends.epoch, ends.end_offset)
+        case Refusal():
+            return Answered(key, answer.value)
+
+
+def encode_request(request: FetchRequest) -> bytes:
+    return _encoder.encode(request)
+
+
+def decode_request(body: Buffer) -> FetchRequest:
+    """Raises Invalid."""
+    try:
+        request = _request_decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Invalid(f"this is no replica fetch: {error}") from error
+    if request.version != VERSION:
+        raise Invalid(f"replica fetches of version {request.version} are not understood here, only {VERSION}")
+    return request
+
+
+def encode_reply(reply: FetchReply, batches: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The pieces of an answer, one after the other; batches are not copied."""
+    header = _encoder.encode(reply)
+    return [_LENGTH.pack(len(header)) + header, *batches]
+
+
+def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
+    """The header, and the batches of each that is answered, in that order. Raises Invalid."""
+    view = memoryview(body)
+    if len(view) < _LENGTH.size:
+        raise Invalid(f"{len(view)} bytes are no answer to a replica fetch")
+    at = _LENGTH.size + _LENGTH.unpack_from(view)[0]
+    try:
+        reply = _reply_decoder.decode(view[_LENGTH.size : at])
+    except msgspec.MsgspecError as error:
+        raise Invalid(f"this is no answer to a replica fetch: {error}") from error
+    data = []
+    for one in reply.answered:
+        end = at + one.size_bytes
+        data.append(view[at:end])
+        if one.size_bytes < 0 or len(data[-1]) != one.size_bytes:
+            raise Invalid(f"{one.key}: an answer is cut off within its batches")
+        at = end
+    if at != len(view):
+        raise Invalid(f"{len(view) - at} bytes behind an answer's batches")
+    return reply, data
+
+
+_encoder = msgspec.msgpack.Encoder()
+_request_decoder = msgspec.msgpack.Decoder(FetchRequest)
+_reply_decoder = msgspec.msgpack.Decoder(FetchReply)

@@ -1,0 +1,180 @@
+"""The follower's side of a replica: what it asks its leader, and what it does with an answer.
+
+Decisions are cores/follower.py's; this carries them out on the log, one after the other (`Replica.log_work`). Fetches
+are the fetcher's, which asks for many replicas at once.
+Invariant: the high watermark of a follower is at most its leader's and its own log_end, and goes back with a cut only.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from engine.errors import EngineError, InvalidBatch, OffsetBelowLogStart, UnexpectedOffset
+from engine.format import batch as record_batch
+from engine.format.batch import Buffer
+from engine.partition.committer import Committer
+from replication.cores import follower
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch
+from replication.cores.follower import FollowerPosition
+from replication.cores.role import Follow
+from replication.replica.replica import Replica
+
+SOON_S = 0.02  # the leader is about to begin, or both have moved
+LATER_S = 0.2  # somebody is out of date about who leads; the state that is awaited ends this wait early
+AFTER_ERROR_S = 1.0
+
+log = logging.getLogger("penstock.replication")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came with an answer: batches, where the leader's log ended, whether they begin one of its segments."""
+
+    data: Buffer = b""
+    log_end: int = 0
+    is_segment_start: bool = False
+    handed_offset: int = 0  # of what came in place of batches, for a log that begins there
+    end: BatchesEnd | None = None  # of the batches, if it is told
+
+    @property
+    def end_of_part(self) -> BatchesEnd | None:
+        """Where the batches end, if the leader had more than it sent."""
+        return self.end if self.end is not None and self.end.offset < self.log_end else None
+
+
+class Following:
+    """See the head of the file."""
+
+    def __init__(self, replica: Replica, committer: Committer) -> None:
+        self.replica = replica
+        self._committer = committer
+        self._handed: tuple[int, Buffer] = (0, b"")  # by the leader, for a log that begins at this offset
+        self._trouble: str | None = None  # told once: a full disk is tried again every second, by every partition
+        self.truncations = 0
+        self.restarts = 0
+
+    def __repr__(self) -> str:
+        return f"Following({self.replica.key}, {self.replica.role})"
+
+    @property
+    def is_in_sync(self) -> bool:
+        own, state = self.replica.host.member, self.replica.state
+        return own is not None and state is not None and state.state.is_in_sync(own.node_id)
+
+    def _is_offline(self) -> bool:
+        return self.replica.partition.offline is not None
+
+    def position(self) -> FollowerPosition:
+        partition, role = self.replica.partition, self.replica.role
+        return FollowerPosition(
+            role.leader_epoch if isinstance(role, Follow) else -1,
+            partition.log.log_start,
+            partition.log.local_log_start,
+            partition.log_end,
+            partition.durable_end,
+            partition.high_watermark,
+            partition.log.epochs,
+        )
+
+    def next_fetch(self, ahead: BatchesEnd | None = None) -> FollowerFetch | None:
+        """None as long as it must not ask: it does not follow, or the disk has failed it.
+
+        `ahead`: where the answer ends that has come and is not in the log yet.
+        """
+        own = self.replica.host.member
+        if own is None or not isinstance(self.replica.role, Follow) or self._is_offline():
+            return None
+        return follower.next_fetch(own.node_id, own.incarnation, self.position(), ahead)
+
+    async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, sent: Sent) -> float:
+        """Do what the answer asks for; returns how long to wait before asking again."""
+        replica = self.replica
+        async with replica.log_work:
+            if not isinstance(replica.role, Follow) or self._is_offline():
+                return 0.0
+            effect = follower.on_answer(self.position(), fetch, answer)
+            try:
+                wait_s = await self._do(effect, sent)
+            except (UnexpectedOffset, OffsetBelowLogStart):
+                return SOON_S
+            except InvalidBatch as error:
+                self._tell_trouble("what a leader sent is refused", error)
+                return AFTER_ERROR_S
+            except (EngineError, OSError) as error:
+                self._tell_trouble("following failed", error)
+                return AFTER_ERROR_S
+            if self._trouble is not None:
+                self._trouble = None
+                log.info("follows again", extra={"partition": replica.key})
+            return wait_s
+
+    async def _do(self, effect: follower.FollowerEffect | None, sent: Sent) -> float:
+        partition, host = self.replica.partition, self.replica.host
+        match effect:
+            case None:
+                return 0.0
+            case follower.Append():
+                await self._append(effect, sent)
+                return 0.0
+            case follower.Truncate(to, is_below_watermark):
+                self._tell_cut(to, is_below_watermark=is_below_watermark)
+                await host.truncate(partition, to)
+                return 0.0
+            case follower.Restart(at, log_start):
+                self.restarts += 1
+                has_records = partition.log_end > partition.log.local_log_start  # a beginning may be cut short
+                self._tell_cut(at, is_below_watermark=has_records and at < partition.high_watermark)
+                self._handed = (sent.handed_offset, bytes(sent.data))
+                await host.restart_log(partition, at, log_start, self._handed_for(at))
+                return 0.0
+            case follower.AskLater():
+                return SOON_S
+            case follower.AskStore():
+                return LATER_S
+
+    async def _append(self, effect: follower.Append, sent: Sent) -> None:
+        partition = self.replica.partition
+        if sent.data:
+            await self._begin_within_a_batch(sent.data)
+            await self._committer.append_copies(
+                partition, sent.data, wants_sync=self._wants_sync(sent), starts_segment=sent.is_segment_start
+            )
+        log_end = partition.log_end
+        watermark = follower.follower_watermark(partition.high_watermark, effect.high_watermark, log_end)
+        partition.advance_high_watermark(watermark)
+        log_start = min(effect.log_start, watermark)
+        if log_start > partition.log.log_start:
+            self.replica.host.raise_log_start(partition, log_start)
+
+    def _wants_sync(self, sent: Sent) -> bool:
+        """Whoever is in sync is waited for; who catches up leaves it to the flush timer, until it is at the end."""
+        is_fsync_demanded = self.replica.partition.settings.durability == "group"
+        return is_fsync_demanded and (self.is_in_sync or sent.end_of_part is None)
+
+    async def _begin_within_a_batch(self, data: Buffer) -> None:
+        """An empty log that begins where records were deleted: the first batch, whole as it is, begins before that."""
+        log_ = self.replica.partition.log
+        first = record_batch.read_header(data).base_offset if len(data) >= record_batch.HEADER_BYTES else log_.log_end
+        if log_.size_bytes == 0 and first < log_.log_end:
+            await self.replica.host.restart_log(self.replica.partition, first, log_.log_start, self._handed_for(first))
+
+    def _handed_for(self, offset: int) -> Buffer:
+        """Nothing, where a cut went below the first local record: then no leader was asked for it."""
+        handed_offset, handed = self._handed
+        return handed if handed_offset == offset else b""
+
+    def _tell_trouble(self, message: str, error: EngineError | OSError) -> None:
+        if self._trouble != str(error):
+            self._trouble = str(error)
+            log.error(message, extra={"partition": self.replica.key, "reason": self._trouble})
+
+    def _tell_cut(self, to: int, *, is_below_watermark: bool) -> None:
+        self.truncations += 1
+        extra = {"partition": self.replica.key, "to": to, "log_end": self.replica.partition.log_end}
+        if is_below_watermark:
+            log.error("committed records are cut off: an unclean election, or a fault", extra=extra)
+        elif to < self.replica.partition.log_end:
+            log.warning("cut back to what the leader has", extra=extra)
+        elif to > self.replica.partition.log_end:
+            log.warning("begun where the leader's disk does", extra=extra)

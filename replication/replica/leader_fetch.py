@@ -1,0 +1,65 @@
+"""What a replica answers its followers: the leader core's verdicts, and the batches that belong to them.
+
+Between the fetch server, which knows sessions and no roles, and the replica, which knows its role and no wire.
+Invariant: what was read while leadership ended, or while the log was cut, is not given out.
+"""
+
+from __future__ import annotations
+
+from engine.log.epochs import epoch_before
+from engine.runtime.disk import WouldBlock
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Refusal
+from replication.cores.role import Lead
+from replication.replica.fetch_server import Found
+from replication.replica.replica import Replica
+
+
+class Serving:
+    """`fetch_server.Led` of one replica."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
+        core = self._replica.core
+        if core is None:
+            return self._without_leading(fetch)
+        answer, effects = core.on_fetch(fetch, self._replica.host.now())
+        self._replica.do(effects)
+        return answer
+
+    def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
+        core = self._replica.core
+        if core is None:
+            return self._without_leading(fetch)
+        self._replica.note_log_start(core)
+        return core.answer_to(fetch)
+
+    def has_more(self, fetch: FollowerFetch) -> bool:
+        core = self._replica.core
+        return core is not None and core.log_end > fetch.wanted
+
+    def is_in_sync(self, node_id: int) -> bool:
+        state = self._replica.state
+        return state is not None and state.state.is_in_sync(node_id)
+
+    async def hand_over(self, offset: int) -> tuple[int, bytes]:
+        return await self._replica.host.hand_over(self._replica.partition, offset)
+
+    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
+        replica = self._replica
+        core, partition = replica.core, replica.partition
+        try:
+            chunk = replica.host.read_uncommitted_nowait(partition, fetch.wanted, max_bytes)
+        except WouldBlock:
+            chunk = await replica.host.read_uncommitted(partition, fetch.wanted, max_bytes)
+        if chunk is None or core is None or replica.core is not core:
+            return None
+        end = BatchesEnd(chunk.next_offset, epoch_before(partition.log.epochs, chunk.next_offset))
+        return Found(chunk.data, core.log_end, partition.log.has_segment_at(fetch.wanted), end)
+
+    def _without_leading(self, fetch: FollowerFetch) -> Refusal:
+        """A follower may hear of a leadership before its leader does, or while that one begins: it is to wait."""
+        replica = self._replica
+        is_early = fetch.leader_epoch > replica.role_epoch or replica.role == Lead(fetch.leader_epoch)
+        return Refusal.UNKNOWN_LEADER_EPOCH if is_early else Refusal.NOT_LEADER

@@ -1,0 +1,350 @@
+"""The replicas of one shard: made as partitions are opened, told what the store says, and joined to other nodes.
+
+Knows which replica follows which shard of which node and keeps one Fetcher for each; answers others by the FetchServer.
+The coordination session is the supervisor's: what it has to tell comes in by the `on_...` methods, all synchronous, and
+proposals go out by `propose`. Transport is given too (`connect`). Not used by a node that is alone (alone.py).
+Invariant: on_session_lost ends every leadership before it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from engine.directory.placement import shard_of
+from engine.errors import EngineError
+from engine.format.batch import Buffer
+from engine.partition.partition import Partition
+from engine.partition.reader import Chunk
+from engine.runtime.tasks import BackgroundTasks, keep_running
+from engine.shard.served_topics import Topic
+from engine.shard.shard import Shard
+from replication.cluster.leadership_check import Gathering
+from replication.cluster.values import Confirmed, NotKnown, Outcome, Proposal, Refused
+from replication.cores.leader import Leader, Propose
+from replication.cores.partition_state import Member, Registrations, VersionedState
+from replication.cores.role import Follow, Lead, role_of
+from replication.cores.session import Session, SessionEvent
+from replication.replica.fetch_server import FetchServer
+from replication.replica.fetcher import Exchange, Fetcher, FetchLimits
+from replication.replica.follower import Following
+from replication.replica.leader_fetch import Serving
+from replication.replica.replica import Replica
+
+TICKS_IN_LAG = 8  # how often in `lag_s_max` a leader looks who has not kept up
+TICK_S_MAX = 1.0
+CONFIRM_S = 2.0  # of a store that answers within milliseconds; a client waits for it, and is then asked to retry
+
+log = logging.getLogger("penstock.replication")
+
+Proposing = Callable[[Sequence[Proposal]], Awaitable[Sequence[Outcome]]]
+Confirming = Callable[[Sequence[tuple[str, int]]], Awaitable[Mapping[tuple[str, int], VersionedState]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLimits:
+    lag_s_max: float = 10.0
+    catchup_bytes_per_second: int = 0
+    fetches: FetchLimits = field(default_factory=FetchLimits)
+    session_timeout_s: float = inf  # of a coordination store in the node itself, which is lost with it
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A shard of another node, as followers reach it."""
+
+    node_id: int
+    shard: int
+    url: str
+
+
+@dataclass(slots=True)
+class _Hosted:
+    replica: Replica
+    following: Following
+    serving: Serving
+    topic_id: str
+    number: int
+    place: _Place | None = None
+
+
+class ReplicaHost:
+    """See the head of the file."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        index: int,
+        limits: ReplicaLimits,
+        *,
+        connect: Callable[[str], Exchange],
+        propose: Proposing,
+        confirm: Confirming | None,
+        boottime: Callable[[], float],
+        partition_offline: Callable[[str, int], None],
+        new_session: Callable[[], str],
+    ) -> None:
+        self.member: Member | None = None
+        self.registrations: Registrations = {}
+        self.lag_s_max = limits.lag_s_max
+        self._shard = shard
+        self._index = index
+        self._limits = limits
+        self._connect = connect
+        self._propose = propose
+        self._confirmed = None if confirm is None else Gathering(confirm)
+        self._boottime = boottime
+        self._session = Session(limits.session_timeout_s, -inf)
+        self._partition_offline = partition_offline
+        self._new_session = new_session
+        self._loop = asyncio.get_running_loop()
+        self._urls: Mapping[int, Sequence[str]] = {}
+        self._states: dict[str, VersionedState] = {}
+        self._hosted: dict[str, _Hosted] = {}
+        self._by_partition: dict[Partition, Replica] = {}
+        self._fetchers: dict[_Place, Fetcher] = {}
+        self._proposals: list[tuple[Replica, Leader, Propose]] = []
+        self._background = BackgroundTasks()
+        self.server = FetchServer(self._serving, limits.catchup_bytes_per_second)
+        self.now = self._loop.time
+        self._ticker = keep_running(self._tick_for_ever, "ticking leaders")
+
+    def __repr__(self) -> str:
+        return f"ReplicaHost({self.member}, {len(self._hosted)} replicas, {len(self._fetchers)} fetchers)"
+
+    async def stop(self) -> None:
+        """Lead and follow no more; for a stop of the process, before the shard's."""
+        self.on_session_lost()
+        self._ticker.cancel()
+        fetchers, self._fetchers = list(self._fetchers.values()), {}
+        await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
+        await self._background.ended()
+
+    def replica(self, partition: Partition) -> Replica:
+        """Raises KeyError for one that is closed."""
+        return self._by_partition[partition]
+
+    def replicas(self) -> Iterable[Replica]:
+        return (one.replica for one in self._hosted.values())
+
+    # From the shard.
+
+    def opened(self, topic: Topic, partition: Partition) -> None:
+        key = f"{topic.record.topic_id}/{partition.number}"
+        replica = Replica(partition, self._shard.committer, key, self)
+        following = Following(replica, self._shard.committer)
+        self._hosted[key] = _Hosted(replica, following, Serving(replica), topic.record.topic_id, partition.number)
+        self._by_partition[partition] = replica
+        partition.is_replicated = True
+        if partition.offline is not None:
+            self.went_offline(replica)
+        elif (known := self._states.get(key)) is not None and self.member is not None:
+            replica.on_state(known)
+
+    def closed(self, partitions: Iterable[Partition]) -> None:
+        """Deleted, or moved to other nodes: nobody asks for them here any more."""
+        for partition in partitions:
+            replica = self._by_partition.pop(partition, None)
+            if replica is not None:
+                replica.resign()
+                del self._hosted[replica.key]
+
+    # From the supervisor.
+
+    def on_registered(self, member: Member) -> None:
+        self.member = member
+        for key, hosted in self._hosted.items():
+            if hosted.replica.partition.offline is not None:
+                self._partition_offline(hosted.topic_id, hosted.number)  # the one before is over
+            elif (known := self._states.get(key)) is not None:
+                hosted.replica.on_state(known)
+
+    def on_session_lost(self) -> None:
+        self.member = None
+        for hosted in self._hosted.values():
+            hosted.replica.resign()
+
+    def on_contact(self, at: float) -> None:
+        """The store has answered what the supervisor sent at this time."""
+        self._session.on(SessionEvent.ANSWERED, at)
+
+    def on_nodes(self, registrations: Registrations, urls: Mapping[int, Sequence[str]]) -> None:
+        """Who is registered, and the internal URL of each of its shards, in their order."""
+        self.registrations, self._urls = registrations, urls
+        for hosted in self._hosted.values():
+            hosted.replica.on_nodes()
+            self._find_place(hosted)
+
+    def on_states(self, changed: Iterable[tuple[str, int, VersionedState]]) -> None:
+        for topic_id, number, found in changed:
+            key = f"{topic_id}/{number}"
+            known = self._states.get(key)
+            if known is None or found.partition_epoch >= known.partition_epoch:
+                self._states[key] = found
+            if (hosted := self._hosted.get(key)) is not None and self.member is not None:
+                hosted.replica.on_state(found)
+
+    def on_deleted(self, topic_id: str) -> None:
+        """The topic is gone from the store."""
+        for key in [key for key in self._states if key.startswith(f"{topic_id}/")]:
+            del self._states[key]
+
+    # From the replicas (replica.Host).
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return not self._session.may_acknowledge_alone(self._boottime())
+
+    @property
+    def has_contact(self) -> bool:
+        return self._session.has_contact(self._boottime())
+
+    async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
+        if self._confirmed is None:
+            return True
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                found = await self._confirmed.answer(_split(replica.key))
+        except (EngineError, TimeoutError):
+            return False
+        own = self.member
+        return own is not None and found is not None and role_of(own, found.state) == Lead(leader_epoch)
+
+    def moved(self, replica: Replica) -> None:
+        self.server.on_news(replica.key)
+        hosted = self._hosted.get(replica.key)
+        if hosted is not None and hosted.place is not None and (fetcher := self._fetchers.get(hosted.place)):
+            fetcher.moved(replica.key)
+
+    def role_taken(self, replica: Replica) -> None:
+        hosted = self._hosted.get(replica.key)
+        if hosted is not None:
+            self._leave_place(hosted)
+            self._find_place(hosted)
+
+    def propose(self, replica: Replica, change: Propose) -> None:
+        core = replica.core
+        assert core is not None
+        if not self._proposals:
+            self._loop.call_soon(self._send_proposals)
+        self._proposals.append((replica, core, change))
+
+    def went_offline(self, replica: Replica) -> None:
+        """Its disk has failed it: another is to lead, and what waits here is told."""
+        replica.resign()
+        if (hosted := self._hosted.get(replica.key)) is not None:
+            self._partition_offline(hosted.topic_id, hosted.number)
+
+    async def begin_epoch(self, partition: Partition, epoch: int) -> None:
+        await self._shard.begin_epoch(partition, epoch)
+
+    async def truncate(self, partition: Partition, offset: int) -> None:
+        await self._shard.truncate(partition, offset)
+
+    async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
+        await self._shard.restart_log(partition, offset, log_start, handed_over)
+
+    async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
+        return await self._shard.hand_over(partition, offset)
+
+    def raise_log_start(self, partition: Partition, offset: int) -> None:
+        """In the background: files go when it suits the disk."""
+        work = self._follow_log_start(partition, offset)
+        self._background.start(work, "deleting what the leader has deleted", of=partition.name)
+
+    def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        return self._shard.reader.read_uncommitted_nowait(partition, offset, max_bytes)
+
+    async def read_uncommitted(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        return await self._shard.reader.read_uncommitted(partition, offset, max_bytes)
+
+    # Inside.
+
+    def _serving(self, key: str) -> Serving | None:
+        hosted = self._hosted.get(key)
+        return None if hosted is None else hosted.serving
+
+    def _find_place(self, hosted: _Hosted) -> None:
+        """Fetch from where its leader is reached now, if it follows one that is registered."""
+        place = self._place_of(hosted)
+        if place == hosted.place:
+            return
+        self._leave_place(hosted)
+        hosted.place = place
+        if place is not None:
+            if (fetcher := self._fetchers.get(place)) is None:
+                fetcher = self._fetchers[place] = self._new_fetcher(place)
+            fetcher.follow(hosted.following)
+
+    def _place_of(self, hosted: _Hosted) -> _Place | None:
+        role = hosted.replica.role
+        if not isinstance(role, Follow):
+            return None
+        urls = self._urls.get(role.leader)
+        if not urls:
+            return None
+        shard = shard_of(hosted.topic_id, hosted.number, len(urls))
+        return _Place(role.leader, shard, urls[shard])
+
+    def _leave_place(self, hosted: _Hosted) -> None:
+        place, hosted.place = hosted.place, None
+        if place is None:
+            return
+        fetcher = self._fetchers[place]
+        fetcher.forget(hosted.replica.key)
+        if not len(fetcher) and place.url not in self._urls.get(place.node_id, ()):
+            del self._fetchers[
+                place
+            ]  # that node is gone, or has moved; of one that is there another partition may be led
+            self._background.start(fetcher.stop(), "stopping a fetcher")
+
+    def _new_fetcher(self, place: _Place) -> Fetcher:
+        exchange = self._connect(place.url)
+        return Fetcher(exchange, lambda: self.member, self._index, self._limits.fetches, self._new_session)
+
+    async def _follow_log_start(self, partition: Partition, offset: int) -> None:
+        try:
+            await self._shard.follow_log_start(partition, offset)
+        except EngineError as error:  # tried again with the next answer
+            log.warning("records not deleted", extra={"partition": partition.name, "reason": str(error)})
+
+    def _send_proposals(self) -> None:
+        proposals, self._proposals = self._proposals, []
+        self._background.start(self._proposed(proposals), "proposing partition states")
+
+    async def _proposed(self, changes: Sequence[tuple[Replica, Leader, Propose]]) -> None:
+        proposals = [
+            Proposal(*_split(replica.key), change.partition_epoch, change.state) for replica, _, change in changes
+        ]
+        outcomes: Sequence[Outcome]
+        try:
+            outcomes = await self._propose(proposals)
+        except Exception as error:
+            log.warning("proposals were not answered", extra={"reason": repr(error)})
+            outcomes = [NotKnown()] * len(proposals)
+        for (replica, core, change), outcome in zip(changes, outcomes, strict=True):
+            match outcome:
+                case Confirmed(partition_epoch):
+                    replica.on_confirmed(core, VersionedState(change.state, partition_epoch))
+                case Refused(found):
+                    if found is not None:
+                        replica.on_state(found)
+                case NotKnown():
+                    replica.on_unsure(core)
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(min(TICK_S_MAX, self.lag_s_max / TICKS_IN_LAG))
+            for hosted in list(self._hosted.values()):
+                try:
+                    hosted.replica.tick()
+                except Exception:  # a bug in one partition's leadership is not everybody's
+                    log.exception("a tick failed", extra={"partition": hosted.replica.key})
+
+
+def _split(key: str) -> tuple[str, int]:
+    topic_id, number = key.rsplit("/", 1)
+    return topic_id, int(number)

@@ -1,0 +1,1 @@
+"""From records to typed rows: JSON, types, event time."""

@@ -1,0 +1,192 @@
+"""Blocks of records become blocks of table rows, and bad records dead letters. Arrow in, Arrow out; no files.
+
+A record makes a row if its value fits the payload kind and it has an event time by the recipe. Everything else that a
+row needs comes from the record itself and from the order. docs/ingest.md tells the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.format.batch import Record
+from spark_ingest.decode.event_field import EventField
+from spark_ingest.decode.event_time import LATEST_US, parse_column
+from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
+from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members
+from spark_ingest.decode.json_types import Members, columns
+from spark_ingest.errors import NoEventTime
+from spark_ingest.plan import FAIL, JSON, RECORD, Order
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+HEADERS = pa.map_(pa.string(), pa.binary())
+LATEST_MS = LATEST_US // 1000
+_SEEN_MEMBERS_MAX = 1000
+_STANDARD_FIELDS = [
+    pa.field("_topic", pa.string(), nullable=False),
+    pa.field("_partition", pa.int32(), nullable=False),
+    pa.field("_offset", pa.int64(), nullable=False),
+    pa.field("_timestamp", TIMESTAMP),
+    pa.field("_key", pa.binary()),
+    pa.field("_headers", HEADERS),
+    pa.field("_event_time", TIMESTAMP, nullable=False),
+    pa.field("_ingest_commit", pa.int64(), nullable=False),
+    pa.field("_schema_id", pa.string(), nullable=False),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that makes no row, or a whole batch that cannot be decoded, in its raw form."""
+
+    partition: int
+    offset: int
+    last_offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows in offset order; what makes none; types of members without a column; rows dated by their record."""
+
+    rows: pa.RecordBatch
+    dead: list[DeadLetter]
+    seen: Members
+    fallbacks: int
+
+
+def table_schema(order: Order) -> pa.Schema:
+    """Depends on the plan only, so all files of one schema id agree."""
+    if order.recipe.payload == JSON:
+        return pa.schema([*_STANDARD_FIELDS, *arrow_fields(order.schema.members), pa.field("_extra", pa.string())])
+    return pa.schema([*_STANDARD_FIELDS, pa.field("_value", pa.binary())])
+
+
+class BlockMaker:
+    """Makes blocks of one partition's records for an order."""
+
+    def __init__(self, order: Order, partition: int) -> None:
+        self._order = order
+        self._partition = partition
+        self._schema = table_schema(order)
+        self._json = JsonRows(order.schema.members) if order.recipe.payload == JSON else None
+        self._event_field = EventField(order.recipe.event_time) if order.recipe.event_time else None
+        self._event_at = _column_of(order.schema.members, self._event_field)
+
+    def make(self, records: Sequence[Record]) -> Block:
+        """Raises NoEventTime if the recipe wants a failure then."""
+        records, payload, dead, seen = self._payload(records)
+        own = _microseconds(records)
+        event_time, fallbacks = self._event_times(records, own, self._event_column(payload))
+        arrays = [*self._standard_arrays(records, own, event_time), *payload]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if event_time.null_count:
+            dead += self._timeless(records, event_time)
+            rows = rows.filter(event_time.is_valid())
+        return Block(rows, dead, seen, fallbacks)
+
+    def _payload(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[pa.Array], list[DeadLetter], Members]:
+        """Those records that have payload columns, and the columns; the others; and members that have no column."""
+        values = [record.value for record in records]
+        if self._json is None:
+            return records, [pa.array(values, pa.binary())], [], []
+        rows = self._json.decode(values)
+        seen = leftover_members(rows, _SEEN_MEMBERS_MAX)
+        dead = [self._dead_letter(records[at], bad) for at, bad in rows.bad.items()]
+        if dead:
+            records, rows = _without_bad(records, rows)
+        return records, [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)], dead, seen
+
+    def _event_column(self, payload: Sequence[pa.Array]) -> pa.Array | None:
+        """The payload column to read times from; None if there is none or a record has its member left over."""
+        if self._event_at is None or payload[-1].null_count < len(payload[-1]):
+            return None
+        return payload[self._event_at]
+
+    def _event_times(self, records: Sequence[Record], own: pa.Array, column: pa.Array | None) -> tuple[pa.Array, int]:
+        """Microseconds, null where there is no time; and for how many records their own time stands in."""
+        if self._event_field is None:
+            return own, 0
+        if column is not None:
+            found = parse_column(column)
+        else:
+            found = self._event_field.times([record.value for record in records])
+        if self._order.recipe.event_time_fallback != RECORD or not found.null_count:
+            return found, 0
+        filled = pc.coalesce(found, own)
+        return filled, found.null_count - filled.null_count
+
+    def _timeless(self, records: Sequence[Record], event_time: pa.Array) -> list[DeadLetter]:
+        task, recipe = self._order.task, self._order.recipe
+        bad = Bad("no_event_time", f"no time in {recipe.event_time or 'the timestamp of the record'}")
+        nulls = event_time.is_null().to_pylist()
+        timeless = [record for record, is_null in zip(records, nulls, strict=True) if is_null]
+        if recipe.event_time_fallback == FAIL:
+            raise NoEventTime(
+                f"{task.topic} partition {self._partition} offset {timeless[0].offset}: {bad.message}",
+                hint="abandon the plan (penstock ingest abandon), then choose another --event-time-fallback",
+            )
+        return [self._dead_letter(record, bad) for record in timeless]
+
+    def _dead_letter(self, record: Record, bad: Bad) -> DeadLetter:
+        place = (self._partition, record.offset, record.offset)
+        return DeadLetter(*place, record.timestamp, record.key, record.value, record.headers, bad.reason, bad.message)
+
+    def _standard_arrays(self, records: Sequence[Record], own: pa.Array, event_time: pa.Array) -> list[pa.Array]:
+        task = self._order.task
+        rows = len(records)
+        return [
+            pa.repeat(task.topic, rows),
+            pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
+            pa.array([record.offset for record in records], pa.int64()),
+            own.cast(TIMESTAMP),
+            pa.array([record.key for record in records], pa.binary()),
+            headers_array([record.headers for record in records]),
+            event_time.cast(TIMESTAMP),
+            pa.repeat(pa.scalar(self._order.number, pa.int64()), rows),
+            pa.repeat(self._order.schema.schema_id, rows),
+        ]
+
+
+def _column_of(members: Members, event_field: EventField | None) -> int | None:
+    """Which payload column holds the event time in a form that a column can be read in; None: look at the values."""
+    for at, (name, kind) in enumerate(columns(members)):
+        if event_field and (name,) == event_field.path and kind in ("string", "bigint"):
+            return at
+    return None
+
+
+def headers_array(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
+    """A name that repeats stays twice in the map, in order; by the Parquet format the last one counts."""
+    if not any(headers):
+        nothing = pa.array([], pa.string()), pa.array([], pa.binary())
+        return pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(headers) + 1), *nothing)
+    return pa.array([list(one) for one in headers], HEADERS)
+
+
+def own_timestamp(timestamp_ms: int) -> int | None:
+    """A record's own timestamp; None when it has none (-1) or one outside the calendar."""
+    return timestamp_ms if 0 <= timestamp_ms <= LATEST_MS else None
+
+
+def _microseconds(records: Sequence[Record]) -> pa.Array:
+    own = pa.array([record.timestamp for record in records], pa.int64())
+    bounds: dict[str, Any] = pc.min_max(own).as_py()
+    if records and not (bounds["min"] >= 0 and bounds["max"] <= LATEST_MS):
+        own = pa.array([own_timestamp(record.timestamp) for record in records], pa.int64())
+    return pc.multiply(own, 1000)
+
+
+def _without_bad(records: Sequence[Record], rows: Rows) -> tuple[Sequence[Record], Rows]:
+    good = [at for at in range(len(records)) if at not in rows.bad]
+    leftovers = {now: rows.leftovers[at] for now, at in enumerate(good) if at in rows.leftovers}
+    return [records[at] for at in good], Rows([rows.structs[at] for at in good], leftovers)

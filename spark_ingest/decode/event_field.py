@@ -1,0 +1,57 @@
+"""The event time of values: finds the member, however deep, and reads it by the rule of event_time.py.
+
+Looks at the bytes of a value anew instead of at its typed row: the member may have no column, a column of any type,
+or be left over in one record; and raw tables have no typed rows at all. It skips all other members in compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from spark_ingest.decode.event_time import parse, parse_column, path_of
+
+_NO_SUCH = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class EventField:
+    """Reads one member of JSON objects as a time."""
+
+    def __init__(self, field: str) -> None:
+        self.path = path_of(field)
+        kind: Any = Any
+        for name in reversed(self.path):
+            kind = msgspec.defstruct("Holder", [("inner", kind | None if kind is not Any else Any, None)],
+                                     rename={"inner": name}, gc=False)  # fmt: skip
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    def times(self, values: Sequence[bytes | None]) -> pa.Array:
+        """int64 microseconds for each value; null where there is none to be read."""
+        found = self._members(values)
+        kinds = {type(one) for one in found} - {type(None)}
+        if kinds == {str}:
+            return parse_column(pa.array(found, pa.string()))
+        if kinds == {int}:
+            try:
+                return parse_column(pa.array(found, pa.int64()))
+            except OverflowError:
+                pass
+        return pa.array([parse(one) for one in found], pa.int64())
+
+    def _members(self, values: Sequence[bytes | None]) -> list[object]:
+        try:
+            holders = [None if value is None else self._decode(value) for value in values]
+        except _NO_SUCH:
+            holders = [self._holder(value) for value in values]
+        for _ in self.path:
+            holders = [None if one is None else one.inner for one in holders]
+        return holders
+
+    def _holder(self, value: bytes | None) -> Any:
+        try:
+            return None if value is None else self._decode(value)
+        except _NO_SUCH:
+            return None

@@ -1,0 +1,186 @@
+"""JSON values become typed rows, exactly: a value that does not fit its topic's schema loses nothing.
+
+The types of a plan are turned into msgspec structs once, so that decoding is compiled code. A block is decoded in one
+sweep; only if a value in it does not fit is the block gone through one by one. Then each member that fits fills its
+column, and the others are kept as JSON text (`leftovers`, the `_extra` column). What is no JSON object is refused.
+
+Not a judge of times (event_time.py) nor a maker of columns (json_columns.py).
+Invariant: which of the two ways a value takes does not change what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+
+from spark_ingest.decode.json_types import (
+    NAME_CHARS_MAX,
+    Members,
+    Type,
+    can_be_column,
+    infer_text,
+    is_decodable,
+    merge_members,
+)
+
+_Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_SCALARS: dict[str, Any] = {
+    "null": None,
+    "boolean": bool | None,
+    "bigint": _Bigint | None,
+    "double": float | None,
+    "string": str | None,
+    "json": msgspec.Raw,  # takes null as text: told apart where columns are made
+}
+_ABSENT = msgspec.Raw()
+_UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+Leftovers = dict[str, msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A value that makes no row. `reason` is a stable code, `message` a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class Rows:
+    """Decoded values, one for one: a struct, with what did not fit beside it, or None and the reason."""
+
+    structs: list[Any]
+    leftovers: dict[int, Leftovers] = field(default_factory=dict)
+    bad: dict[int, Bad] = field(default_factory=dict)
+
+
+class JsonRows:
+    """Decodes the values of one topic by one schema."""
+
+    def __init__(self, members: Members) -> None:
+        self.struct = struct_of(members)
+        self._row_of = msgspec.json.Decoder(self.struct)
+        self._members_of = msgspec.json.Decoder(dict[str, msgspec.Raw])
+        self._member_of = {
+            name: (attribute_of(at), msgspec.json.Decoder(_annotation(kind))) for at, (name, kind) in enumerate(members)
+        }
+        self._tombstone = self.struct()
+        self._keeps_raw = _has_json(members)
+
+    def decode(self, values: Sequence[bytes | None]) -> Rows:
+        """A null value is a tombstone: a row without members."""
+        row_of, tombstone = self._row_of.decode, self._tombstone
+        try:
+            if self._keeps_raw:
+                _demand_utf8(values)
+            return Rows([tombstone if value is None else row_of(value) for value in values])
+        except _UNFIT:
+            return self._one_by_one(values)
+
+    def _one_by_one(self, values: Sequence[bytes | None]) -> Rows:
+        rows = Rows([])
+        for at, value in enumerate(values):
+            try:
+                row, leftovers = self._fit(value)
+            except _UNFIT as error:
+                row, leftovers = None, {}
+                rows.bad[at] = _refusal(error)
+            rows.structs.append(row)
+            if leftovers:
+                rows.leftovers[at] = leftovers
+        return rows
+
+    def _fit(self, value: bytes | None) -> tuple[Any, Leftovers]:
+        if value is None:
+            return self._tombstone, {}
+        if self._keeps_raw:
+            value.decode()
+        try:
+            return self._row_of.decode(value), {}
+        except msgspec.ValidationError:
+            pass
+        value.decode()
+        fitting: dict[str, Any] = {}
+        leftovers: Leftovers = {}
+        for name, raw in self._members_of.decode(value).items():
+            attribute, decoder = self._member_of.get(name, (None, None))
+            try:
+                if decoder is None or attribute is None:
+                    raise msgspec.ValidationError(name)
+                fitting[attribute] = decoder.decode(raw)
+            except msgspec.ValidationError:
+                leftovers[name] = raw.copy()
+        return self.struct(**fitting), leftovers
+
+
+def leftover_members(rows: Rows, limit: int) -> Members:
+    """The types of what did not fit, at most `limit` names: the next plan may make columns of them."""
+    members: Members = []
+    for leftovers in rows.leftovers.values():
+        seen = [[name, _type_of(raw)] for name, raw in leftovers.items() if can_be_column(name)]
+        members = merge_members(members, seen)[:limit]
+    return members
+
+
+def _type_of(raw: msgspec.Raw) -> Type:
+    try:
+        return infer_text(bytes(raw))
+    except _UNFIT:  # nested so deeply that only its text can be kept
+        return "json"
+
+
+def struct_of(members: Members) -> type[msgspec.Struct]:
+    """A struct whose attributes are numbered, since member names can be anything.
+
+    A plan of an older release may have a column whose name msgspec cannot look for. The struct looks for a name longer
+    than any column's instead, so that a value with such a member is decoded one member at a time.
+    """
+    fields = [
+        (attribute_of(at), _annotation(kind), _ABSENT if kind == "json" else None)
+        for at, (_, kind) in enumerate(members)
+    ]
+    names = {
+        attribute_of(at): name if is_decodable(name) else attribute_of(at).rjust(2 * NAME_CHARS_MAX)
+        for at, (name, _) in enumerate(members)
+    }
+    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False, frozen=True)
+
+
+def attribute_of(at: int) -> str:
+    return f"m{at}"
+
+
+def _annotation(kind: Type) -> Any:
+    if isinstance(kind, str):
+        return _SCALARS[kind]
+    if kind[0] == "array":
+        return list[_annotation(kind[1])] | None  # type: ignore[misc]
+    return struct_of(kind[1]) | None
+
+
+def _has_json(members: Members) -> bool:
+    return any(
+        kind == "json" or (isinstance(kind, list) and _has_json([["", kind[1]]] if kind[0] == "array" else kind[1]))
+        for _, kind in members
+    )
+
+
+def _demand_utf8(values: Sequence[bytes | None]) -> None:
+    """msgspec passes on the bytes of a `json` member unchecked. No character reaches across the line ends."""
+    b"\n".join(value for value in values if value is not None).decode()
+
+
+def _refusal(error: Exception) -> Bad:
+    match error:
+        case msgspec.ValidationError():
+            return Bad("not_an_object", f"the value is JSON, but no object: {error}")
+        case msgspec.DecodeError():
+            return Bad("not_json", str(error))
+        case UnicodeDecodeError():
+            return Bad("not_utf8", str(error))
+        case _:
+            return Bad("nested_too_deeply", str(error))

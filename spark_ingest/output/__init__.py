@@ -1,0 +1,1 @@
+"""What a job writes: table files, schemas, their names."""

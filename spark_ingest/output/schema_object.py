@@ -1,0 +1,34 @@
+"""A table's columns as an object of their own, for readers: JSON, with Spark's DDL.
+
+Spark shows only the columns of one file unless it is told of all: `spark.read.schema(ddl).parquet(table)`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from spark_ingest.decode.json_types import spark_ddl
+from spark_ingest.plan import JSON, TableSchema
+
+_STANDARD_DDL = (
+    "`_topic` STRING, `_partition` INT, `_offset` BIGINT, `_timestamp` TIMESTAMP, `_key` BINARY, "
+    "`_headers` MAP<STRING, BINARY>, `_event_time` TIMESTAMP, `_ingest_commit` BIGINT, `_schema_id` STRING"
+)
+_PARTITION_DDL = "`dt` DATE, `hr` INT"
+
+
+def schema_document(topic: str, payload: str, schema: TableSchema) -> bytes:
+    document = {
+        "topic": topic,
+        "schema_id": schema.schema_id,
+        "payload": payload,
+        "members": schema.members,
+        "spark_ddl": table_ddl(payload, schema),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2)
+
+
+def table_ddl(payload: str, schema: TableSchema) -> str:
+    """Every column of the table, those of its directories last."""
+    own = [spark_ddl(schema.members), "`_extra` STRING"] if payload == JSON else ["`_value` BINARY"]
+    return ", ".join([_STANDARD_DDL, *filter(None, own), _PARTITION_DDL])

@@ -1,0 +1,134 @@
+"""Parquet files: made in memory, stored once, compared when somebody has stored them before. Not their names.
+
+Files are made without a clock or a random number, so the same rows give the same bytes. Where they do not (another
+release of the Parquet library), the rows decide.
+
+Invariant: an object that exists is never overwritten, and never taken for ours unless it holds the same rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.tiering.store.store import ObjectExists, ObjectStore
+from spark_ingest.decode.blocks import HEADERS, TIMESTAMP, DeadLetter, own_timestamp
+from spark_ingest.errors import OutputConflict
+from spark_ingest.plan import Order
+
+ROW_GROUP_ROWS = 1 << 20
+_ZSTD_LEVEL = 1  # higher levels cost more time than the bytes are worth (docs/ingest.md, figures)
+_DICTIONARY_ROWS_MIN = 1000  # in a smaller file dictionaries cost a third of the time and make it larger
+_NEVER_REPEATING = frozenset({"_offset", "_timestamp", "_key", "_headers", "_event_time", "_extra", "_value"})
+
+DEAD_LETTER_SCHEMA = pa.schema(
+    [
+        pa.field("_topic", pa.string(), nullable=False),
+        pa.field("_partition", pa.int32(), nullable=False),
+        pa.field("_offset", pa.int64(), nullable=False),
+        pa.field("_last_offset", pa.int64(), nullable=False),
+        pa.field("_timestamp", TIMESTAMP),
+        pa.field("_key", pa.binary()),
+        pa.field("_value", pa.binary()),
+        pa.field("_headers", HEADERS),
+        pa.field("_reason", pa.string(), nullable=False),
+        pa.field("_message", pa.string(), nullable=False),
+        pa.field("_ingest_commit", pa.int64(), nullable=False),
+        pa.field("_schema_id", pa.string(), nullable=False),
+    ]
+)
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A data file of a commit: where it is and what is in it. `first` and `last` are partition and offset."""
+
+    key: str
+    rows: int
+    size_bytes: int
+    sha256: str
+    first: tuple[int, int]
+    last: tuple[int, int]
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=ROW_GROUP_ROWS,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=_repeating(table.schema) if table.num_rows >= _DICTIONARY_ROWS_MIN else False,
+        store_schema=False,  # all types come back without it, and in a small file it is a third of the bytes
+    )
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:
+    """Create an object; if it is there already, what it holds, provided that it is the same rows.
+
+    Raises OutputConflict.
+    """
+    try:
+        output.put(key, data, if_absent=True)
+    except ObjectExists as error:
+        found = output.get(key)
+        if found != data and not _has_same_rows(found, data):
+            raise OutputConflict(
+                f"{key} exists in {output.url} and holds other rows than this plan makes",
+                hint="was it written by hand, or by a release whose rows differ? Remove it, or abandon the plan",
+            ) from error
+        return found
+    return data
+
+
+def dead_letter_table(order: Order, letters: Sequence[DeadLetter]) -> pa.Table:
+    own = [own_timestamp(one.timestamp) for one in letters]
+    columns: list[Sequence[object]] = [
+        [order.task.topic] * len(letters),
+        [one.partition for one in letters],
+        [one.offset for one in letters],
+        [one.last_offset for one in letters],
+        [None if timestamp is None else timestamp * 1000 for timestamp in own],
+        [one.key for one in letters],
+        [one.value for one in letters],
+        [list(one.headers) for one in letters],
+        [one.reason for one in letters],
+        [one.message for one in letters],
+        [order.number] * len(letters),
+        [order.schema.schema_id] * len(letters),
+    ]
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, DEAD_LETTER_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _has_same_rows(found: bytes, data: bytes) -> bool:
+    try:
+        theirs = pq.read_table(pa.BufferReader(found))
+    except pa.ArrowInvalid:
+        return False
+    return bool(theirs.equals(pq.read_table(pa.BufferReader(data))))
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """The columns worth a dictionary, by Parquet's names of those that hold values, however deep."""
+    return [path for one in schema if one.name not in _NEVER_REPEATING for path in _leaves(one.name, one.type)]
+
+
+def _leaves(path: str, kind: pa.DataType) -> list[str]:
+    if pa.types.is_struct(kind):
+        return [leaf for one in kind for leaf in _leaves(f"{path}.{one.name}", one.type)]
+    if pa.types.is_list(kind):
+        return _leaves(f"{path}.list.element", kind.value_type)
+    if pa.types.is_map(kind):
+        return [*_leaves(f"{path}.key_value.key", kind.key_type), *_leaves(f"{path}.key_value.value", kind.item_type)]
+    return [path]

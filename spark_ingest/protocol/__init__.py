@@ -1,0 +1,1 @@
+"""The exactly-once protocol of a job: plan, execute, commit, verify."""

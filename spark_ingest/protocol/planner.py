@@ -1,0 +1,189 @@
+"""Makes the next plan of a job: what is new in the store, cut into tasks, with the columns of every table.
+
+Reads manifests and a sample, writes nothing. Decides nothing that a later attempt could decide otherwise: what comes
+out is stored as a plan, and whoever resumes it has no choices left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import msgspec
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.decode.json_types import Members, evolve, merge_members
+from spark_ingest.errors import IngestRefused, LostRecords
+from spark_ingest.plan import JSON, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_topics
+from spark_ingest.protocol.sample import sampled_members
+from spark_ingest.source.cut import Range, Slice, bounded, cut, fair_target
+from spark_ingest.source.source import TieredPartition, discover, slices_of, the_cluster
+
+EARLIEST, LATEST = "earliest", "latest"
+FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
+TASK_BYTES = 128 << 20  # of log; a task holds its rows in memory, and makes one file for every hour that it meets
+TASK_BYTES_LEAST = 64 << 20  # a second core would save a second here, and double the number of files
+_PLACES_NAMED = 5  # in one line of an error; status names all
+PLAN_BYTES_MAX = 16 << 30  # what one commit covers at most: about an hour on two cores, all of it lost in a kill
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records a job takes, and in which portions."""
+
+    topics: re.Pattern[str]
+    exclude: re.Pattern[str] | None = None
+    cluster: str | None = None
+    start: str = EARLIEST  # of a partition that the job has never seen
+    on_lost: str = FAIL_ON_LOSS
+    task_bytes: int = TASK_BYTES
+    plan_bytes_max: int = PLAN_BYTES_MAX
+    allow_no_topics: bool = False
+
+    def wants(self, topic: str) -> bool:
+        return bool(self.topics.fullmatch(topic)) and not (self.exclude and self.exclude.fullmatch(topic))
+
+
+@dataclass(frozen=True, slots=True)
+class _Todo:
+    """A partition's new records; empty when the job starts there without reading anything."""
+
+    partition: TieredPartition
+    start: int
+    end: int
+
+
+def next_plan(
+    source: ObjectStore,
+    head: Commit | None,
+    job: str,
+    selection: Selection,
+    recipe: Recipe,
+    *,
+    parallelism: int,
+    new_id: Callable[[], str],
+    now_ms: int,
+) -> Plan | None:
+    """The plan behind `head`; None when there is nothing to do. Raises IngestRefused, LostRecords."""
+    cluster = the_cluster(source, selection.cluster or (head.cluster if head else None))
+    positions = head.positions if head else {}
+    found = discover(source, cluster, selection.wants)
+    if not found and not selection.allow_no_topics and not any(map(selection.wants, positions)):
+        hint = "--allow-no-topics accepts that, for topics that are yet to come"
+        raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
+    deleted = lost_with_topics(source, cluster, found, positions, selection.wants)
+    if selection.on_lost == FAIL_ON_LOSS:
+        demand_no_loss([*lost_to_retention(found, positions), *deleted])
+    todos = [_todo(one, head, selection) for one in found]
+    todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
+    if not todos and not deleted:
+        return None
+    groups = _groups(source, todos, selection, parallelism)
+    taken = bounded([group for _, group in groups], selection.plan_bytes_max)
+    tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(groups[: len(taken)]))
+    return Plan(
+        job=job,
+        number=head.number + 1 if head else 1,
+        nonce=new_id(),
+        created_ms=now_ms,
+        store=source.url,
+        cluster=cluster,
+        recipe=recipe,
+        positions=_positions(todos, tasks),
+        schemas=_schemas(source, head, recipe, tasks),
+        tasks=tasks,
+        skipped=_skipped(todos, head),
+        deleted=tuple(deleted),
+        is_partial=len(taken) < len(groups),
+    )
+
+
+def demand_no_loss(lost: Sequence[Lost]) -> None:
+    """Raises LostRecords, which names the first places and counts all."""
+    if lost:
+        more = f"; and {len(lost) - _PLACES_NAMED} more places" if len(lost) > _PLACES_NAMED else ""
+        raise LostRecords(
+            f"{counted(lost):,} records or more were never ingested and are gone from the store: "
+            + "; ".join(map(str, lost[:_PLACES_NAMED]))
+            + more,
+            hint="--on-lost skip goes on without them and records the loss in the commit",
+        )
+
+
+def schema_of(members: Members, payload: str) -> TableSchema:
+    digest = hashlib.sha256(msgspec.json.encode([payload, members])).hexdigest()
+    return TableSchema(digest[:12], members)
+
+
+def _committed(partition: TieredPartition, head: Commit | None) -> int | None:
+    """Where the job is in a partition; None if it never was there, in this incarnation of the topic."""
+    position = head.positions.get(partition.topic) if head else None
+    if position is None or position.topic_id != partition.topic_id:
+        return None
+    return position.ends.get(partition.partition)
+
+
+def _todo(partition: TieredPartition, head: Commit | None, selection: Selection) -> _Todo:
+    start, end = _committed(partition, head), partition.tiered_end
+    if start is None:
+        return _Todo(partition, end if selection.start == LATEST else partition.log_start, end)
+    place = f"{partition.topic} partition {partition.partition}"
+    if start > end:
+        raise LostRecords(
+            f"{place} is ingested up to {start}, but the store ends at {end}", hint="was an older copy restored?"
+        )
+    return _Todo(partition, max(start, partition.log_start), end)
+
+
+def _groups(
+    source: ObjectStore, todos: Sequence[_Todo], selection: Selection, parallelism: int
+) -> list[tuple[str, tuple[Slice, ...]]]:
+    """Topics with their slices, cut into what will be tasks."""
+    by_topic: dict[str, list[Slice]] = {}
+    for todo in todos:
+        slices = slices_of(source, todo.partition, todo.start, todo.end)
+        by_topic.setdefault(todo.partition.topic, []).extend(slices)
+    total = sum(one.weight_bytes for one in chain.from_iterable(by_topic.values()))
+    target = fair_target(total, selection.task_bytes, TASK_BYTES_LEAST, parallelism)
+    return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, target)]
+
+
+def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
+    """Every partition's start, moved on by the tasks that were taken."""
+    ends: dict[str, dict[int, int]] = {}
+    for todo in todos:
+        ends.setdefault(todo.partition.topic, {})[todo.partition.partition] = todo.start
+    for task in tasks:
+        for one in task.ranges:
+            assert ends[task.topic][one.partition] == one.start
+            ends[task.topic][one.partition] = one.end
+    topic_ids = {todo.partition.topic: todo.partition.topic_id for todo in todos}
+    return {topic: TopicPosition(topic_ids[topic], found) for topic, found in ends.items()}
+
+
+def _skipped(todos: Sequence[_Todo], head: Commit | None) -> dict[str, list[Range]]:
+    skipped: dict[str, list[Range]] = {}
+    for todo in todos:
+        reached = _committed(todo.partition, head)
+        if reached is not None and reached < todo.start:
+            lost = Range(todo.partition.partition, reached, todo.start)
+            skipped.setdefault(todo.partition.topic, []).append(lost)
+    return skipped
+
+
+def _schemas(source: ObjectStore, head: Commit | None, recipe: Recipe, tasks: Sequence[Task]) -> dict[str, TableSchema]:
+    """The published columns of every table that will be written, with what the sample and the last commit add."""
+    schemas: dict[str, TableSchema] = {}
+    for topic in dict.fromkeys(task.topic for task in tasks):
+        published = head.schemas[topic].members if head and topic in head.schemas else []
+        if recipe.payload == JSON:
+            slices = [one for task in tasks if task.topic == topic for one in task.slices]
+            seen = merge_members(sampled_members(source, slices), head.seen.get(topic, []) if head else [])
+            published = evolve(published, seen)
+        schemas[topic] = schema_of(published, recipe.payload)
+    return schemas

@@ -1,0 +1,63 @@
+"""How far a job is: committed positions beside what the store has. Reads manifests and the newest commit only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_topics, rows_of
+from spark_ingest.source.source import TieredPartition, discover, the_cluster, unread_entries
+
+
+def status(
+    source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool], cluster: str | None
+) -> dict[str, Any]:
+    """The JSON document of `ingest status`. `lag_ms` is from the oldest record not ingested to the newest one.
+
+    `lost` is what the store no longer has and no commit has given up yet; `skipped_records` what commits have given up.
+    """
+    history = History(output, job)
+    head = history.head()
+    cluster = the_cluster(source, cluster or (head.cluster if head else None))
+    found, positions = discover(source, cluster, is_wanted), head.positions if head else {}
+    partitions = [_partition(source, one, head) for one in found]
+    lost = [
+        *lost_to_retention(found, positions),
+        *lost_with_topics(source, cluster, found, positions, is_wanted),
+    ]
+    pending = history.plan(head.number + 1 if head else 1)
+    return {
+        "job": job,
+        "cluster": cluster,
+        "head": head.number if head else None,
+        "committed_ms": head.committed_ms if head else None,
+        "pending_plan": pending.number if pending else None,
+        "lag_records": sum(one["lag_records"] for one in partitions),
+        "lag_bytes": sum(one["lag_bytes"] for one in partitions),
+        "partitions": partitions,
+        "lost_records": counted(lost),
+        "lost": rows_of(lost),
+        "skipped_records": head.lost_records if head else 0,
+    }
+
+
+def _partition(source: ObjectStore, partition: TieredPartition, head: Commit | None) -> dict[str, Any]:
+    position = head.positions.get(partition.topic) if head else None
+    is_same = position is not None and position.topic_id == partition.topic_id
+    committed_end = position.ends.get(partition.partition) if position and is_same else None
+    start = max(partition.log_start, committed_end or 0)
+    unread = unread_entries(source, partition, start)
+    span_ms = max(one.max_timestamp_ms for one in unread) - min(one.min_timestamp_ms for one in unread) if unread else 0
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "log_start": partition.log_start,
+        "committed_end": committed_end,
+        "tiered_end": partition.tiered_end,
+        "lag_records": max(0, partition.tiered_end - start),
+        "lag_bytes": sum(one.size_bytes for one in unread),
+        "lag_ms": span_ms,
+    }

@@ -1,0 +1,122 @@
+"""Checks what a job has published against its own word: nothing missing, nothing twice, nothing foreign.
+
+Plain: by commits and one listing of each table. Deep: every file is read, too (verify_deep.py). Problems are
+sentences; none means sound. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.output import names
+from spark_ingest.plan import Lost, Plan
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.task import TaskResult
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was looked at, and what is wrong. `leftovers` are files of a plan that is not committed yet.
+
+    `lost` is what commits have given up; it is no fault of the output.
+    """
+
+    commits: int = 0
+    files: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    leftovers: int = 0
+    lost: list[Lost] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
+    """Findings, and the commits they are about."""
+    history, findings = History(output, job), Findings()
+    commits = list(history.commits())
+    findings.commits = len(commits)
+    if [commit.number for commit in commits] != list(range(1, len(commits) + 1)):
+        findings.problems.append(f"commits are missing: there are {[commit.number for commit in commits]}")
+    _check_ranges(commits, findings)
+    for commit in commits:
+        findings.lost += commit.lost
+        plan = history.plan(commit.number)
+        findings.problems += [f"commit {commit.number}: {one}" for one in _against_plan(commit, plan)]
+        for result in commit.results:
+            findings.problems += [f"commit {commit.number} task {result.task}: {one}" for one in _of_result(result)]
+            findings.files += len(result.files) + len(result.dead_letters)
+            findings.rows += result.rows
+            findings.dead_letters += result.bad
+    _check_listing(output, commits, findings)
+    return findings, commits
+
+
+def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
+    """Each partition's ranges must follow each other, and end where the commit says; a recreated topic starts anew."""
+    reached: dict[tuple[str, str, int], int] = {}
+    for commit in commits:
+        for topic, ranges in commit.skipped.items():
+            for lost in ranges:
+                reached[topic, commit.positions[topic].topic_id, lost.partition] = lost.end
+        for result in commit.results:
+            for one in result.ranges:
+                place = (result.topic, commit.positions[result.topic].topic_id, one.partition)
+                if reached.setdefault(place, one.start) != one.start:
+                    what = "are missing" if reached[place] < one.start else "come twice"
+                    between = f"{min(reached[place], one.start)} to {max(reached[place], one.start) - 1}"
+                    findings.problems.append(
+                        f"commit {commit.number}: {result.topic} partition {one.partition} offsets {between} {what}"
+                    )
+                reached[place] = one.end
+        for topic, position in commit.positions.items():
+            for partition, end in position.ends.items():
+                if reached.setdefault((topic, position.topic_id, partition), end) != end:
+                    findings.problems.append(
+                        f"commit {commit.number}: {topic} partition {partition} is said to reach {end}, "
+                        f"its files reach {reached[topic, position.topic_id, partition]}"
+                    )
+
+
+def _against_plan(commit: Commit, plan: Plan | None) -> list[str]:
+    if plan is None:
+        return ["its plan is missing"]
+    if plan.nonce != commit.plan_nonce:
+        return ["it is of another plan"]
+    planned = {task.task: tuple(task.ranges) for task in plan.tasks}
+    done = {result.task: tuple(result.ranges) for result in commit.results}
+    return [] if commit.is_abandoned or planned == done else ["its tasks are not those of the plan"]
+
+
+def _of_result(result: TaskResult) -> list[str]:
+    offsets = sum(one.end - one.start for one in result.ranges)
+    problems = []
+    if result.rows + result.bad + result.absent != offsets:
+        problems.append(f"{offsets} offsets gave {result.rows} rows, {result.bad} bad and {result.absent} absent ones")
+    if sum(file.rows for file in result.files) != result.rows:
+        problems.append(f"its files do not hold the {result.rows} rows that it counted")
+    return problems
+
+
+def _check_listing(output: ObjectStore, commits: list[Commit], findings: Findings) -> None:
+    """Every committed file is there with its size, and no other file is."""
+    results = [result for commit in commits for result in commit.results]
+    committed = {file.key: file.size_bytes for result in results for file in (*result.files, *result.dead_letters)}
+    if len(committed) != findings.files:
+        findings.problems.append("a file is named by two commits")
+    topics = {topic for commit in commits for topic in commit.positions}
+    prefixes = [prefix(topic) for topic in sorted(topics) for prefix in (names.table_prefix, names.dead_letters_prefix)]
+    listed = {one.key: one.size_bytes for prefix in prefixes for one in output.list(prefix)}
+    for key, size_bytes in committed.items():
+        if key not in listed:
+            findings.problems.append(f"{key} is missing")
+        elif listed[key] != size_bytes:
+            findings.problems.append(f"{key} has {listed[key]} bytes, {size_bytes} were committed")
+    head = commits[-1].number if commits else 0
+    for key in sorted(listed.keys() - committed.keys()):
+        if names.plan_number_of(key) == head + 1:
+            findings.leftovers += 1
+        else:
+            findings.problems.append(f"{key} belongs to no commit")

@@ -1,0 +1,1 @@
+"""What the store has to read: topics, segments, slices of them."""

@@ -1,0 +1,107 @@
+"""Reads the records of slices: ranged GETs, whole batches, checked. Knows nothing of rows, tables or Spark.
+
+A slice begins at an offset whose place in the object is not known; batches before it are skipped by their headers.
+Memory is one piece and one batch: a piece is fetched, its whole batches are handed out, the cut-off rest is kept.
+
+Bytes that fail their checksum raise Corrupt: they are never handed out, and never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.errors import Corrupt, InvalidBatch
+from engine.format.batch import (
+    DECODED_BYTES_MAX,
+    HEADER_BYTES,
+    Header,
+    Record,
+    decode_sized,
+    has_valid_crc,
+    read_header,
+    walk,
+)
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.source.cut import Slice
+
+PIECE_BYTES = 8 << 20
+_RESTORE = "restore the object from a replica; nothing was committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The wanted records of one stored batch, the slice that wanted them, and the batch's size before compression.
+
+    `undecodable` is why there are none, though the checksum is right.
+    """
+
+    source: Slice
+    header: Header
+    records: list[Record]
+    raw: memoryview
+    decoded_bytes: int
+    undecodable: str | None = None
+
+
+def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_BYTES) -> Iterator[Scanned]:
+    """Every batch that holds a record of the slices, in order. Raises Corrupt, NoSuchObject."""
+    for one in slices:
+        for header, raw in _batches(store, one, piece_bytes):
+            if header.next_offset > one.start and header.base_offset < one.end:
+                yield _decoded(one, header, raw)
+
+
+def _decoded(one: Slice, header: Header, raw: memoryview) -> Scanned:
+    if not has_valid_crc(raw, 0, header):
+        raise Corrupt(
+            f"{one.key}: the batch at offset {header.base_offset} fails its checksum",
+            hint=_RESTORE,
+        )
+    if header.is_control:
+        return Scanned(one, header, [], raw, len(raw))
+    try:
+        records, decoded_bytes = decode_sized(raw, DECODED_BYTES_MAX)
+        if len(records) != header.record_count:
+            raise InvalidBatch(f"the header announces {header.record_count} records, there are {len(records)}")
+    except InvalidBatch as error:
+        return Scanned(one, header, [], raw, len(raw), undecodable=error.detail)
+    if header.base_offset < one.start or header.next_offset > one.end:
+        records = [record for record in records if one.start <= record.offset < one.end]
+    return Scanned(one, header, records, raw, decoded_bytes)
+
+
+def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:
+    fetched, reached = 0, one.base_offset
+    rest = b""
+    while fetched < one.size_bytes:
+        wanted = max(piece_bytes, _missing_bytes(rest))
+        piece = store.get(one.key, fetched, min(fetched + wanted, one.size_bytes))
+        if not piece:
+            raise Corrupt(f"{one.key} ends at byte {fetched}, the manifest says {one.size_bytes}")
+        fetched += len(piece)
+        buffer = memoryview(rest + piece)
+        consumed = 0
+        for position, header in _walk(one.key, buffer):
+            if header.base_offset < reached:
+                raise Corrupt(f"{one.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
+            consumed, reached = position + header.size_bytes, header.next_offset
+            yield header, buffer[position:consumed]
+            if reached >= one.end:
+                return
+        rest = bytes(buffer[consumed:])
+    raise Corrupt(f"{one.key} ends after offset {reached - 1}, the manifest says {one.end_offset - 1}", hint=_RESTORE)
+
+
+def _walk(key: str, buffer: memoryview) -> Iterator[tuple[int, Header]]:
+    try:
+        yield from walk(buffer)
+    except InvalidBatch as error:
+        raise Corrupt(f"{key}: {error.detail}", hint=_RESTORE) from error
+
+
+def _missing_bytes(rest: bytes) -> int:
+    """What is needed at least to complete the batch that was cut off: a batch may be larger than a piece."""
+    if len(rest) < HEADER_BYTES:
+        return HEADER_BYTES
+    return read_header(rest).size_bytes - len(rest)

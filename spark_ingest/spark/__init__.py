@@ -1,0 +1,1 @@
+"""Spark: its context, its workers, direct reads."""

@@ -1,0 +1,136 @@
+"""The options of the data source and the columns that it can give. Pure; reads nothing.
+
+Spark hands options over as text, with names in any case. Whatever is wrong with one is told by its name, because Spark
+shows the text in the middle of a long trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spark_ingest.decode.blocks import TIMESTAMP
+from spark_ingest.decode.event_time import parse
+from spark_ingest.errors import IngestRefused
+
+PART_BYTES = 32 << 20  # as a Parquet split is in Spark: some seconds of one core
+HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])))
+FAIL, SKIP = "fail", "skip"
+
+
+class Column(NamedTuple):
+    """One type, told to Spark and to Arrow."""
+
+    ddl: str
+    kind: pa.DataType
+
+
+COLUMNS = {
+    "topic": Column("STRING", pa.string()),
+    "partition": Column("INT", pa.int32()),
+    "offset": Column("BIGINT", pa.int64()),
+    "timestamp": Column("TIMESTAMP", TIMESTAMP),
+    "key": Column("BINARY", pa.binary()),
+    "value": Column("BINARY", pa.binary()),
+    "headers": Column("ARRAY<STRUCT<name: STRING, value: BINARY>>", HEADERS),
+}
+_OPTIONS = {
+    *("store", "topic", "topics", "cluster", "columns", "partitionbytes", "undecodable"),
+    *("startoffset", "endoffset", "starttime", "endtime"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of a read. Offsets and times are from the first one up to, not including, the second."""
+
+    store: str
+    topics: str
+    cluster: str | None
+    start_offset: int
+    end_offset: int | None
+    start_ms: int | None
+    end_ms: int | None
+    columns: tuple[str, ...]
+    part_bytes: int
+    undecodable: str
+
+    @property
+    def ddl(self) -> str:
+        return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(name, COLUMNS[name].kind) for name in self.columns])
+
+    def has_time(self, timestamp_ms: int) -> bool:
+        return (self.start_ms is None or timestamp_ms >= self.start_ms) and (
+            self.end_ms is None or timestamp_ms < self.end_ms
+        )
+
+
+def wanted_of(options: Mapping[str, str]) -> Wanted:
+    """The options as Spark hands them over, their names in any case. Raises IngestRefused."""
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(set(given) - _OPTIONS)
+    if unknown:
+        raise IngestRefused(f"unknown options {unknown}", hint=f"there are: {', '.join(sorted(_OPTIONS))}")
+    if "store" not in given or ("topic" in given) == ("topics" in given):
+        raise IngestRefused("give the options 'store' and one of 'topic' and 'topics' (a regular expression)")
+    return Wanted(
+        store=given["store"],
+        topics=re.escape(given["topic"]) if "topic" in given else _pattern(given["topics"]),
+        cluster=given.get("cluster"),
+        start_offset=_offset(given, "startoffset", "earliest") or 0,
+        end_offset=_offset(given, "endoffset", "latest"),
+        start_ms=_time(given, "starttime"),
+        end_ms=_time(given, "endtime"),
+        columns=_columns(given.get("columns")),
+        part_bytes=_whole(given.get("partitionbytes", str(PART_BYTES)), "partitionBytes", 1),
+        undecodable=_one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
+    )
+
+
+def _pattern(text: str) -> str:
+    try:
+        return re.compile(text).pattern
+    except re.error as error:
+        raise IngestRefused(f"topics={text!r} is no regular expression: {error}") from error
+
+
+def _offset(given: Mapping[str, str], name: str, nothing: str) -> int | None:
+    text = given.get(name, nothing)
+    return None if text == nothing else _whole(text, name, 0)
+
+
+def _whole(text: str, name: str, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise IngestRefused(f"{name}={text!r} is no whole number from {least} on")
+    return int(text)
+
+
+def _time(given: Mapping[str, str], name: str) -> int | None:
+    """Milliseconds from a time; a time between two milliseconds counts as the later one."""
+    text = given.get(name)
+    found = None if text is None else parse(text)
+    if text is not None and found is None:
+        raise IngestRefused(f"{name}={text!r} is no time", hint="write 2026-11-20T05:00:00Z or milliseconds")
+    return None if found is None else -(-found // 1000)
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    names = tuple(COLUMNS) if text is None else tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or len(set(names)) != len(names):
+        raise IngestRefused(f"columns={text!r} names {unknown or 'one twice'}", hint=f"there are: {', '.join(COLUMNS)}")
+    return names
+
+
+def _one_of(text: str, name: str, allowed: tuple[str, ...]) -> str:
+    if text not in allowed:
+        raise IngestRefused(f"{name}={text!r} is none of {', '.join(allowed)}")
+    return text

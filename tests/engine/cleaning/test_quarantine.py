@@ -1,0 +1,311 @@
+"""Damage in a running shard: the damaged records are never served, the others are, and a good copy ends it.
+
+Real files, a real store, the real scrubber; a flipped bit in a file stands for what a disk does in years.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.scrubber import Scrubber
+from engine.errors import Damaged, StorageFailed
+from engine.format import batch as record_batch
+from engine.format import paths
+from engine.log.log import ReadSpan
+from engine.runtime.disk import RealDisk
+from engine.tiering.reading.repair import restore_segment
+from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
+from engine.tiering.store.store import ObjectStore, open_store
+from engine.tiering.tier import _Source
+from replication.replica.acks import Acks
+from tests.engine.conftest import HandClock, running_node
+
+SEGMENTS, BATCHES, COUNT = 3, 6, 4
+PER_SEGMENT = BATCHES * COUNT
+PREFIX = "cluster/t/id1/0/"
+
+
+class Scene:
+    """A partition of three sealed segments, with and without a copy in the store."""
+
+    def __init__(self, node, store: ObjectStore) -> None:
+        self.node = node
+        self.store = store
+        self.partition = node.shard.partition("t", 0)
+        self.restore = lambda _, file: restore_segment(store, RealDisk(), PREFIX, file)
+
+    def log_file(self, number: int) -> Path:
+        return Path(self.partition.log.segments[number].path)
+
+    def flip(self, number: int, batch: int, at: int = 100) -> None:
+        """Change a byte of a batch of a segment."""
+        data = bytearray(self.log_file(number).read_bytes())
+        position = 0
+        for _ in range(batch):
+            position += record_batch.read_header(data, position).size_bytes
+        data[position + at] ^= 1
+        self.log_file(number).write_bytes(data)
+
+    async def scrub(self) -> None:
+        own = OwnPartition("id1", self.partition, self.node.shard.quarantine)
+        scrubber = Scrubber(RealDisk(), lambda: [own], self.restore, bytes_per_second=1 << 40, interval_ms=1000)
+        await scrubber.scrub_all()
+        await scrubber.stop()
+
+    async def ship(self) -> None:
+        with ThreadPoolExecutor(1) as executor:
+            ids = iter(f"{n:032x}" for n in range(100))
+            parts = ShipperComponents(self.store, RealDisk(), self.node.shard.clock, Random(1), ids.__next__, executor)
+            source = _Source(self.node.shard, self.partition, lambda end: None)
+            shipper = PartitionShipper(PREFIX, source, writer="w", components=parts)
+            await shipper.ship_once()
+
+    async def readable(self) -> list[int]:
+        """Every offset that a reader is given, going on behind damage as its problem says; -1 for a wrong problem."""
+        found, offset = [], 0
+        while offset < self.partition.high_watermark:
+            try:
+                chunk = await self.node.shard.reader.read(self.partition, offset, 1)
+            except Damaged as error:
+                first, end = error.members["damaged_from"], error.members["damaged_end"]
+                found += [-1] if not first <= offset < end else []
+                offset = end
+                continue
+            for position, header in record_batch.walk(chunk.data):
+                assert record_batch.has_valid_crc(chunk.data, position, header)
+                found += range(max(offset, header.base_offset), header.next_offset)
+            offset = chunk.next_offset
+        return found
+
+
+@pytest.fixture
+async def opened(tmp_path, clock):
+    """Opens the node of the test's directory, again if it was closed."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Scene]:
+        async with running_node(tmp_path / "data", clock) as node:
+            if "t" not in node.shard.topics:
+                await node.shard.create_topic("t", 1, 1, {})
+                await _fill(node)
+            yield Scene(node, open_store((tmp_path / "store").as_uri()))
+
+    return opened
+
+
+async def _fill(node) -> None:
+    leader = node.leaders["t", 0]
+    for _ in range(SEGMENTS):
+        for _ in range(BATCHES):
+            data = record_batch.encode_values([b"x" * 1500] * COUNT, 5)
+            await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
+        await node.shard.roll_topic("t")
+        await node.shard._background.ended()
+
+
+EVERYTHING = list(range(SEGMENTS * PER_SEGMENT))
+
+
+def without(first: int, end: int) -> list[int]:
+    return [offset for offset in EVERYTHING if not first <= offset < end]
+
+
+async def test_sealing_leaves_a_checksum_beside_each_segment(opened):
+    async with opened() as scene:
+        names = {path.name for path in scene.log_file(0).parent.iterdir()}
+        sealed = [paths.segment_file(segment.base_offset, "") for segment in scene.partition.log.segments]
+        assert {base + paths.CHECKSUM for base in sealed[:-1]} <= names
+        assert sealed[-1] + paths.CHECKSUM not in names
+
+
+async def test_known_damage_is_not_served_and_all_else_is(opened):
+    async with opened() as scene:
+        scene.flip(1, batch=2)
+        await scene.scrub()
+        first = PER_SEGMENT + 2 * COUNT
+        assert await scene.readable() == without(first, first + COUNT)
+        with pytest.raises(Damaged) as caught:
+            await scene.node.shard.reader.read(scene.partition, first + 1, 1 << 20)
+        assert not caught.value.retryable
+        assert caught.value.members == {"damaged_from": first, "damaged_end": first + COUNT}
+
+
+async def test_no_read_touches_a_damaged_byte(opened):
+    async with opened() as scene:
+        scene.flip(1, batch=2)
+        await scene.scrub()
+        segment = scene.partition.log.segments[1]
+        (damage,) = segment.damage
+        for offset in without(damage.start_offset, damage.end_offset):
+            for max_bytes in (1, 5000, 1 << 20):
+                span = scene.partition.log.locate(offset, max_bytes, *scene.partition.read_limit)
+                assert isinstance(span, ReadSpan)
+                is_apart = span.end <= damage.start_position or span.start >= damage.end_position
+                assert span.segment is not segment or is_apart
+
+
+async def test_quarantine_outlives_a_restart(opened):
+    async with opened() as scene:
+        scene.flip(0, batch=5)
+        await scene.scrub()
+    async with opened() as scene:
+        first = 5 * COUNT
+        assert await scene.readable() == without(first, first + COUNT)
+    async with opened() as scene:
+        mark = Path(scene.partition.log.segments[0].file(paths.QUARANTINE))
+        mark.write_text("nonsense")
+    async with opened() as scene:
+        assert await scene.readable() == without(0, PER_SEGMENT)
+
+
+async def test_a_damaged_segment_is_repaired_from_the_store_byte_for_byte(opened):
+    async with opened() as scene:
+        await scene.ship()
+        before, dated = scene.log_file(1).read_bytes(), scene.log_file(1).stat().st_mtime_ns // 1_000_000
+        await scene.readable()  # the old file is open
+        scene.flip(1, batch=0, at=15)
+        await scene.scrub()
+        assert scene.log_file(1).read_bytes() == before
+        assert scene.log_file(1).stat().st_mtime_ns // 1_000_000 >= dated
+        assert await scene.readable() == EVERYTHING
+        assert scene.node.shard.quarantine.repaired == 1
+        assert not any(path.suffix in (".tmp", paths.QUARANTINE) for path in scene.log_file(1).parent.iterdir())
+    async with opened() as scene:
+        assert await scene.readable() == EVERYTHING
+
+
+async def test_a_segment_shipped_in_part_is_repaired_as_far_as_the_store_has_it(opened):
+    async with opened() as scene:
+        await scene.node.shard.delete_before(scene.partition, 2 * COUNT)
+        await scene.ship()
+        before = scene.log_file(0).read_bytes()
+        scene.flip(0, batch=3)
+        await scene.scrub()
+        assert scene.log_file(0).read_bytes() == before
+        scene.flip(0, batch=1)  # only this disk had it, though nobody can ask for it any more
+        await scene.scrub()
+        assert scene.log_file(0).read_bytes() != before
+        assert scene.partition.log.segments[0].damage
+
+
+async def test_a_file_that_is_gone_comes_back_from_the_store(opened):
+    async with opened() as scene:
+        await scene.ship()
+        before = scene.log_file(2).read_bytes()
+        scene.log_file(2).unlink()
+        await scene.scrub()
+        assert scene.log_file(2).read_bytes() == before
+        assert await scene.readable() == EVERYTHING
+
+
+async def test_an_object_that_is_damaged_too_repairs_nothing(opened, tmp_path):
+    async with opened() as scene:
+        await scene.ship()
+        (key,) = (tmp_path / "store").glob(f"{PREFIX}{PER_SEGMENT:020d}-*.log")
+        data = bytearray(key.read_bytes())
+        data[300] ^= 1
+        key.chmod(0o600)
+        key.write_bytes(data)
+        scene.flip(1, batch=2)
+        damaged = scene.log_file(1).read_bytes()
+        await scene.scrub()
+        assert scene.log_file(1).read_bytes() == damaged
+        first = PER_SEGMENT + 2 * COUNT
+        assert await scene.readable() == without(first, first + COUNT)
+
+
+async def test_a_good_file_put_back_by_hand_ends_the_quarantine(opened):
+    async with opened() as scene:
+        before = scene.log_file(1).read_bytes()
+        scene.flip(1, batch=2)
+        await scene.scrub()
+        copy = scene.log_file(1).with_suffix(".copy")
+        copy.write_bytes(before)
+        copy.rename(scene.log_file(1))
+        await scene.scrub()
+        assert await scene.readable() == EVERYTHING
+
+
+async def test_a_repair_never_brings_an_expired_segment_back(opened):
+    async with opened() as scene:
+        await scene.ship()
+        path, segment = scene.log_file(0), scene.partition.log.segments[0]
+        copy = path.with_suffix(".log.tmp")
+        copy.write_bytes(path.read_bytes())
+        await scene.node.shard.delete_before(scene.partition, PER_SEGMENT)
+        assert not await scene.node.shard.quarantine.mend(scene.partition, segment.base_offset, str(copy))
+        assert not path.exists()
+        assert not copy.exists()
+
+
+async def test_a_reader_of_the_old_file_ends_in_peace(opened):
+    async with opened() as scene:
+        await scene.ship()
+        scene.flip(1, batch=2)
+        segment = scene.partition.log.segments[1]
+        release, old = segment.begin_read(), segment.handle
+        await scene.scrub()
+        assert segment.handle != old
+        assert segment.disk.pread(old, 10, 0)
+        release()
+        with pytest.raises(OSError):
+            segment.disk.pread(old, 10, 0)
+
+
+async def test_a_partition_that_cannot_be_scrubbed_for_any_reason_keeps_nobody_from_being_scrubbed(caplog):
+    caplog.set_level(logging.INFO, "penstock")
+    scrubbed = []
+
+    class One:
+        topic, topic_id = "t", "id"
+
+        def __init__(self, number: int, error: Exception | None) -> None:
+            self.number = number
+            self.error = error
+
+        async def sealed_files(self) -> list:
+            scrubbed.append(self.number)
+            if self.error is not None:
+                raise self.error
+            return []
+
+    ones = [One(0, KeyError("a bug")), One(1, OSError(5, "broken")), One(2, StorageFailed("broken")), One(3, None)]
+    scrubber = Scrubber(RealDisk(), lambda: ones, lambda *_: None, bytes_per_second=1 << 40, interval_ms=0)
+    scrubber.start()
+    while scrubbed.count(3) < 2:
+        await asyncio.sleep(0)
+    await scrubber.stop()
+    assert scrubbed[:8] == [0, 1, 2, 3] * 2
+    told = [(record.levelname, record.message) for record in caplog.records][:3]
+    not_scrubbed = "partition not scrubbed"
+    assert told == [("ERROR", "background task failed"), ("WARNING", not_scrubbed), ("INFO", not_scrubbed)]
+
+
+async def test_a_batch_that_is_taken_out_of_the_active_segment_costs_itself_only(tmp_path):
+    """Nothing but the file tells where the batches behind it lie: no saved index, no checksum."""
+    async with running_node(tmp_path, HandClock()) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        for _ in range(COUNT * BATCHES):
+            await node.leaders["t", 0].produce(record_batch.encode_values([b"x" * 500], 5), Acks.ALL, 1000)
+        partition = node.shard.partition("t", 0)
+        file = Path(partition.log.active.path)
+        data = file.read_bytes()
+        starts = [position for position, _ in record_batch.walk(data)]
+        file.write_bytes(data[: starts[3]] + data[starts[4] :])
+        refused = set()
+        for offset in range(COUNT * BATCHES):
+            try:
+                chunk = await node.shard.reader.read(partition, offset, 1)
+                assert record_batch.read_header(chunk.data).base_offset == offset
+            except Damaged:
+                refused.add(offset)
+        assert refused == {3}

@@ -1,0 +1,315 @@
+"""engine/format/FORMAT.md tells the truth: every example in it is read byte by byte, and by the code itself."""
+
+import hashlib
+import re
+import struct
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from crc32c import crc32c
+
+from engine.directory.data_directory import DataDirectory, Identity, open_data_directory
+from engine.directory.found_topics import find_topics
+from engine.directory.high_watermark_checkpoint import load_hints, save_hints
+from engine.directory.log_directories import DataDirectories, open_data_directories
+from engine.directory.topics import save_topic
+from engine.format import batch, keyed_batch, paths
+from engine.format.checksum import Checksum, decode_checksum, encode_checksum
+from engine.format.control_batch import encode_fence, read_fence
+from engine.format.index import SegmentIndex, load_index
+from engine.format.small_file import rows_as_text
+from engine.log.damaged_ranges import Damage, decode_quarantine, encode_quarantine
+from engine.log.leader_epochs import load_epochs, save_epochs
+from engine.log.recovery import Checkpoint, LastStop
+from engine.producers import key_window
+from engine.producers.fenced_file import kept_fence
+from engine.producers.fencing import Fence
+from engine.producers.sequences import Producer
+from engine.producers.snapshots import State, decode_state, encode_state
+from engine.runtime.disk import RealDisk
+from replication.cluster.registration_state import Vouching, load_vouching, save_vouching
+
+PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
+FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = {match["name"]: match["body"] for match in FENCE.finditer(PAGE)}
+EXAMPLE_DIRECTORY = "6f1e1fd1ed0c4b50a9c0a0f4d2b0d3c1"
+ROW = re.compile(r"^(?P<at>\d+) +(?P<bytes>[0-9a-f]{2}(?: [0-9a-f]{2})*)  +(?P<type>\w+) +(?P<rest>.*)$")
+STRUCTS = {"i64": ">q", "i32": ">i", "i16": ">h", "i8": ">b", "u32": ">I", "u16": ">H"}
+
+
+class Row(NamedTuple):
+    at: int
+    data: bytes
+    type: str
+    field: str
+    value: str
+
+
+def rows_of(name: str) -> list[Row]:
+    """The rows of a table of bytes. Each must be readable, or the page has a row that nothing checks."""
+    _, *lines = EXAMPLES[name].splitlines()
+    rows = []
+    for line in lines:
+        match = ROW.match(line)
+        assert match is not None, f"not a row: {line!r}"
+        field, value = re.split(r"  +", match["rest"])
+        rows.append(Row(int(match["at"]), bytes.fromhex(match["bytes"]), match["type"], field, value))
+    return rows
+
+
+def decoded(row: Row) -> str:
+    """What the bytes of a row say, by its type and nothing else."""
+    if row.type == "bytes":
+        return row.data.decode()
+    if row.type == "hash":
+        return row.data.hex()
+    if row.type == "u48":
+        return str(int.from_bytes(row.data, "big"))
+    if row.type == "varint":
+        unsigned = sum((byte & 0x7F) << (7 * place) for place, byte in enumerate(row.data))
+        return str(unsigned >> 1 ^ -(unsigned & 1))
+    return str(struct.unpack(STRUCTS[row.type], row.data)[0])
+
+
+def bytes_of(rows: list[Row]) -> bytes:
+    return b"".join(row.data for row in rows)
+
+
+def values_of(rows: list[Row], field: str) -> Iterator[int]:
+    return (int(row.value) for row in rows if row.field == field)
+
+
+@pytest.mark.parametrize("name", ["batch", "entry", "keys", "control", "index", "timeindex", "snapshot"])
+def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
+    position = 0
+    for row in rows_of(name):
+        assert row.at == position, row
+        assert decoded(row) == row.value, row
+        position += len(row.data)
+
+
+def test_the_entry_of_the_example_is_read_from_a_batch_that_carries_it() -> None:
+    key, request, partitions, time_ms = rows_of("entry")
+    entry = keyed_batch.KeyEntry(key.data, request.data, int(partitions.value), int(time_ms.value))
+    name, value = keyed_batch.stored_entry(entry)
+    assert value == bytes_of(rows_of("entry"))
+    assert name in PAGE
+    assert key.data == hashlib.blake2b(b"order-7", digest_size=keyed_batch.HASH_BYTES).digest()
+    encoded = batch.encode_values([b"1"], int(time_ms.value), entry=(name, value))
+    assert batch.read_header(encoded).producer_id == -2
+    assert keyed_batch.read_entry(encoded) == entry
+
+
+def test_lengths_of_the_example_agree_with_its_bytes() -> None:
+    rows = rows_of("batch")
+    size_bytes = len(bytes_of(rows))
+    assert next(values_of(rows, "batch length")) == size_bytes - batch.PREFIX_BYTES
+    starts = [row.at for row in rows if row.field == "length"]
+    assert starts[0] == batch.HEADER_BYTES
+    ends = [*starts[1:], size_bytes]
+    for start, end, length in zip(starts, ends, values_of(rows, "length"), strict=True):
+        assert length == end - start - 1  # the length itself takes one byte here
+
+
+def test_the_checksum_of_the_example_covers_what_the_page_says() -> None:
+    rows = rows_of("batch")
+    begins = next(row.at for row in rows if row.field == "attributes")
+    assert crc32c(bytes_of(rows)[begins:]) == next(values_of(rows, "CRC-32C"))
+
+
+def test_the_engine_writes_the_bytes_of_the_example() -> None:
+    unit: list[tuple[str, bytes | None]] = [("unit", b"USD")]
+    made = batch.encode(
+        [
+            batch.Row(1_700_000_000_000, b"taxi-7", b'{"fare":12.5}', unit),
+            batch.Row(1_700_000_000_250, b"taxi-7", None, []),
+        ]
+    )
+    batch.stamp(made, base_offset=41, leader_epoch=3)
+    assert bytes(made) == bytes_of(rows_of("batch"))
+
+
+def test_the_engine_reads_the_bytes_of_the_example() -> None:
+    data = bytes_of(rows_of("batch"))
+    ((position, header),) = batch.walk(data)
+    assert batch.has_valid_crc(data, position, header)
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in batch.decode(data)] == [
+        (41, 1_700_000_000_000, b"taxi-7", b'{"fare":12.5}'),
+        (42, 1_700_000_000_250, b"taxi-7", None),
+    ]
+
+
+def test_the_engine_writes_and_reads_the_control_batch_of_the_example() -> None:
+    data = bytes_of(rows_of("control"))
+    made = encode_fence("writer-2", 1_700_000_000_500)
+    batch.stamp(made, base_offset=43, leader_epoch=3)
+    assert bytes(made) == data
+    assert read_fence(data) == "writer-2"
+
+
+def test_the_engine_makes_the_index_files_of_the_example() -> None:
+    _, *lines = EXAMPLES["batches"].splitlines()
+    header = batch.read_header(bytes_of(rows_of("batch")))
+    index = SegmentIndex(1000)
+    for position, base_offset, max_timestamp in (map(int, line.split()) for line in lines):
+        index.add(header._replace(base_offset=base_offset, max_timestamp=max_timestamp), position)
+    offsets, times = bytes_of(rows_of("index")), bytes_of(rows_of("timeindex"))
+    assert (index.offset_index_bytes(15_000), index.time_index_bytes(15_000)) == (offsets, times)
+    loaded = load_index(1000, offsets, times, 15_000)
+    assert loaded is not None
+    assert loaded.positions == index.positions
+    assert load_index(1000, offsets, times, 14_999) is None, "made for a segment of another size"
+
+
+def test_the_engine_reads_and_writes_keys_of_snapshots_as_shown() -> None:
+    rows = rows_of("keys")
+    assert len(bytes_of(rows[2:])) == key_window.ROW.size
+    data = encode_state(State(118, keys=bytes_of(rows[2:]), key_files=(96,)))
+    assert data.endswith(bytes_of(rows))
+    state = decode_state(data, 118)
+    assert state is not None
+    assert (state.keys, state.key_files) == (bytes_of(rows[2:]), (96,))
+    key_hash, request_hash, *numbers = key_window.ROW.unpack(state.keys)
+    assert (key_hash, request_hash) == (rows[2].data, rows[3].data)
+    assert numbers == [int(row.value) for row in rows[4:]]
+
+
+def test_the_engine_reads_and_writes_snapshots_as_shown() -> None:
+    batches = array("q", [0, 2, 96, 1_700_000_000_000, 3, 4, 110, 1_700_000_000_250])
+    state = State(118, [(1007, Producer(2, 5, 1_700_000_000_900, batches))])
+    data = bytes_of(rows_of("snapshot"))
+    assert encode_state(state) == data
+    found = decode_state(data, 118)
+    assert found is not None
+    assert encode_state(found) == data
+
+
+def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.RECOVERY_POINTS).write_text(EXAMPLES["recovery-points"])
+    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_stop=LastStop.KILLED)
+    points = directory.load_checkpoints()
+    topic_id = "eaa0ec4499334a868153b0a426f98c19"
+    assert points == {f"{topic_id}/0": Checkpoint(6, 0), f"{topic_id}/1": Checkpoint(118, 40)}
+    (tmp_path / paths.RECOVERY_POINTS).unlink()
+    directory.save_checkpoints(points)
+    assert (tmp_path / paths.RECOVERY_POINTS).read_text() == EXAMPLES["recovery-points"]
+
+
+def test_recovery_points_of_format_1_are_still_read(tmp_path: Path) -> None:
+    _, _, *rows, _ = EXAMPLES["recovery-points"].splitlines()
+    (tmp_path / paths.RECOVERY_POINTS).write_text("\n".join(["penstock recovery-points 1", "2", *rows]) + "\n")
+    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_stop=LastStop.KILLED)
+    assert sorted(directory.load_checkpoints().values()) == [Checkpoint(6, 0), Checkpoint(118, 40)]
+
+
+def test_the_engine_reads_and_writes_high_watermarks_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.HIGH_WATERMARKS).write_text(EXAMPLES["high-watermarks"])
+    hints = load_hints(RealDisk(), str(tmp_path))
+    assert hints == {"eaa0ec4499334a868153b0a426f98c19/1": 97}
+    save_hints(RealDisk(), str(tmp_path), 0, hints)
+    assert (tmp_path / paths.high_watermarks_file(0)).read_text() == EXAMPLES["high-watermarks"]
+
+
+def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.LEADER_EPOCHS).write_text(EXAMPLES["leader-epochs"])
+    epochs = load_epochs(RealDisk(), str(tmp_path))
+    assert epochs == [(1, 0), (4, 118)]
+    save_epochs(RealDisk(), str(tmp_path), epochs)
+    assert (tmp_path / paths.LEADER_EPOCHS).read_text() == EXAMPLES["leader-epochs"]
+
+
+def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.FENCED).write_text(EXAMPLES["fenced"])
+    assert kept_fence(RealDisk(), str(tmp_path)) == Fence("writer-7", 17)
+    assert rows_as_text("penstock fenced 1", ["17 writer-7"]).decode() == EXAMPLES["fenced"]
+
+
+def test_replication_reads_and_writes_vouching_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.VOUCHING).write_text(EXAMPLES["vouching"])
+    found = load_vouching(RealDisk(), str(tmp_path), LastStop.CLEAN)
+    assert found == Vouching(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
+    save_vouching(RealDisk(), str(tmp_path), found)
+    assert (tmp_path / paths.VOUCHING).read_text() == EXAMPLES["vouching"]
+
+
+def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> None:
+    checksum, damages = Checksum(67_108_012, 0x0F3A91C4), (Damage(1020, 1031, 6000, 9000),)
+    assert encode_checksum(checksum).decode() == EXAMPLES["checksum"]
+    assert decode_checksum(EXAMPLES["checksum"].encode()) == checksum
+    assert encode_quarantine(damages).decode() == EXAMPLES["quarantine"]
+    assert decode_quarantine(EXAMPLES["quarantine"].encode(), 1000, 1050, 15_000) == damages
+
+
+def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -> None:
+    def opened(boot_id: str) -> DataDirectory:
+        return open_data_directory(
+            RealDisk(),
+            str(tmp_path),
+            node_id=1,
+            cluster_id=None,
+            boot_id=boot_id,
+            new_id=lambda: "f42e6bbca2a04691b707cde14e721bd3",
+        )
+
+    opened("0b5ad4a6-63f9-4b43-a9d7-2f6f4c1e9d0c").release()
+    assert (tmp_path / paths.META).read_text() == EXAMPLES["meta"].rstrip()
+    assert (tmp_path / paths.RUNNING).read_text() == EXAMPLES["running"].rstrip()
+    directory = opened("another")
+    assert directory.last_stop is LastStop.POWER_LOSS, "running was there, from another boot"
+    directory.close_clean()
+    assert not (tmp_path / paths.RUNNING).exists()
+
+
+def test_the_engine_reads_and_writes_the_meta_of_several_directories_as_shown(tmp_path: Path) -> None:
+    first, further = tmp_path / "a", tmp_path / "b"
+    ids = iter(("f42e6bbca2a04691b707cde14e721bd3", "6f1e1fd1ed0c4b50a9c0a0f4d2b0d3c1"))
+
+    def opened() -> DataDirectories:
+        return open_data_directories(
+            RealDisk(),
+            [str(first), str(further)],
+            node_id=1,
+            cluster_id=None,
+            boot_id="boot",
+            new_id=ids.__next__,
+        )
+
+    for _ in range(2):  # written, then read: no third id is drawn
+        directories = opened()
+        assert [directory.fault for directory in directories] == [None, None]
+        directories.release()
+        shown = EXAMPLES["meta-of-the-first"].rstrip().replace("/mnt/b/penstock-data", str(further))
+        assert (first / paths.META).read_text() == shown
+        assert (further / paths.META).read_text() == EXAMPLES["meta-of-a-further-one"].rstrip()
+
+
+@pytest.mark.parametrize("example", ["topic.json", "topic-elsewhere.json", "topic-hosted.json"])
+def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example: str) -> None:
+    disk, topic_id = RealDisk(), "eaa0ec4499334a868153b0a426f98c19"
+    home = tmp_path / "topics" / "rides" / topic_id
+    home.mkdir(parents=True)
+    (home / paths.TOPIC_FILE).write_text(EXAMPLES[example])
+    (topic,) = find_topics(disk, str(tmp_path)).records
+    expected = {
+        "topic.json": (60_000, {}, None),
+        "topic-elsewhere.json": (3_600_000, {"1": EXAMPLE_DIRECTORY}, None),
+        "topic-hosted.json": (3_600_000, {}, (0,)),
+    }
+    assert (topic.name, topic.partitions) == ("rides", 2)
+    assert (topic.settings.segment_ms, topic.elsewhere, topic.hosted) == expected[example]
+    save_topic(disk, str(tmp_path), topic)
+    assert (home / paths.TOPIC_FILE).read_text() == EXAMPLES[example].rstrip()
+    assert (
+        sorted(path.name for path in home.iterdir() if path.is_dir())
+        == ["0", "1"][: len(topic.here) - len(topic.elsewhere)]
+    )
+
+
+def test_the_page_names_every_file_that_paths_names() -> None:
+    names = [paths.LOCK, paths.META, paths.RUNNING, paths.RECOVERY_POINTS, paths.TOPIC_FILE, paths.TIER_CACHE,
+             paths.EMBEDDED_STORE, paths.LOG, paths.OFFSET_INDEX, paths.TIME_INDEX, paths.DELETED_SUFFIX,
+             paths.CHECKSUM, paths.QUARANTINE]  # fmt: skip
+    assert [name for name in names if name not in PAGE] == []

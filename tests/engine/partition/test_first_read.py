@@ -1,0 +1,65 @@
+"""The first read of a segment opens it away from the event loop, and survives that the segment expires meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from engine.errors import OffsetBelowLogStart
+from engine.format import batch as record_batch
+from engine.runtime.disk import RealDisk
+from replication.replica.acks import Acks
+from tests.engine.conftest import running_node
+
+
+class WatchedDisk(RealDisk):
+    """Notes which threads read index files."""
+
+    def __init__(self) -> None:
+        self.readers: set[str] = set()
+
+    def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
+        if path.endswith("index") and not writable:
+            self.readers.add(threading.current_thread().name)
+        return super().open(path, create=create, writable=writable)
+
+
+async def fill(node) -> None:
+    await node.shard.create_topic("t", 1, 1, {})
+    for _ in range(3):
+        data = record_batch.encode_values([b"x"] * 10, 5)
+        await node.leaders["t", 0].acknowledged(node.leaders["t", 0].append(data, Acks.ALL), Acks.ALL, 5000)
+        await node.shard.roll_topic("t")
+
+
+@pytest.mark.parametrize("how", ["read", "first_at_or_after"])
+async def test_no_index_is_read_on_the_loop(tmp_path, clock, how):
+    async with running_node(tmp_path / "data", clock) as node:
+        await fill(node)
+    disk = WatchedDisk()
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        disk.readers.clear()
+        partition = node.shard.partition("t", 0)
+        if how == "read":
+            chunk = await node.shard.reader.read(partition, 12, 1 << 20)
+            assert chunk.next_offset == 20
+        else:
+            assert await node.shard.reader.first_at_or_after(partition, 5) == (0, 5)
+        assert disk.readers, "an index was read"
+        assert threading.main_thread().name not in disk.readers
+
+
+async def test_a_segment_that_expires_while_it_is_opened_is_told_as_gone(tmp_path, clock):
+    async with running_node(tmp_path / "data", clock) as node:
+        await fill(node)
+    async with running_node(tmp_path / "data", clock) as node:
+        partition, reader = node.shard.partition("t", 0), node.shard.reader
+
+        async def load_and_expire(segment, load=reader._load):
+            await load(segment)
+            await node.shard.delete_before(partition, 20)
+
+        reader._load = load_and_expire
+        with pytest.raises(OffsetBelowLogStart):
+            await reader.read(partition, 5, 1 << 20)

@@ -1,0 +1,167 @@
+"""A replica that begins in the middle of a log judges appends as one that has copied all of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.errors import Corrupt
+from engine.format import batch as record_batch
+from engine.format.control_batch import encode_fence
+from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.producers.append_validator import Admission, Terms
+from engine.producers.fenced_file import kept_fence
+from engine.producers.fencing import NO_FENCE, Fence
+from engine.producers.snapshots import State, save_state, snapshot_offsets
+from engine.producers.state_transfer import adopt, encoded, taken
+from engine.runtime.disk import RealDisk
+from replication.replica.acks import Acks
+from tests.engine.conftest import HandClock, running_node
+
+OLD, BOTH, NEW, REBORN = 1, 2, 3, 4  # a producer that wrote early, throughout, late; early and anew late
+KEYS = [b"early".ljust(16), b"late".ljust(16)]
+RECORDS = 2  # in a batch
+
+
+class Whole:
+    """A log with everything that an admission keeps, and its batches."""
+
+    def __init__(self, node) -> None:
+        self.partition = node.shard.partition("t", 0)
+        self._node = node
+        self._leader = node.leaders["t", 0]
+        self._now_ms = node.shard.clock.now_ms()
+        self._token: str | None = None
+
+    async def fill(self) -> None:
+        await self._node.shard.note_fenced(self.partition)
+        for n in range(4):
+            for producer in (OLD, BOTH, REBORN):
+                await self._sequenced(producer, n)
+        await self._keyed(KEYS[0])
+        await self._fence("first")
+        for n in range(14):
+            await self._sequenced(BOTH, 4 + n)
+        await self._fence("second")
+        await self._keyed(KEYS[1])
+        for n in range(3):
+            await self._sequenced(NEW, n)
+            await self._sequenced(REBORN, n, epoch=1)
+
+    @property
+    def batches(self) -> list[tuple[record_batch.Header, bytes]]:
+        data = b"".join(Path(segment.path).read_bytes() for segment in self.partition.log.segments)
+        return [(header, data[at : at + header.size_bytes]) for at, header in record_batch.walk(data)]
+
+    async def handed_over(self, offset: int) -> bytes:
+        """As if this disk began there."""
+        begin, data = await self._node.shard.hand_over(self.partition, offset)
+        assert begin == offset
+        return data
+
+    async def _append(self, data: bytearray, key: KeyEntry | None = None) -> None:
+        await self._leader.produce(data, Acks.ALL, 5000, Terms(key=key, fencing_token=self._token))
+
+    async def _sequenced(self, producer: int, n: int, epoch: int = 0) -> None:
+        data = record_batch.encode_values([b"value"] * RECORDS, self._now_ms)
+        record_batch.stamp_sequence(data, producer, epoch, n * RECORDS)
+        await self._append(data)
+
+    async def _keyed(self, key: bytes) -> None:
+        entry = KeyEntry(key, b"request".ljust(16), 1, self._now_ms)
+        data = record_batch.encode_values([b"a", b"b"], 5, record_batch.Codec.NONE, entry=stored_entry(entry))
+        await self._append(data, entry)
+
+    async def _fence(self, token: str) -> None:
+        await self._append(encode_fence(token, self._now_ms))
+        self._token = token
+
+
+def knowledge(of: Admission) -> tuple[object, ...]:
+    """But for how many records each producer stored before its last 16 batches: that may be less."""
+    producers = {known: (one.epoch, list(one.batches)) for known, one in of.producers.items()}
+    known = [of.keys.window.find(key) for key in KEYS]
+    return producers, of.fencing.present, [one and one._replace(since_ms=None) for one in known]
+
+
+@pytest.fixture
+async def whole(tmp_path: Path, clock: HandClock):
+    async with running_node(tmp_path / "whole", clock) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        found = Whole(node)
+        await found.fill()
+        yield found
+
+
+async def begun(path: Path, clock: HandClock, whole: Whole, offset: int) -> Admission:
+    """What another replica knows that begins at an offset and copies from there."""
+    data = await whole.handed_over(offset)
+    async with running_node(path / f"begun{offset}", clock) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        partition = node.shard.partition("t", 0)
+        await node.shard.restart_log(partition, offset, 0, data)
+        copies = b"".join(batch for header, batch in whole.batches if header.base_offset >= offset)
+        if copies:
+            await node.shard.committer.append_copies(partition, copies, wants_sync=True)
+        assert partition.log_end == whole.partition.log_end
+        return partition.admission
+
+
+async def test_wherever_it_begins_it_knows_as_much_as_who_has_all(
+    tmp_path: Path, clock: HandClock, whole: Whole
+) -> None:
+    ends = [header.next_offset for header, _ in whole.batches]
+    assert len(ends) > 30
+    for offset in (0, *ends):
+        found = await begun(tmp_path, clock, whole, offset)
+        assert knowledge(found) == knowledge(whole.partition.admission), offset
+        assert 16 * RECORDS <= found.producers[BOTH].record_count <= 18 * RECORDS
+
+
+async def test_nothing_of_the_records_that_it_will_copy_is_handed_over(whole: Whole) -> None:
+    """Or each of them would be taken for a repeat of itself."""
+    first = whole.batches[0][0].base_offset
+    state = Admission("t/0")
+    assert encoded(taken(whole.partition.admission, first)) == encoded(taken(state, first))
+
+
+async def test_what_cannot_be_read_is_not_believed_and_changes_nothing(tmp_path: Path, whole: Whole) -> None:
+    disk, directory = RealDisk(), str(tmp_path / "log")
+    os.mkdir(directory)
+    save_state(disk, directory, State(7))
+    data = bytearray(encoded(taken(whole.partition.admission, 20)))
+    data[-1] ^= 1
+    with pytest.raises(Corrupt, match="the records before 20 cannot be read"):
+        adopt(disk, directory, 20, bytes(data))
+    assert snapshot_offsets(disk, directory) == [7]
+
+
+async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_snapshot(
+    tmp_path: Path, clock: HandClock, whole: Whole
+) -> None:
+    disk, directory, end = RealDisk(), str(tmp_path / "log"), whole.partition.log_end
+    os.mkdir(directory)
+    save_state(disk, directory, State(7))
+    adopt(disk, directory, end, encoded(taken(whole.partition.admission, end)))
+    assert snapshot_offsets(disk, directory) == [end]
+    present = whole.partition.admission.fencing.present
+    assert kept_fence(disk, directory) == present == Fence("second", present.offset)
+    assert present != NO_FENCE
+
+
+async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: HandClock, tmp_path: Path) -> None:
+    """Records are deleted in front of any offset, batches are copied whole."""
+    header, _ = whole.batches[5]
+    assert header.next_offset - header.base_offset > 1
+    begin, data = await whole._node.shard.hand_over(whole.partition, header.base_offset + 1)
+    assert begin == header.base_offset
+    assert data == encoded(taken(whole.partition.admission, begin))
+
+
+async def test_nothing_handed_over_is_nothing_known(tmp_path: Path, clock: HandClock, whole: Whole) -> None:
+    """What this log knew of its own records is of records that are gone."""
+    await whole._node.shard.restart_log(whole.partition, 500, 500)
+    assert knowledge(whole.partition.admission) == knowledge(Admission("t/0"))
+    assert snapshot_offsets(RealDisk(), whole.partition.log.directory) == []

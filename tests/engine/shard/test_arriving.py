@@ -1,0 +1,62 @@
+"""A shard that takes many partitions in, slice by slice, keeps the points of all of them meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import pytest
+
+from engine.directory.log_directories import open_data_directories
+from engine.format.batch import encode_values
+from engine.runtime.disk import RealDisk
+from engine.runtime.pooled_disk import PooledDisk
+from engine.shard.shard import Shard
+from replication.replica.acks import Acks
+from tests.engine.conftest import HandClock, running_node
+
+COUNT = 250
+GIVEN_UP = 4
+
+
+@asynccontextmanager
+async def started(path, records, when_opened=lambda *_: None):
+    disk, ids = PooledDisk(RealDisk(), 64), (f"id{n}" for n in itertools.count())
+    with ThreadPoolExecutor(2) as executor:
+        how = {"node_id": 1, "cluster_id": None, "boot_id": "boot", "new_id": ids.__next__}
+        directories = open_data_directories(disk, [str(path)], **how)
+        shard = Shard(disk, directories.first, HandClock(), executor, ids.__next__)
+        shard.when_opened = lambda _, partition: when_opened(shard, partition)
+        await shard.start(records)
+        yield shard
+        await shard.stop()
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+async def test_points_that_are_saved_while_partitions_are_taken_in_are_those_of_all(tmp_path, is_alone):
+    home, killed = tmp_path / "node", tmp_path / "killed"
+    async with running_node(home, HandClock()) as node:
+        await node.shard.create_topic("t", COUNT, 1, {})
+        leader = node.leaders["t", COUNT - 1]
+        for _ in range(2):
+            await leader.produce(encode_values([b"x"] * 5, 5), Acks.ALL, 1000)
+        await node.shard.delete_before(node.shard.partition("t", COUNT - 1), GIVEN_UP)
+        record = node.shard.catalog.records["t"]
+    records = [record if is_alone else dataclasses.replace(record, hosted=tuple(range(COUNT)))]
+    following = []
+
+    def opened(shard, partition):
+        if partition.number == 0:
+            following.append(asyncio.ensure_future(shard.keeper.save_log_start(partition)))
+
+    async with started(home, records, opened):
+        await asyncio.gather(*following)
+        shutil.copytree(home, killed)
+    points = (killed / "recovery-points").read_text()
+    assert sum("/" in line for line in points.splitlines()) == COUNT
+    async with started(killed, records) as shard:
+        assert shard.partition("t", COUNT - 1).log.log_start == GIVEN_UP

@@ -1,0 +1,313 @@
+"""A node of a cluster has some partitions of a topic: they come and go, and what was told is what a restart finds."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.directory.catalog import Catalog
+from engine.directory.topics import TopicRecord
+from engine.format import batch
+from engine.log.recovery import Checkpoint
+from engine.shard.shard import Shard
+from replication.replica.acks import Acks
+from tests.engine.conftest import HandClock
+from tests.engine.data_directory_lives import Lives, append, ends
+
+RECORD = TopicRecord("t", "id-of-t", 6, 3, {"flush_ms": 7}, 5, hosted=(1, 3))
+
+
+@pytest.fixture
+def lives(tmp_path: Path, clock: HandClock) -> Lives:
+    return Lives(tmp_path, clock)
+
+
+@pytest.fixture(params=[("a",), ("a", "b")], ids=["one directory", "two directories"])
+def names(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return request.param
+
+
+def directories(lives: Lives) -> list[str]:
+    """Of partitions, in all data directories."""
+    return sorted(path.name for path in lives.path.glob("*/topics/t/*/*") if path.is_dir())
+
+
+async def adopt(node, record: TopicRecord) -> TopicRecord:
+    adopted = await node.shard.catalog.adopt(record)
+    if record.name not in node.shard.topics:
+        await node.shard.open_topic(adopted)
+    else:
+        await node.shard.open_added(adopted)
+        node.shard.altered(adopted)
+    return adopted
+
+
+async def test_only_what_lies_here_is_made_and_opened_also_after_a_restart(lives, names):
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        assert ends(node) == {1: 1, 3: 1}
+    assert directories(lives) == ["1", "3"]
+    async with lives.life(*names) as node:
+        assert ends(node) == {1: 1, 3: 1}
+        assert (node.shard.topic("t").record.partitions, node.shard.topic("t").settings.flush_ms) == (6, 7)
+
+
+async def test_partitions_that_are_moved_here_are_made_and_those_that_are_there_stay(lives, names):
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        await adopt(node, replace(RECORD, hosted=(1, 3, 5)))
+        assert ends(node) == {1: 1, 3: 1, 5: 0}
+        await adopt(node, replace(RECORD, partitions=8, hosted=(1, 3, 5, 7)))
+        assert ends(node) == {1: 1, 3: 1, 5: 0, 7: 0}
+    async with lives.life(*names) as node:
+        assert ends(node) == {1: 1, 3: 1, 5: 0, 7: 0}
+
+
+async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(lives, names):
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        left = []
+        node.shard.when_moved_away = lambda topic, partitions: left.extend(one.number for one in partitions)
+        without = await adopt(node, replace(RECORD, hosted=(3,)))
+        await node.shard.close_partitions("t", [1])
+        await node.shard.catalog.let_go(without, [1])
+        assert (left, ends(node), directories(lives)) == ([1], {3: 1}, ["3"])
+        await adopt(node, replace(RECORD, hosted=(1, 3)))
+        assert ends(node) == {1: 0, 3: 1}, "one that comes back begins with nothing"
+    async with lives.life(*names) as node:
+        assert ends(node) == {1: 0, 3: 1}
+
+
+async def test_a_topic_of_which_nothing_lies_here_is_known_all_the_same(lives, names):
+    async with lives.life(*names) as node:
+        await adopt(node, replace(RECORD, hosted=()))
+        assert node.shard.topic("t").partitions == {}
+    async with lives.life(*names) as node:
+        assert node.shard.topic("t").record.hosted == ()
+
+
+async def test_settings_are_taken_over_as_they_are_told(lives, names):
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await adopt(node, replace(RECORD, overrides={}))
+    async with lives.life(*names) as node:
+        assert node.shard.topic("t").record.overrides == {}
+
+
+async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives, names):
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        await adopt(node, replace(RECORD, hosted=(3,)))
+        await node.shard.close_partitions("t", [1])
+    assert directories(lives) == ["1", "3"]
+    async with lives.life(*names) as node:
+        assert ends(node) == {3: 1}
+        assert directories(lives) == ["3"]
+
+
+async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, names):
+    """Neither its files nor how far they were fsynced, which would make what is new look damaged."""
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        await node.shard.keeper.save_checkpoints()
+        saved = node.shard.directories.load_checkpoints()
+        assert saved["id-of-t/1"].recovery_point == 1
+        await adopt(node, replace(RECORD, hosted=(3,)))
+        await node.shard.close_partitions("t", [1])
+        for directory in node.shard.directories:
+            directory.save_checkpoints(saved)  # as a process that was killed might leave it
+        again = await node.shard.catalog.adopt(RECORD)
+        assert "id-of-t/1" not in node.shard.directories.load_checkpoints()
+        assert saved["id-of-t/3"] == node.shard.directories.load_checkpoints()["id-of-t/3"]
+        await node.shard.open_added(again)
+        assert ends(node) == {1: 0, 3: 1}
+
+
+async def test_files_of_a_topic_that_was_not_known_for_a_while_are_kept(lives, names):
+    """The store did not know it, so that it was set aside."""
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+        await node.shard.close_topic("t")
+        known = node.shard.catalog.records.pop("t")
+        await adopt(node, replace(RECORD, elsewhere=known.elsewhere))
+        assert ends(node) == {1: 1, 3: 1}
+
+
+async def test_partitions_leave_a_shard_that_never_rests(lives):
+    async with lives.life("a") as node:
+        await adopt(node, RECORD)
+        leader, partition = node.leaders["t", 3], node.shard.partition("t", 3)
+
+        async def busy() -> None:
+            while True:
+                leader.append_nowait(batch.encode_values([b"v"], 5))
+                await asyncio.sleep(0)
+
+        working = asyncio.ensure_future(busy())
+        await asyncio.wait_for(node.shard.close_partitions("t", [1]), 20)
+        working.cancel()
+        assert partition.log_end > 0
+
+
+async def test_a_topic_that_comes_back_is_recovered_as_nobody_knows_how_it_was_left(lives, names):
+    """It was set aside, and the power may have gone under it meanwhile."""
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        await append(node)
+        log = node.shard.partition("t", 3).log
+        path, whole_bytes = Path(log.active.path), log.size_bytes
+        await node.shard.close_topic("t")
+        with path.open("ab") as file:
+            file.write(path.read_bytes()[:70])  # a batch that was not written to its end
+        await node.shard.open_topic(record)
+        assert ends(node) == {1: 1, 3: 1}
+        assert node.shard.partition("t", 3).log.size_bytes == whole_bytes == path.stat().st_size
+        await append(node)
+        assert ends(node) == {1: 2, 3: 2}
+
+
+async def sealed_segments(node) -> list[Path]:
+    """Four of partition 3, each with a record, and then the active one."""
+    for _ in range(4):
+        await append(node)
+        await node.shard.roll_topic("t")
+    await append(node)
+    return [Path(one.path) for one in node.shard.partition("t", 3).log.segments[:-1]]
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+async def test_damage_in_what_was_fsynced_is_no_torn_tail_of_a_topic_that_comes_back(lives, names):
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        first, *later = await sealed_segments(node)
+        await node.shard.close_topic("t")
+        damage(first)
+        await node.shard.open_topic(record)
+        assert node.shard.recovered.dropped_segments == 0
+        assert all(path.exists() for path in (first, *later)), "nothing that was fsynced is cut off"
+        assert ends(node)[1] == 5
+
+
+async def given_up(node) -> None:
+    """Three records in one segment, of which two are not to be read any more."""
+    await node.leaders["t", 3].produce(batch.encode_values([b"a", b"b", b"c"], 5), Acks.ALL, 5000)
+    await node.shard.delete_before(node.shard.partition("t", 3), 2)
+
+
+async def test_what_was_deleted_of_a_topic_stays_so_when_it_comes_back(lives, names):
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        await given_up(node)
+        for _ in range(2):
+            await node.shard.close_topic("t")
+            await node.shard.keeper.save_checkpoints()
+            assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(3, 2)
+            await node.shard.open_topic(record)
+            partition = node.shard.partition("t", 3)
+            assert (partition.log.log_start, partition.log_end) == (2, 3)
+        await append(node)
+        await node.shard.keeper.save_checkpoints()
+        assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(4, 2)
+
+
+async def test_a_process_that_starts_while_a_topic_is_set_aside_keeps_what_is_known_of_it(lives, names):
+    """It is told of the other topics, and writes down its own points over those that it found."""
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        await given_up(node)
+        await node.shard.close_topic("t")
+    for is_last in (False, True):
+        directories = lives.opened(*names)
+        with ThreadPoolExecutor(2) as executor:
+            shard = Shard(
+                directories.first.disk, directories.first, lives.clock, executor, str, further=directories.further
+            )
+            await shard.start([])
+            await shard.keeper.save_checkpoints()
+            if is_last:
+                await shard.open_topic(record)
+                assert shard.partition("t", 3).log.log_start == 2
+                assert shard.partition("t", 3).log_end == 3
+            await shard.stop()
+
+
+async def test_points_go_with_the_topic(lives, names):
+    async with lives.life(*names) as node:
+        for is_served in (True, False):
+            record = await adopt(node, RECORD)
+            await append(node)
+            await node.shard.keeper.save_checkpoints()
+            if is_served:
+                await node.shard.delete_topic("t")
+            else:
+                await node.shard.close_topic("t")
+                node.shard.catalog.put_aside(record)
+                await node.shard.keeper.save_checkpoints()
+                assert set(node.shard.directories.load_checkpoints()) == {"id-of-t/1", "id-of-t/3"}
+                await node.shard.catalog.delete(record)
+            await node.shard.keeper.save_checkpoints()
+            assert node.shard.directories.load_checkpoints() == {}
+
+
+async def test_points_of_topics_that_are_gone_go_at_the_next_start_of_the_node(lives, names):
+    """A process that was killed had written them."""
+    async with lives.life(*names) as node:
+        await adopt(node, RECORD)
+        await append(node)
+    directories = lives.opened(*names)
+    for directory in directories:
+        directory.save_checkpoints({**directory.load_checkpoints(), "gone/0": Checkpoint(7, 7)})
+    with ThreadPoolExecutor(2) as executor:
+        await Catalog(directories.first.disk, directories, lives.clock, executor, str).load()
+    assert set(directories.load_checkpoints()) == {"id-of-t/1", "id-of-t/3"}
+    directories.release()
+
+
+async def test_a_topic_that_was_set_aside_comes_back_to_the_directories_in_which_it_lay(lives):
+    """Chosen anew, a place is found beside the old one, and neither can be believed."""
+    made = [replace(RECORD, name=name, topic_id=f"id-of-{name}", hosted=(1,)) for name in ("t", "u", "v")]
+    async with lives.life("a", "b") as node:
+        catalog = node.shard.catalog
+        adopted = [await adopt(node, record) for record in made]
+        assert {tuple(record.elsewhere) for record in adopted} == {(), ("1",)}, "they lie in both directories"
+        for record in adopted:
+            await append(node, record.name)
+            await node.shard.close_topic(record.name)
+            catalog.put_aside(record)
+        for record in (adopted[1], adopted[0], adopted[2]):
+            known = catalog.having(record.name, record.topic_id)
+            assert await adopt(node, replace(record, elsewhere=known.elsewhere)) == record
+            assert ends(node, record.name) == {1: 1}
+
+
+async def test_a_topic_that_was_set_aside_and_a_new_one_of_its_name_are_both_there_at_the_next_start(lives, names):
+    newer = replace(RECORD, topic_id="another", created_ms=6)
+    async with lives.life(*names) as node:
+        old = await adopt(node, RECORD)
+        await append(node)
+        await node.shard.close_topic("t")
+        node.shard.catalog.put_aside(old)
+        await adopt(node, newer)
+    async with lives.life(*names) as node:
+        catalog = node.shard.catalog
+        assert (catalog.records["t"].topic_id, list(catalog.set_aside)) == ("another", ["id-of-t"])
+        assert ends(node) == {1: 0, 3: 0}
+        await node.shard.close_topic("t")
+        catalog.put_aside(catalog.records["t"])
+        await adopt(node, old)
+        assert ends(node) == {1: 1, 3: 1}

@@ -1,0 +1,92 @@
+"""What housekeeping says of a disk that refuses, second after second; and what a stop leaves of its work."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from engine.runtime.clock import SystemClock
+from engine.runtime.tasks import BackgroundTasks
+from engine.shard import housekeeping
+from engine.shard.housekeeping import Housekeeping
+
+LONG_S = 30.0
+
+
+class Keeper:
+    """Refuses so many times each, for these reasons in turn; then saves."""
+
+    def __init__(self, refusals: list[OSError]) -> None:
+        self.refusals = refusals
+        self.saved = asyncio.Event()
+
+    async def save_checkpoints(self) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.saved.set()
+
+
+async def test_that_a_checkpoint_fails_is_told_once_for_each_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
+    caplog.set_level(logging.INFO, "penstock.engine")
+    full, failing = OSError(errno.ENOSPC, "No space left"), OSError(errno.EIO, "Input/output error")
+    keeper: Any = Keeper([full, full, full, failing, failing, full])
+    nothing: Any = None
+    keeping = Housekeeping(tuple, nothing, keeper, SystemClock(), lambda _: None, BackgroundTasks())
+    ticking = asyncio.create_task(keeping.tick_for_ever())
+    async with asyncio.timeout(LONG_S):
+        await keeper.saved.wait()
+        keeper.refusals, keeper.saved = [full], asyncio.Event()
+        await keeper.saved.wait()
+    ticking.cancel()
+    reasons = [str(error) for error in (full, failing, full, full)]
+    assert [line.reason for line in caplog.records if line.message == "checkpoint failed"] == reasons  # type: ignore[attr-defined]
+
+
+async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
+
+    class Stopping(BackgroundTasks):
+        def start(self, *args: Any, **named: Any) -> asyncio.Task[None]:
+            task = super().start(*args, **named)
+            task.cancel()
+            return task
+
+    class Partition:
+        offline = settings = None
+        name = "t"
+
+        def __init__(self) -> None:
+            self.log = self.admission = self
+
+        def is_due_to_roll(self, *_: object) -> bool:
+            return False
+
+        def expire(self, *_: object) -> None:
+            """Nothing is old."""
+
+    works: list[Coroutine[Any, Any, None]] = []
+
+    def expiry(_: object) -> Coroutine[Any, Any, None]:
+        works.append(asyncio.sleep(0))
+        return works[-1]
+
+    keeper: Any = Keeper([])
+    one: Any = Partition()
+    nothing: Any = None
+    keeping = Housekeeping(lambda: [one], nothing, keeper, SystemClock(), expiry, Stopping())
+    ticking = asyncio.create_task(keeping.tick_for_ever())
+    async with asyncio.timeout(LONG_S):
+        await keeper.saved.wait()
+    ticking.cancel()
+    await asyncio.wait([ticking])
+    assert works
+    assert {inspect.getcoroutinestate(work) for work in works} == {inspect.CORO_CLOSED}

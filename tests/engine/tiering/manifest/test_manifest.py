@@ -1,0 +1,235 @@
+"""The rules of a manifest, and that its JSON keeps everything and lets nothing wrong in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import Corrupt
+from engine.tiering.manifest.encoding import (
+    decode_manifest,
+    decode_sub_manifest,
+    encode_manifest,
+    encode_sub_manifest,
+    with_checksum,
+)
+from engine.tiering.manifest.json_reading import UnsupportedFormat
+from engine.tiering.manifest.manifest import (
+    ENTRIES_MAX,
+    FOLD_ENTRIES,
+    DoesNotJoin,
+    Fenced,
+    Manifest,
+    ManifestEntry,
+    SubManifestRef,
+    append,
+    find_run,
+    first_manifest,
+    fold,
+    oldest_run,
+    problem_of,
+    raise_log_start,
+    successor,
+)
+from tests.engine.tiering.making import PREFIX, entry, manifest_of
+
+
+@st.composite
+def manifests(draw: st.DrawFn, entries_max: int = 12) -> Manifest:
+    """Any manifest that the rules allow: ragged segments, several epochs in one, a log_start inside the first."""
+    offset = draw(st.integers(0, 2**40))
+    epoch = draw(st.integers(0, 3))
+    log_start = offset + draw(st.integers(0, 2))
+    made = first_manifest(PREFIX, 10**6, draw(st.text(min_size=1, max_size=8)), log_start)
+    for _ in range(draw(st.integers(0, entries_max))):
+        width = draw(st.integers(3, 1000))
+        epoch += draw(st.integers(0, 2))
+        epochs = [(epoch, offset)]
+        if draw(st.booleans()):
+            epoch += 1
+            epochs.append((epoch, offset + draw(st.integers(1, width - 1))))
+        earliest = draw(st.integers(-1, 2**50))
+        key = f"{PREFIX}{offset:020d}-{epoch}-x"
+        made = append(
+            made,
+            ManifestEntry(
+                offset,
+                offset + width,
+                tuple(epochs),
+                earliest,
+                earliest + draw(st.integers(0, 10**9)),
+                draw(st.integers(61, 2**31)),
+                draw(st.integers(0, 2**32 - 1)),
+                width,
+                key + ".log",
+                key + ".aux",
+                draw(st.none() | st.integers(0, 2**50)),
+            ),
+        )
+        offset += width
+    return made
+
+
+@given(manifests())
+def test_json_gives_back_the_manifest(manifest: Manifest) -> None:
+    data = encode_manifest(manifest)
+    assert decode_manifest(data, "key") == manifest
+    assert encode_manifest(decode_manifest(data, "key")) == data
+
+
+@given(manifests(), st.data())
+def test_raising_log_start_keeps_what_is_at_or_above_it(manifest: Manifest, data: st.DataObject) -> None:
+    log_start = data.draw(st.integers(manifest.log_start, manifest.end_offset + 5))
+    raised = raise_log_start(manifest, log_start)
+    assert problem_of(raised) is None
+    assert raised.end_offset == max(manifest.end_offset, log_start)
+    assert [one for one in manifest.entries if one.end_offset > log_start] == [*raised.entries]
+    assert raised.entries or raised.log_start == raised.end_offset
+
+
+@given(manifests(), st.data())
+def test_find_gives_the_run_that_holds_the_offset(manifest: Manifest, data: st.DataObject) -> None:
+    offset = data.draw(st.integers(max(0, manifest.base_offset - 3), manifest.end_offset + 3))
+    expected = [one for one in manifest.entries if one.base_offset <= offset < one.end_offset]
+    assert manifest.find(offset) == (expected[0] if expected else None)
+
+
+@pytest.mark.parametrize("count", [0, 1, ENTRIES_MAX, ENTRIES_MAX + 1, 3 * ENTRIES_MAX + 7])
+def test_a_folded_manifest_describes_the_same_log(count: int) -> None:
+    manifest = manifest_of(count)
+    assert problem_of(manifest) is None
+    assert len(manifest.entries) <= ENTRIES_MAX
+    assert all(ref.entry_count == FOLD_ENTRIES for ref in manifest.folded)
+    assert (manifest.base_offset, manifest.end_offset, manifest.entry_count) == (0, 10 * count, count)
+    assert manifest.data_bytes == 1000 * count
+    assert decode_manifest(encode_manifest(manifest), "key") == manifest
+    for offset in range(0, 10 * count, 97):
+        run = manifest.find(offset)
+        assert run is not None
+        assert run.base_offset <= offset < run.end_offset
+
+
+def test_fold_keeps_every_entry_in_the_sub_manifest() -> None:
+    manifest = first_manifest(PREFIX, 1, "writer", 0)
+    for at in range(ENTRIES_MAX + 1):
+        manifest = append(manifest, entry(at * 10, at * 10 + 10))
+    sub = oldest_run(manifest)
+    assert decode_sub_manifest(encode_sub_manifest(sub), "key") == sub
+    folded = fold(manifest, sub, PREFIX + "folded/x.json", 1)
+    assert sub.entries + folded.entries == manifest.entries
+    (ref,) = folded.folded
+    assert (ref.min_timestamp_ms, ref.max_timestamp_ms) == (0, sub.entries[-1].max_timestamp_ms)
+    assert folded.end_offset == manifest.end_offset
+
+
+def test_a_root_of_a_hundred_thousand_entries_stays_small() -> None:
+    refs = tuple(
+        SubManifestRef(at, at + 2500, 0, 1, 1, 1, FOLD_ENTRIES, 2500, 1, 1, f"{PREFIX}folded/{at:020d}-{'0' * 32}.json")
+        for at in range(10, 10 + 2500 * 400, 2500)
+    )
+    full = Manifest(PREFIX, 1, 1, "w", 10, refs, tuple(entry(1_000_010 + at, 1_000_011 + at) for at in range(500)))
+    assert problem_of(full) is None
+    assert full.entry_count == 100_500
+    assert len(encode_manifest(full)) < 400_000
+
+
+def test_only_the_next_entry_can_be_appended() -> None:
+    manifest = append(first_manifest(PREFIX, 2, "writer", 5), entry(3, 10))
+    for wrong in (entry(9, 12), entry(11, 12), entry(0, 3), entry(10, 12, epoch=0), entry(10, 12, epoch=3)):
+        with pytest.raises(DoesNotJoin):
+            append(manifest, wrong)
+    assert append(manifest, entry(10, 12, epoch=2)).end_offset == 12
+
+
+def test_a_leader_of_an_older_epoch_is_fenced() -> None:
+    manifest = first_manifest(PREFIX, 5, "new", 0)
+    with pytest.raises(Fenced, match="leader epoch 4 is over"):
+        successor(manifest, 4, "old")
+    assert successor(manifest, 5, "new").generation == 2
+    assert successor(manifest, 6, "newer").leader_epoch == 6
+
+
+def test_no_run_is_found_in_a_hole() -> None:
+    assert find_run((entry(0, 10), entry(10, 20)), 20) is None
+    assert find_run((entry(5, 10),), 4) is None
+    assert find_run((), 0) is None
+
+
+def broken(change: Any) -> bytes:
+    found = orjson.loads(encode_manifest(manifest_of(3)))
+    del found["crc32c"]
+    change(found)
+    return with_checksum(found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.pop("prefix"),
+        lambda found: found.pop("entries"),
+        lambda found: found.update(log_start="0"),
+        lambda found: found.update(log_start=True),
+        lambda found: found.update(log_start=11),
+        lambda found: found.update(end_offset=29),
+        lambda found: found.update(generation=0),
+        lambda found: found.update(leader_epoch=0),
+        lambda found: found.update(prefix="elsewhere"),
+        lambda found: found.update(folded=[1]),
+        lambda found: found.update(entries={}),
+        lambda found: found["entries"].pop(1),
+        lambda found: found["entries"].reverse(),
+        lambda found: found["entries"][0].pop("object"),
+        lambda found: found["entries"][0].update(leader_epochs=[]),
+        lambda found: found["entries"][0].update(leader_epochs=[[1]]),
+        lambda found: found["entries"][0].update(leader_epochs=[[1, 1]]),
+        lambda found: found["entries"][0].update(crc32c=1.5),
+        lambda found: found["entries"][2].update(end_offset=20),
+        lambda found: found["entries"][1].update(leader_epochs=[[2, 10]]),
+    ],
+)
+def test_a_manifest_that_breaks_a_rule_is_corrupt(change: Any) -> None:
+    with pytest.raises(Corrupt):
+        decode_manifest(broken(change), "key")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"{}", b'{"format":"1"}', b"\xff", b'{"format":1}'])
+def test_what_is_no_manifest_is_corrupt(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode_manifest(data, "key")
+
+
+@given(st.data())
+def test_a_changed_bit_is_noticed(data: st.DataObject) -> None:
+    spoiled = bytearray(encode_manifest(manifest_of(2)))
+    spoiled[data.draw(st.integers(0, len(spoiled) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises((Corrupt, UnsupportedFormat)):
+        decode_manifest(bytes(spoiled), "key")
+
+
+def test_a_future_format_is_refused_with_the_advice_to_upgrade() -> None:
+    data = broken(lambda found: found.update(format=3, entries="whatever"))
+    with pytest.raises(UnsupportedFormat, match="run a newer Penstock"):
+        decode_manifest(data, "key")
+
+
+def test_format_1_which_does_not_know_arrival_is_still_read() -> None:
+    arrived = replace(manifest_of(1), entries=(replace(entry(0, 10), arrived_ms=5),))
+    assert decode_manifest(encode_manifest(arrived), "key") == arrived
+    found = orjson.loads(encode_manifest(arrived))
+    del found["crc32c"], found["entries"][0]["arrived_ms"]
+    assert decode_manifest(with_checksum({**found, "format": 1}), "key").entries == (entry(0, 10),)
+
+
+def test_members_that_this_version_does_not_know_are_ignored() -> None:
+    data = broken(lambda found: (found.update(extra=1), found["entries"][0].update(extra=1)))
+    assert decode_manifest(data, "key") == manifest_of(3)
+
+
+def test_a_change_of_any_member_changes_the_bytes() -> None:
+    manifest = manifest_of(1)
+    assert encode_manifest(manifest) != encode_manifest(replace(manifest, writer="another"))

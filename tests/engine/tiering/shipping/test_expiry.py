@@ -1,0 +1,254 @@
+"""Retention in the store: what only the store has expires by the topic's settings, and goes after a day of grace."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine.errors import OffsetBelowLogStart
+from engine.format import batch as record_batch
+from engine.runtime.disk import RealDisk
+from engine.tiering.manifest.chain import fold_if_due, iter_entries
+from engine.tiering.manifest.manifest import (
+    ENTRIES_MAX,
+    FOLD_ENTRIES,
+    Manifest,
+    append,
+    first_manifest,
+    raise_log_start,
+)
+from engine.tiering.manifest.store_time import StoreTime
+from engine.tiering.reading.cache import TierCache
+from engine.tiering.reading.remote_log import RemoteLog
+from engine.tiering.shipping.collect import GRACE_MS
+from engine.tiering.shipping.expiry import StoreExpiry
+from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
+from engine.tiering.shipping.values import LocalLog
+from engine.tiering.store.store import ObjectStore, StoreUnavailable
+from engine.tiering.tier import _Source
+from replication.replica.acks import Acks
+from tests.engine.conftest import HandClock, running_node
+from tests.engine.tiering.making import PREFIX, entry, local_log
+from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed
+from tests.engine.tiering.stores import DatedStore, Watched
+
+DAY_MS = 24 * 3600 * 1000
+SEGMENT_BYTES = 1000  # of an entry that `making.entry` makes
+
+
+def manifest_of(count: int) -> Manifest:
+    """The n-th run came when the store's clock was at n * 100; what the leader said of its arrival is nonsense."""
+    made = first_manifest(PREFIX, 1, "writer", 0)
+    for at in range(count):
+        made = append(made, replace(entry(at * 10, at * 10 + 10), arrived_ms=-at))
+    return made
+
+
+def filled(manifest: Manifest) -> DatedStore:
+    """Where the objects of its runs are."""
+    store = DatedStore()
+    for one in manifest.entries:
+        store.put(one.key, b"data")
+        store.now_ms += 100
+    return store
+
+
+def log_without(end: int, **kept: int) -> LocalLog:
+    """A log whose disk has nothing below an offset."""
+    return replace(local_log([]), local_log_start=end, log_end=end, **kept)
+
+
+def expired(store: ObjectStore, manifest: Manifest, local: LocalLog, now_ms: int | None = 0) -> int | None:
+    expiry = StoreExpiry(store)
+    assert expiry.is_due(manifest, local)
+    found = expiry.expired_end(manifest, local, lambda: now_ms)
+    assert expiry.expired_end(manifest, local, lambda: now_ms) == found, "the same when asked again"
+    return found
+
+
+@pytest.mark.parametrize(("now_ms", "end"), [(0, None), (1000, None), (1001, 10), (1100, 10), (1101, 20), (9999, 40)])
+def test_by_age_since_the_upload(now_ms, end):
+    manifest = manifest_of(4)
+    assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000), now_ms) == end
+
+
+def test_a_store_that_does_not_tell_its_time_expires_nothing_by_age():
+    manifest = manifest_of(4)
+    assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000), None) is None
+    assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000, retention_bytes=1500), None) == 20
+
+
+def test_one_pass_looks_at_so_many_objects(monkeypatch):
+    monkeypatch.setattr("engine.tiering.shipping.expiry._LOOKS_MAX", 3)
+    manifest = manifest_of(5)
+    assert expired(filled(manifest), manifest, log_without(50, retention_ms=1000), 9999) == 30
+
+
+@pytest.mark.parametrize(("keep", "end"), [(9999, None), (4000, None), (3001, None), (3000, 10), (1500, 20), (1, 30)])
+def test_by_size(file_store, keep, end):
+    assert expired(file_store, manifest_of(4), log_without(40, retention_bytes=keep)) == end
+
+
+def test_what_the_disk_has_counts_and_stays_the_logs_to_expire(file_store, tmp_path):
+    segments = sealed(tmp_path, 2, first=2)  # 24..48; the store has 0..40
+    local = replace(local_log(segments), active_bytes=500, retention_bytes=1)
+    assert expired(file_store, manifest_of(4), local) == 20
+    unshipped = sum(one.size_bytes for one in segments if one.base_offset >= 40) + 500
+    keep = 4 * SEGMENT_BYTES + unshipped
+    assert expired(file_store, manifest_of(4), replace(local, retention_bytes=keep)) is None
+    assert expired(file_store, manifest_of(4), replace(local, retention_bytes=keep - SEGMENT_BYTES)) == 10
+
+
+def test_nothing_is_due_where_nothing_is_bounded_or_all_is_on_the_disk(file_store):
+    expiry = StoreExpiry(file_store)
+    assert not expiry.is_due(manifest_of(4), log_without(40))
+    assert not expiry.is_due(manifest_of(4), log_without(0, retention_ms=1))
+    assert not expiry.is_due(manifest_of(0), log_without(40, retention_ms=1))
+
+
+def test_an_object_that_is_lost_is_as_old_as_the_next_one():
+    manifest = manifest_of(3)
+    store = filled(manifest)
+    store.delete(manifest.entries[0].key)
+    local = log_without(30, retention_ms=1000)
+    assert expired(store, manifest, local, 1001) is None
+    assert expired(store, manifest, local, 1101) == 20
+    for one in manifest.entries:
+        store.delete(one.key)
+    assert expired(store, manifest, local, 9999) is None
+
+
+def test_a_folded_range_expires_entry_by_entry(new_id):
+    count = ENTRIES_MAX + 1
+    manifest = manifest_of(count)
+    store = filled(manifest)
+    manifest = fold_if_due(store, manifest, new_id)
+    assert len(manifest.folded) == 1
+    local = log_without(count * 10, retention_ms=1000)
+    assert expired(store, manifest, local, 5 * 100 + 1001) == 60
+    begun = raise_log_start(manifest, 60)
+    assert expired(store, begun, local, 5 * 100 + 1001) is None
+    by_size = log_without(count * 10, retention_bytes=(count - 7) * SEGMENT_BYTES)
+    assert expired(store, begun, by_size) == 70, "what lies below log_start already does not count"
+    assert expired(store, begun, local, FOLD_ENTRIES * 100 + 1001) == (FOLD_ENTRIES + 1) * 10
+
+
+def test_a_quiet_partition_asks_the_store_nothing(new_id):
+    manifest = manifest_of(ENTRIES_MAX + 1)
+    store = filled(manifest)
+    manifest = fold_if_due(store, manifest, new_id)
+    watched = Watched(store)
+    clock = HandClock()
+    expiry, time = StoreExpiry(watched), StoreTime(watched, clock)
+    local = log_without(manifest.end_offset, retention_ms=DAY_MS)
+    store_now = partial(time.now_ms, PREFIX, manifest.generation)
+    assert expiry.expired_end(manifest, local, store_now) is None
+    watched.calls.clear()
+    clock.pass_ms(DAY_MS // 2)
+    assert expiry.expired_end(manifest, local, store_now) is None
+    assert watched.calls == []
+
+
+def test_the_stores_time_goes_on_with_monotonic_time_and_is_asked_for_again_after_a_day():
+    store, clock = DatedStore(5_000), HandClock()
+    time = StoreTime(store, clock)
+    assert time.now_ms(PREFIX, 1) == 5_000
+    clock.pass_ms(1_000)
+    clock.ms += 365 * DAY_MS
+    assert time.now_ms(PREFIX, 1) == 6_000
+    store.now_ms = 3 * DAY_MS  # the machine slept: its monotonic clock did not
+    clock.pass_ms(DAY_MS)
+    assert time.now_ms(PREFIX, 1) == 3 * DAY_MS
+
+
+async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path: Path, make: Make) -> None:
+    segments = sealed(tmp_path, 4)
+    source = Source(local_log([]))
+    store = DatedStore()
+    shipper = make(store, source)
+    clock = shipper.clock  # type: ignore[attr-defined]
+    store.now_ms = clock.ms
+    for count in range(1, 5):
+        source.local = local_log(segments[:count])
+        await shipper.ship_once()
+        store.now_ms += 1000
+        clock.ms += 1000
+    keys = [one.key for one in iter_entries(store, newest(store))]
+    gone = replace(source.local, sealed=(), local_log_start=4 * WIDTH)
+    source.local = replace(gone, retention_ms=2500)  # the first two are older
+    await shipper.ship_once()
+    assert source.local.log_start == newest(store).log_start == 2 * WIDTH
+    assert [one.key for one in newest(store).entries] == keys[2:]
+    assert all(store.head(key) for key in keys), "whoever has read the manifest before may read them yet"
+
+    source.local = replace(source.local, retention_ms=None)
+    clock.ms += 3 * GRACE_MS
+    await shipper.ship_once()
+    assert [store.head(key) is not None for key in keys] == [False, False, True, True]
+
+
+async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path: Path, make: Make) -> None:
+    """The log's word comes first: were it lost, offsets would be promised that nobody has."""
+
+    class Deaf(Source):
+        async def expired(self, end_offset: int) -> int:
+            raise StoreUnavailable("the shard is away")
+
+    source, store = Deaf(local_log(sealed(tmp_path, 2))), DatedStore()
+    shipper = make(store, source)
+    await shipper.ship_once()
+    store.now_ms += DAY_MS
+    source.local = replace(source.local, sealed=(), local_log_start=2 * WIDTH, retention_ms=1000)
+    with pytest.raises(StoreUnavailable):
+        await shipper.ship_once()
+    assert (newest(store).log_start, newest(store).entry_count) == (0, 2)
+
+
+async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
+    clock, store = HandClock(), DatedStore()
+    config = {"local_retention_bytes": 0, "retention_ms": DAY_MS}
+    async with running_node(tmp_path / "data", clock) as node:
+        shard = node.shard
+        await shard.create_topic("t", 1, 1, config)
+        partition, leader = shard.partition("t", 0), node.leaders["t", 0]
+        with ThreadPoolExecutor(2) as executor:
+            ids = iter(f"{n:032x}" for n in range(100))
+            parts = ShipperComponents(store, RealDisk(), clock, Random(1), ids.__next__, executor)
+            ends: list[int] = [0]
+            source = _Source(shard, partition, ends.append)
+            shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
+            shard.tiered_end = lambda _: ends[-1]
+            for _ in range(3):
+                data = record_batch.encode_values([b"x"] * 10, 5)
+                await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
+                await shard.roll_topic("t")
+                await shipper.ship_once()
+                clock.pass_ms(DAY_MS // 3)
+                store.now_ms += DAY_MS // 3
+            await shard._expire(partition)
+            found = partition.statistics()
+            assert (found.log_start, found.local_log_start, found.log_end) == (0, 30, 30)
+            cache = TierCache(str(tmp_path / "cache"), 1 << 26)
+            await cache.open()
+            remote = RemoteLog(store, PREFIX, cache, disk=RealDisk(), executor=executor)
+            assert await remote.read(0, 1)
+
+            clock.pass_ms(DAY_MS // 6)
+            store.now_ms += DAY_MS // 6
+            await shard._expire(partition)
+            assert partition.log.log_start == 0, "the disk knows nothing of it any more"
+            await shipper.ship_once()
+            assert partition.log.log_start == newest(store).log_start == 10
+            with pytest.raises(OffsetBelowLogStart):
+                partition.check_readable(0)
+            remote.adopt(newest(store))
+            with pytest.raises(OffsetBelowLogStart):
+                await remote.read(0, 1)
+            assert await remote.read(10, 1)
+            points = shard.directory.load_checkpoints()
+            assert [point.log_start for point in points.values()] == [10], "durable before the manifest says so"

@@ -1,0 +1,124 @@
+"""A log to ship that a test moves by hand, and what the store must hold afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from engine.errors import EngineError
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
+from engine.tiering.manifest.aux_object import decode_aux
+from engine.tiering.manifest.chain import iter_entries, load_newest
+from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
+from engine.tiering.shipping.values import LocalLog, SealedSegment
+from engine.tiering.store.store import ObjectStore
+from tests.engine.tiering.making import PREFIX, segment_bytes, write_segment
+from tests.engine.tiering.stores import Watched
+
+WIDTH = 12  # offsets in a segment
+QUICK = ShipperOptions(idle_seconds=0.01, backoff_first_seconds=0.001, backoff_max_seconds=0.002)
+
+
+class Source:
+    """A partition's log that the test moves by hand; keeps what it was told. `leader_epoch` None: another leads."""
+
+    def __init__(self, local: LocalLog) -> None:
+        self.local = local
+        self.leader_epoch: int | None = 1
+        self.told: list[int] = []
+
+    async def local_log(self) -> LocalLog:
+        return replace(self.local, leader_epoch=self.leader_epoch)
+
+    async def tiered(self, end_offset: int) -> None:
+        self.told.append(end_offset)
+
+    async def expired(self, end_offset: int) -> int:
+        self.local = replace(self.local, log_start=end_offset)
+        return end_offset
+
+
+class Hands:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.ms = SystemClock().now_ms()
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+    def steady_ms(self) -> int:
+        return self.ms
+
+
+Make = Callable[..., PartitionShipper]
+
+
+def maker(executor: Executor, new_id: Callable[[], str]) -> Make:
+    """Makes shippers as after a start of the process: they remember nothing."""
+    clock = Hands()
+
+    def made(
+        store: ObjectStore, source: Source, *, epoch: int = 1, writer: str = "writer", options: ShipperOptions = QUICK
+    ) -> PartitionShipper:
+        source.leader_epoch = epoch
+        components = ShipperComponents(store, RealDisk(), clock, Random(1), new_id, executor)
+        shipper = PartitionShipper(PREFIX, source, writer=writer, components=components, options=options)
+        shipper.clock = clock  # type: ignore[attr-defined]
+        return shipper
+
+    return made
+
+
+def sealed(directory: Path, count: int, first: int = 0, epoch: int = 1) -> list[SealedSegment]:
+    return [
+        write_segment(directory, segment_bytes(at * WIDTH, epoch=epoch, size=300)) for at in range(first, first + count)
+    ]
+
+
+def newest(store: ObjectStore) -> Manifest:
+    found = load_newest(store, PREFIX)
+    assert found is not None
+    return found
+
+
+def check_store(store: ObjectStore, segments: list[SealedSegment]) -> None:
+    """The store holds exactly these segments, each once, byte for byte, with an aux object that says so."""
+    entries = [*iter_entries(store, newest(store))]
+    assert [(one.base_offset, one.end_offset) for one in entries] == [
+        (one.base_offset, one.end_offset) for one in segments
+    ]
+    for one, segment in zip(entries, segments, strict=True):
+        assert store.get(one.key) == Path(segment.path).read_bytes()
+        aux = decode_aux(store.get(one.aux_key), one.aux_key)
+        assert (aux.crc32c, aux.size_bytes, aux.base_offset) == (one.crc32c, one.size_bytes, one.base_offset)
+
+
+async def ship_through(shipper: PartitionShipper, attempts: int = 20) -> None:
+    for _ in range(attempts):
+        try:
+            return await shipper.ship_once()
+        except EngineError as error:
+            if not error.retryable:
+                raise
+    raise AssertionError("never done")
+
+
+def iter_ids() -> Callable[[], str]:
+    numbers = iter(range(10**9))
+    return lambda: f"id-{next(numbers)}"
+
+
+def check_told(store: Watched, source: Source) -> None:
+    """The log was never told more than a committed manifest says."""
+    found = load_newest(store.inner, PREFIX)
+    assert all(end <= (found.end_offset if found else 0) for end in source.told)
+    assert source.told == sorted(source.told)

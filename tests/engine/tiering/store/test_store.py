@@ -1,0 +1,165 @@
+"""Opening stores by URL, and what only a directory can get wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import Invalid
+from engine.tiering.store.file_store import TEMPORARY, FileStore
+from engine.tiering.store.store import NoSuchObject, ObjectStore, StoreUnavailable, StoreUnusable, open_store
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "/a/path",
+        "ftp://x",
+        "file://relative/path",
+        "file:///a?b=c",
+        "s3://",
+        "s3:///prefix",
+        "s3://b?acl=x",
+        "s3://u:p@b",
+    ],
+)
+def test_an_url_that_is_no_store_is_refused_with_a_hint(url: str) -> None:
+    with pytest.raises(StoreUnusable) as told:
+        open_store(url)
+    assert told.value.hint
+    assert "\n" not in str(told.value)
+
+
+def test_an_url_may_have_escaped_characters(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/with%20space%23")
+    store.put("k", b"v")
+    assert (tmp_path / "with space#" / "k").read_bytes() == b"v"
+    assert open_store(store.url).get("k") == b"v"
+
+
+def test_an_s3_url_keeps_its_parts_and_no_more() -> None:
+    url = "s3://bucket/a/b?endpoint=http://127.0.0.1:9000&region=eu-west-1"
+    assert open_store(url).url == url
+    assert open_store("s3://bucket/").url == "s3://bucket"
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "..", "a/../b", ".", "a\0b", f"{TEMPORARY}/x", "x" * 256])
+def test_a_key_that_leads_elsewhere_is_refused(file_store: ObjectStore, key: str) -> None:
+    for use in (file_store.get, file_store.head, file_store.delete, lambda one: file_store.put(one, b"")):
+        with pytest.raises(Invalid):
+            use(key)
+
+
+def test_too_few_file_handles_are_a_failure_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whichever open of whichever operation: never taken for an object that is not there, and no handle is lost."""
+    source = tmp_path / "source"
+    source.write_bytes(b"data")
+    real_open, left = os.open, [0]
+
+    def short_of_handles(*args: Any, **kwargs: Any) -> int:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real_open(*args, **kwargs)
+
+    operations: dict[str, Callable[[ObjectStore], object]] = {
+        "put": lambda store: store.put("new/k", b"v", if_absent=True),
+        "put_file": lambda store: store.put_file("new/f", str(source), size_bytes=4, if_absent=True),
+        "get": lambda store: store.get("a/k"),
+        "head": lambda store: store.head("a/k"),
+        "list": lambda store: [one.key for one in store.list("a/")],
+        "list_prefixes": lambda store: store.list_prefixes(""),
+        "delete": lambda store: store.delete("a/b/k"),
+    }
+    for name, operation in operations.items():
+        failures = 0
+        while True:
+            store = open_store(f"file://{tmp_path}/{name}-{failures}")
+            for key in ("a/k", "a/b/k"):
+                store.put(key, b"v")
+            expected = operation(open_store(store.url)) if name not in ("put", "put_file", "delete") else None
+            handles = len(os.listdir("/proc/self/fd"))
+            left[0] = failures + 1
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "open", short_of_handles)
+                try:
+                    assert operation(store) == expected
+                    break
+                except StoreUnavailable as error:
+                    is_retried = error.retryable
+                except OSError as error:  # of the file to store, not of the store
+                    is_retried = (name, error.errno) == ("put_file", errno.EMFILE)
+            assert is_retried, (name, failures)
+            assert len(os.listdir("/proc/self/fd")) == handles, (name, failures)
+            operation(store)
+            failures += 1
+        assert failures > 1, name
+
+
+def test_links_inside_the_root_are_neither_followed_nor_listed(file_store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_bytes(b"secret")
+    file_store.put("k", b"v")
+    root = tmp_path / "store"
+    (root / "directory").symlink_to(tmp_path / "outside")
+    (root / "file").symlink_to(tmp_path / "outside" / "secret")
+    os.mkfifo(root / "pipe")
+    for key in ("directory/secret", "file", "pipe"):
+        with pytest.raises(NoSuchObject):
+            file_store.get(key)
+        assert file_store.head(key) is None
+    assert [one.key for one in file_store.list("")] == ["k"]
+    with pytest.raises(StoreUnavailable):
+        file_store.put("directory/new", b"")
+    assert [*(tmp_path / "outside").iterdir()] == [tmp_path / "outside" / "secret"]
+
+
+def test_temporary_files_are_not_objects_and_abandoned_ones_go(tmp_path: Path, new_id: Callable[[], str]) -> None:
+    temporary = tmp_path / TEMPORARY
+    temporary.mkdir()
+    young, foreign = "a" * 32, "notes of somebody else"
+    for name, age_seconds in {"b" * 32: 25 * 3600, young: 3600, foreign: 25 * 3600}.items():
+        (temporary / name).write_bytes(b"")
+        moment = (temporary / name).stat().st_mtime - age_seconds
+        os.utime(temporary / name, (moment, moment))
+    store = FileStore(str(tmp_path), new_id=new_id)
+    assert [*store.list("")] == []
+    store.probe()
+    assert {one.name for one in temporary.iterdir()} == {young, foreign}
+
+
+def test_a_failed_put_leaves_neither_object_nor_temporary_file(
+    file_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    file_store.put("k", b"v")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(StoreUnavailable, match="No space left"):
+            file_store.put("another", b"v")
+    assert [one.key for one in file_store.list("")] == ["k"]
+    assert [*(tmp_path / "store" / TEMPORARY).iterdir()] == []
+
+
+def test_deleting_the_last_object_removes_its_directories(file_store: ObjectStore, tmp_path: Path) -> None:
+    file_store.put("a/b/c/d", b"")
+    file_store.put("a/x", b"")
+    file_store.delete("a/b/c/d")
+    assert sorted(one.name for one in (tmp_path / "store" / "a").iterdir()) == ["x"]
+    file_store.put("a/b/c/d", b"again", if_absent=True)
+    assert file_store.get("a/b/c/d") == b"again"
+
+
+def test_a_root_that_cannot_be_made_is_told_by_probe(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for url in (f"file://{tmp_path}/file", f"file://{tmp_path}/file/below"):
+        with pytest.raises(StoreUnusable, match="must be writable"):
+            open_store(url).probe()

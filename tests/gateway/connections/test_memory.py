@@ -1,0 +1,83 @@
+"""When the heaps of a process are trimmed, and that a node's processes are started with the settings for that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from gateway.connections.memory import CHANGE_BYTES, JEMALLOC_VARIABLE, LOOKS_BETWEEN, MIB, OPTIONS, MemoryWatch
+
+NOTHING: Any = None
+
+
+class Process:
+    """`free_bytes` of what is resident goes back with a trim."""
+
+    def __init__(self, used_mib: int) -> None:
+        self.used_bytes = used_mib * MIB
+        self.free_bytes = 0
+        self.watch = MemoryWatch(NOTHING, lambda: self.used_bytes + self.free_bytes, self.trim)
+
+    def trim(self) -> None:
+        self.free_bytes = 0
+
+    def look(self, times: int = 1) -> int:
+        for _ in range(times):
+            self.watch.look()
+        return self.watch.trims
+
+
+def test_a_process_that_stays_as_it_is_is_left_alone() -> None:
+    process = Process(70)
+    assert process.look(100) == 0
+    process.used_bytes += CHANGE_BYTES - 1
+    assert process.look(100) == 0
+
+
+def test_what_has_grown_is_trimmed_once() -> None:
+    process = Process(70)
+    process.look()
+    process.used_bytes += 100 * MIB
+    process.free_bytes = 50 * MIB
+    assert process.look() == 1
+    assert process.free_bytes == 0
+    assert process.look(100) == 1, "what is left is in use"
+
+
+def test_what_is_freed_behind_something_large_in_use_is_trimmed_when_that_goes() -> None:
+    process = Process(70)
+    process.used_bytes += 200 * MIB
+    process.look()
+    process.used_bytes -= 190 * MIB
+    process.free_bytes = 75 * MIB
+    process.look()
+    assert process.free_bytes == 0
+
+
+def test_a_process_that_goes_up_and_down_is_trimmed_now_and_then() -> None:
+    process = Process(70)
+    for _ in range(10 * LOOKS_BETWEEN):
+        process.used_bytes = (270 if process.used_bytes < 100 * MIB else 70) * MIB
+        process.look()
+    assert 5 <= process.watch.trims <= 10
+
+
+@pytest.mark.parametrize("given", [{}, {"MALLOC_ARENA_MAX": "7", JEMALLOC_VARIABLE: "narenas:1"}])
+def test_serving_settles_the_allocators_before_granian_is_there_and_leaves_what_the_operator_has_set(given) -> None:
+    names = [JEMALLOC_VARIABLE, *(option.variable for option in OPTIONS)]
+    code = (
+        "import sys, os, gateway.connections.memory as m\n"
+        "real = m.settle_allocators\n"
+        "def settle():\n    assert 'granian' not in sys.modules\n    real()\n"
+        "m.settle_allocators = settle\n"
+        "import cli.serve\nassert 'granian' in sys.modules\n"
+        f"print([os.environ[name] for name in {names}])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
+    values = eval(found.stdout)
+    assert values[0] == given.get(JEMALLOC_VARIABLE, values[0]) != ""
+    expected = [given.get(option.variable, str(option.value)) for option in OPTIONS]
+    assert values[1:] == expected

@@ -1,0 +1,167 @@
+"""The line of a connection: who waits for whom, and that nobody waits for who does not come."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from gateway.connections import request_order as turns
+from gateway.connections.request_order import Turn, Turns
+from tests.scenarios.gateways import NDJSON, in_process
+
+LARGE = b'"' + b"x" * 700_000 + b'"'  # decoded in a thread
+
+
+class Line:
+    """Requests of connections that note when they append."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.appended: list[str] = []
+
+    def begin(self, connection: str = "a") -> Turn:
+        return self.turns.begin(SimpleNamespace(remote=connection))
+
+    async def append(self, name: str, turn: Turn) -> None:
+        turn.body_is_there()
+        if not turn.has_come:
+            await turn.come()
+        self.appended.append(name)
+        turn.end()
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+async def until_quiet() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_who_is_alone_does_not_wait_and_leaves_nothing_behind(line):
+    turn = line.begin()
+    turn.body_is_there()
+    assert turn.has_come
+    turn.end()
+    turn.end()
+    assert line.turns._lines == {}
+
+
+async def test_a_later_one_waits_for_an_earlier_one_that_is_still_being_decoded(line):
+    first, second, third = line.begin(), line.begin(), line.begin()
+    first.body_is_there()
+    waiting = [asyncio.ensure_future(line.append(name, turn)) for name, turn in (("3", third), ("2", second))]
+    await asyncio.sleep(turns.GRACE_S * (turns.GRACES + 2))
+    assert line.appended == [], "the first has its body: however long it takes, it is waited for"
+    line.appended.append("1")
+    first.end()
+    await asyncio.gather(*waiting)
+    assert line.appended == ["1", "2", "3"]
+    assert line.turns._lines == {}
+
+
+async def test_a_body_that_is_told_late_keeps_its_place(line):
+    first, second = line.begin(), line.begin()
+    waiting = asyncio.ensure_future(line.append("2", second))
+    await until_quiet()
+    await line.append("1", first)
+    await waiting
+    assert line.appended == ["1", "2"]
+
+
+async def test_a_body_that_does_not_come_loses_its_place_and_takes_another(line):
+    slow, second = line.begin(), line.begin()
+    await line.append("2", second)
+    third, fourth = line.begin(), line.begin()
+    third.body_is_there()
+    waiting = [asyncio.ensure_future(line.append("slow", slow))]
+    await until_quiet()
+    assert line.appended == ["2"], "it stands behind the third now, which has its body"
+    await line.append("3", third)
+    await asyncio.gather(*waiting)
+    await line.append("4", fourth)
+    assert line.appended == ["2", "3", "slow", "4"]
+    assert line.turns._lines == {}
+
+
+async def test_many_that_do_not_come_are_waited_for_once(line):
+    slow = [line.begin() for _ in range(300)]
+    began = asyncio.get_running_loop().time()
+    await line.append("last", line.begin())
+    assert asyncio.get_running_loop().time() - began < 100 * turns.GRACE_S * turns.GRACES
+    for turn in slow:
+        turn.end()
+    assert line.turns._lines == {}
+
+
+async def test_one_that_fails_lets_the_next_one_through_but_not_past_those_before_it(line):
+    first, failed, third = line.begin(), line.begin(), line.begin()
+    first.body_is_there()
+    failed.body_is_there()
+    waiting = asyncio.ensure_future(line.append("3", third))
+    failed.end()
+    await until_quiet()
+    assert line.appended == []
+    first.end()
+    await waiting
+    assert line.turns._lines == {}
+
+
+async def test_who_leaves_while_waiting_holds_up_nobody(line):
+    first, second, third = line.begin(), line.begin(), line.begin()
+    first.body_is_there()
+    left = asyncio.ensure_future(line.append("2", second))
+    waiting = asyncio.ensure_future(line.append("3", third))
+    await until_quiet()
+    left.cancel()
+    await until_quiet()
+    second.end()
+    first.end()
+    await waiting
+    assert line.appended == ["3"]
+
+
+async def test_connections_do_not_wait_for_each_other(line):
+    first = line.begin("a")
+    first.body_is_there()
+    await line.append("b", line.begin("b"))
+    assert line.appended == ["b"]
+
+
+async def overtaking(tmp_path, patience_s: float) -> list[object]:
+    """What is stored of a large body and a small one behind it, when decoding stands still until the small one is
+    answered, or for so long."""
+    async with in_process(tmp_path) as gateway:
+        topic = await gateway.create("t")
+        in_thread, may_decode = gateway.node.in_thread, asyncio.Event()
+
+        async def slow_thread(work):
+            await may_decode.wait()
+            return await in_thread(work)
+
+        with mock.patch.object(gateway.node, "in_thread", slow_thread):
+            large = asyncio.ensure_future(topic.post(LARGE, NDJSON, to=0))
+            while gateway.node.in_flight.held_bytes < len(LARGE):
+                await asyncio.sleep(0)
+            small = asyncio.ensure_future(topic.post(b"2", NDJSON, to=0))
+            while gateway.node.requests_under_way < 2 and not small.done():
+                await asyncio.sleep(0.001)
+            await asyncio.wait([small], timeout=patience_s)
+            may_decode.set()
+            assert {(await large).status, (await small).status} == {200}
+        return [len(str(value)) for value in await topic.values()]
+
+
+async def test_a_small_body_does_not_overtake_a_large_one_that_is_being_decoded(tmp_path):
+    assert await overtaking(tmp_path, 0.2) == [700_000, 1]
+
+
+async def test_a_line_that_is_not_kept_is_caught(tmp_path):
+    """The mutant: order not kept."""
+    with mock.patch.object(Turn, "has_come", True), pytest.raises(AssertionError):
+        assert await overtaking(tmp_path, 30) == [700_000, 1]

@@ -1,0 +1,117 @@
+"""Where a node listens: addresses, names and what is neither."""
+
+import socket
+
+import pytest
+
+from engine.errors import StartRefused
+from gateway.links.addresses import addresses_of, bound_sockets, check_host, free_port, reachable, url_of
+from gateway.settings import NodeSettings
+from node.setup.setting_sources import load_settings
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+
+
+@pytest.fixture
+def both(monkeypatch):
+    """A name that stands for ::1, 127.0.0.1 and an address of another machine."""
+    real = socket.getaddrinfo
+
+    def resolve(host, *how, **options):
+        names = ("::1", "127.0.0.1", "192.0.2.1") if host == "both.test" else (host,)
+        return [one for name in names for one in real(name, *how, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return "both.test"
+
+
+@pytest.mark.parametrize(
+    ("given", "host"),
+    [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("[::1]", "::1"), ("::", "::"), ("localhost", "localhost"),
+     ("node-1.example.org", "node-1.example.org"), ("[2001:db8::7]", "2001:db8::7")],
+)  # fmt: skip
+def test_a_host_is_an_address_or_a_name(given, host):
+    assert check_host(given) == host
+    assert load_settings({"host": given, "insecure": True}, {}).host == host
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [("fe80::1%eth0", "zone"), ("[::1%lo]", "zone"), ("", "neither"), ("1.2.3", "neither"), ("2130706433", "neither"),
+     ("0x7f000001", "neither"), ("127.0.0.1:80", "neither"), ("[::1]:80", "neither"), ("::1::", "neither"),
+     ("a b", "neither"), ("http://a", "neither"), ("[a]", "brackets"), ("[127.0.0.1]", "brackets"),
+     ("a:80", "neither")],
+)  # fmt: skip
+def test_what_is_neither_is_refused_at_the_start(host, why):
+    with pytest.raises(StartRefused, match=why):
+        load_settings({"host": host, "insecure": True}, {})
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "localhost", "127.9.9.9"])
+def test_loopback_needs_no_tokens_in_whatever_form(host):
+    assert load_settings({"host": host}, {}).is_loopback
+
+
+@pytest.mark.parametrize("url", ["http://[2001:db8::1]:8080", "https://events.example.org/", "http://localhost:1/base"])
+def test_an_advertised_url_has_a_name_or_an_address(url):
+    assert load_settings({"advertised_url": url}, {}).advertised_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://::1:8080", "http://[fe80::1%25eth0]:80", "node:8080", "ftp://a", "http://", "http://a:x", "http://a:0",
+     "http://a/?b", "http://u:p@a", "http://a b", "http://[::1"],
+)  # fmt: skip
+def test_an_advertised_url_that_clients_could_not_call_is_refused(url):
+    with pytest.raises(StartRefused, match="advertised_url"):
+        load_settings({"advertised_url": url}, {})
+
+
+def test_urls_have_ipv6_addresses_in_brackets():
+    assert url_of(NodeSettings(host="2001:db8::7"), 80) == "http://[2001:db8::7]:80"
+    settings = NodeSettings(host="::", advertised_url="https://[2001:db8::1]:8443")
+    assert url_of(reachable(settings), 80) == "http://[2001:db8::1]:80"
+    with pytest.raises(StartRefused, match="where this one is"):
+        reachable(NodeSettings(host="::"))
+
+
+@needs_ipv6
+def test_a_name_stands_for_all_its_addresses_that_this_machine_has(both):
+    assert addresses_of(both) == ["::1", "127.0.0.1"]
+    assert addresses_of("::") == ["::"]
+    with pytest.raises(StartRefused, match="no address"):
+        addresses_of("192.0.2.1")
+    with pytest.raises(StartRefused, match="is not known"):
+        addresses_of("no-such-name.invalid")
+
+
+@needs_ipv6
+@pytest.mark.parametrize("stranger", ["::1", "127.0.0.1"])
+def test_a_port_is_free_only_if_it_is_on_every_address(both, stranger):
+    family = socket.AF_INET6 if ":" in stranger else socket.AF_INET
+    refused = pytest.raises(StartRefused, match="another program has the port")
+    with socket.create_server((stranger, 0), family=family) as taken, refused:
+        free_port(both, taken.getsockname()[1])
+    assert free_port(both, 0) > 0
+
+
+@needs_ipv6
+def test_sockets_of_a_name_have_one_port_and_the_wildcard_takes_ipv4_too(both):
+    sockets = bound_sockets(both, 0)
+    assert len({one.getsockname()[1] for one in sockets}) == 1
+    (wildcard,) = bound_sockets("::", 0)
+    wildcard.listen()
+    with socket.create_connection(("127.0.0.1", wildcard.getsockname()[1]), 5):
+        pass
+    for one in (*sockets, wildcard):
+        one.close()

@@ -1,0 +1,174 @@
+"""How replica fetches are answered: by themselves, one after the other, and to nobody who does not belong here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from engine.errors import Invalid
+from gateway.links import replica_listener as replica_listening
+from gateway.links.internal_link import FETCH_PATH, Credentials
+from gateway.links.internal_listener import InternalListener
+from gateway.links.replica_exchange import ReplicaExchanges
+from replication.replica.fetcher import PeerUnreachable
+
+OURS = Credentials("cluster-1", "a secret")
+HEADERS = "".join(f"{name}: {value}\r\n" for name, value in OURS.headers().items())
+
+
+class Answers:
+    """Gives the body back in two pieces. `hold`: not before that is set."""
+
+    def __init__(self) -> None:
+        self.hold: asyncio.Event | None = None
+        self.given_up = 0
+
+    async def __call__(self, body: bytes) -> list[bytes | memoryview]:
+        if body == b"nonsense":
+            raise Invalid("this is no fetch")
+        if body == b"bug":
+            raise ValueError
+        try:
+            if self.hold is not None:
+                await self.hold.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        return [body[:1], memoryview(body)[1:]]
+
+
+@pytest.fixture
+def answers() -> Answers:
+    return Answers()
+
+
+@pytest.fixture
+async def listener(answers: Answers) -> AsyncIterator[InternalListener]:
+    listener = InternalListener(OURS, {}, answers)
+    await listener.open("127.0.0.1", 0)
+    yield listener
+    await listener.close()
+
+
+def request(body: bytes, headers: str = HEADERS, length: str | None = None) -> bytes:
+    told = str(len(body)) if length is None else length
+    return f"POST {FETCH_PATH} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {told}\r\n\r\n".encode() + body
+
+
+async def said(listener: InternalListener, *sent: bytes) -> bytes:
+    """All that comes until the connection is closed by the other side."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    for one in sent:
+        writer.write(one)
+        await asyncio.sleep(0.001)
+    async with asyncio.timeout(10):
+        data = await reader.read()
+    writer.close()
+    return data
+
+
+@pytest.mark.parametrize("size", [1, 70_000, 3_000_000])
+async def test_a_body_is_answered_whole(listener: InternalListener, size: int) -> None:
+    exchanges = ReplicaExchanges(OURS, 100)
+    exchange, body = exchanges.to(f"http://127.0.0.1:{listener.port}"), bytes(range(256)) * (size // 256 + 1)
+    assert bytes(await exchange(body)) == body
+    assert bytes(await exchange(body[:-1])) == body[:-1], "over the same connection"
+    assert len(exchanges._open) == 1
+    await exchanges.close()
+
+
+async def test_requests_of_one_connection_are_answered_in_their_order_however_they_arrive(
+    listener: InternalListener,
+) -> None:
+    data = request(b"first") + request(b"second") + request(b"nonsense")
+    parts = [data[at : at + 7] for at in range(0, len(data), 7)]
+    answer = await said(listener, *parts)
+    assert [answer.count(word) for word in (b" 200 OK", b" 400 Bad Request")] == [2, 1]
+    assert answer.index(b"first") < answer.index(b"second") < answer.index(b"this is no fetch")
+
+
+@pytest.mark.parametrize(
+    ("stranger", "status"),
+    [(replace(OURS, secret="another"), b" 401 "), (replace(OURS, cluster_id="cluster-2"), b" 403 ")],
+)
+async def test_a_stranger_is_refused_before_the_body(
+    listener: InternalListener, stranger: Credentials, status: bytes
+) -> None:
+    headers = "".join(f"{name}: {value}\r\n" for name, value in stranger.headers().items())
+    answer = await said(listener, request(b"", headers, length="1000000"))
+    assert status in answer
+    assert OURS.secret.encode() not in answer
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        request(b"", length="-1"),
+        request(b"", length=""),
+        request(b"", length="²"),
+        request(b"", length="99999999999"),
+        request(b"x").replace(b"Content-Length: 1", b"Transfer-Encoding: chunked"),
+        request(b"x", HEADERS + "X-Long: " + "x" * 20_000 + "\r\n"),
+    ],
+    ids=["negative", "empty", "no digit", "too long", "chunked", "a head without end"],
+)
+async def test_a_body_without_a_length_that_can_be_is_refused(listener: InternalListener, told: bytes) -> None:
+    assert b" 400 Bad Request" in await said(listener, told)
+
+
+async def test_a_bug_is_an_answer_too(listener: InternalListener) -> None:
+    exchanges = ReplicaExchanges(OURS, 100)
+    with pytest.raises(PeerUnreachable, match="500"):
+        await exchanges.to(f"http://127.0.0.1:{listener.port}")(b"bug")
+    await exchanges.close()
+
+
+async def test_what_nobody_waits_for_any_more_is_given_up(listener: InternalListener, answers: Answers) -> None:
+    answers.hold = asyncio.Event()
+    _, gone = await asyncio.open_connection("127.0.0.1", listener.port)
+    gone.write(request(b"a"))
+    _, stays = await asyncio.open_connection("127.0.0.1", listener.port)
+    stays.write(request(b"b"))
+    await asyncio.sleep(0.05)
+    gone.close()
+    async with asyncio.timeout(10):
+        while answers.given_up < 1:
+            await asyncio.sleep(0.005)
+        await listener.close()
+    assert answers.given_up == 2, "a listener that closes waits for no fetch"
+    stays.close()
+
+
+async def test_anything_else_is_handed_over_with_what_came_of_it(listener: InternalListener) -> None:
+    told = f"GET /elsewhere HTTP/1.1\r\nHost: x\r\n{HEADERS}Connection: close\r\n\r\n".encode()
+    assert b" 404 " in await said(listener, told[:1], told[1:30], told[30:])
+    assert b" 404 " in await said(listener, request(b"a fetch before"), told)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /int", request(b"x")[:60], b"GET /internal/v1/link HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"]
+)
+async def test_who_has_not_said_who_it_is_soon_is_closed(listener, monkeypatch, sent):
+    monkeypatch.setattr(replica_listening, "HEAD_S", 0.05)
+    with suppress(ConnectionResetError):
+        assert await said(listener, sent) == b""
+    assert not listener._fetches.connections
+
+
+async def test_who_may_fetch_may_be_silent_afterwards(listener, monkeypatch):
+    monkeypatch.setattr(replica_listening, "HEAD_S", 0.5)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    for _ in range(2):
+        writer.write(request(b"abc"))
+        assert (await reader.readuntil(b"abc")).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(0.7)
+    writer.close()
+
+
+async def test_who_does_not_know_the_secret_is_closed_whatever_it_asks_for(listener):
+    answer = await said(listener, b"GET /internal/v1/link HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 401")

@@ -1,0 +1,29 @@
+"""What an answer claims when every part of a request has failed."""
+
+import pytest
+
+from engine.producers.append_validator import Appended
+from gateway.http.problems import Problem
+from gateway.produce.appending import demand_one_success
+
+FULL = Problem("storage_full", "no space")
+UNKNOWN = Problem("unknown_topic", "no such topic")
+TIMEOUT = Problem("ack_timeout", "late")
+HALF = Problem("overloaded", "busy", no_side_effects=False)
+
+
+def test_one_success_is_enough_for_an_answer():
+    assert demand_one_success([Appended(3, 1), None, Appended(0, 1)])
+    assert not demand_one_success([UNKNOWN, Appended(0, 1)])
+    assert not demand_one_success([UNKNOWN, None])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "told"),
+    [([FULL, UNKNOWN], FULL), ([FULL, TIMEOUT], TIMEOUT), ([TIMEOUT, FULL], TIMEOUT), ([UNKNOWN, HALF, FULL], HALF)],
+)
+def test_when_all_failed_what_may_have_been_stored_is_told_first(outcomes, told):
+    """A producer that reads no_side_effects may send everything again."""
+    with pytest.raises(Problem) as raised:
+        demand_one_success(outcomes)
+    assert raised.value is told

@@ -1,0 +1,48 @@
+"""How soon a line asks its leader again: quickly after news, ever more slowly without any."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from engine.format.batch import encode_values
+from gateway.routing.leader_failover import PAUSE_S, PAUSE_S_MAX, Handover, Parcel
+from replication.errors import NoLeader
+from replication.replica.acks import Acks
+
+NEWS = [False] * 6 + [True] + [False] * 3
+
+
+class Pauses:
+    """Stands for Peers: remembers how long it was to wait, and says whether leaders have moved meanwhile."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.is_over = asyncio.Event()
+
+    async def wait_for_leaders(self, seconds: float) -> bool:
+        if len(self.asked) == len(NEWS):
+            self.is_over.set()
+            await asyncio.Event().wait()
+        self.asked.append(seconds)
+        return NEWS[len(self.asked) - 1]
+
+
+def nobody() -> None:
+    raise NoLeader("t/0: nobody leads")
+
+
+async def test_after_news_a_line_asks_as_quickly_as_at_first():
+    """Leaders are heard of before they have begun."""
+    pauses = Pauses()
+    handover = Handover(pauses, Random(1))
+    deadline = asyncio.get_running_loop().time() + 60
+    waiting = asyncio.ensure_future(
+        handover.begin(Parcel("t", 0, encode_values([b"1"], 5), Acks.ALL, None, deadline, nobody))
+    )
+    await pauses.is_over.wait()
+    most = [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, PAUSE_S_MAX, PAUSE_S_MAX, PAUSE_S_MAX]
+    most += [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]
+    assert all(pause <= one for pause, one in zip(pauses.asked, most, strict=True)), pauses.asked
+    assert pauses.asked[6] > PAUSE_S
+    waiting.cancel()

@@ -1,0 +1,115 @@
+"""Links to other nodes follow the registrations: made before they are needed, ended when their ground is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gateway.links.addresses import free_port
+from gateway.links.internal_link import Credentials
+from gateway.links.internal_listener import InternalListener
+from gateway.links.link import LinkDown, LinkLost
+from gateway.routing.other_nodes import NodeLinks
+from replication.cluster.values import NodeInfo
+from replication.cluster.view import ClusterView
+from replication.cores.partition_state import Member, PartitionState, VersionedState
+
+OURS = Credentials("cluster", "secret")
+OWN = 1
+
+
+async def nobody_fetches(_: bytes) -> list[bytes]:
+    raise AssertionError
+
+
+class OtherNode:
+    """One shard of another node."""
+
+    def __init__(self) -> None:
+        self.listener = InternalListener(OURS, {"name": self.name, "stay": self.stay}, nobody_fetches)
+        self.port = free_port("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    async def name(self, _: Any, __: bytes) -> tuple[int, bytes]:
+        return self.port, b""
+
+    async def stay(self, _: Any, __: bytes) -> tuple[None, bytes]:
+        await asyncio.Event().wait()
+        return None, b""
+
+
+@pytest.fixture
+async def shards() -> AsyncIterator[list[OtherNode]]:
+    shards = [OtherNode(), OtherNode(), OtherNode()]
+    for shard in shards:
+        await shard.listener.open("127.0.0.1", shard.port)
+    yield shards
+    for shard in shards:
+        await shard.listener.close()
+
+
+@pytest.fixture
+async def links() -> AsyncIterator[NodeLinks]:
+    links = NodeLinks(ClusterView(), OWN, OURS)
+    yield links
+    links.close()
+
+
+def register(links: NodeLinks, *nodes: NodeInfo) -> None:
+    own = NodeInfo(OWN, 100, "http://own", internal_urls=("http://own:1",))
+    links.view.put_nodes({node.node_id: node for node in (own, *nodes)})
+    links.follow()
+
+
+def node(node_id: int, incarnation: int, *shards: OtherNode) -> NodeInfo:
+    return NodeInfo(node_id, incarnation, f"http://{node_id}", internal_urls=tuple(shard.url for shard in shards))
+
+
+async def up(links: NodeLinks, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(links.links()) != count:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_link_to_every_shard_of_every_other_node_is_made_before_anybody_asks(
+    links: NodeLinks, shards: list[OtherNode]
+) -> None:
+    register(links, node(2, 7, shards[0], shards[1]), node(3, 8, shards[2]))
+    await up(links, 3)
+    asked = [await links.link(*which).call("name", None, timeout_s=5) for which in ((2, 0), (2, 1), (3, 0))]
+    assert [port for port, _ in asked] == [shard.port for shard in shards]
+
+
+async def test_a_call_to_a_node_that_is_declared_dead_ends_at_once(links: NodeLinks, shards: list[OtherNode]) -> None:
+    register(links, node(2, 7, shards[0]), node(3, 8, shards[2]))
+    await up(links, 2)
+    dead, alive = links.link(2, 0).begin("stay", None), links.link(3, 0)
+    register(links, node(3, 8, shards[2]))
+    with pytest.raises(LinkLost):
+        await dead
+    with pytest.raises(LinkDown):
+        links.link(2, 0)
+    assert links.link(3, 0) is alive, "the others are left alone"
+
+
+async def test_a_node_that_was_born_again_elsewhere_is_reached_there(links: NodeLinks, shards: list[OtherNode]) -> None:
+    register(links, node(2, 7, shards[0]))
+    await up(links, 1)
+    register(links, node(2, 9, shards[1]))
+    await up(links, 1)
+    assert await links.link(2, 0).call("name", None, timeout_s=5) == (shards[1].port, b"")
+
+
+async def test_who_leads_is_what_the_view_says(links: NodeLinks, shards: list[OtherNode]) -> None:
+    register(links, node(2, 7, shards[0]))
+    assert (links.leader_of("t", 0), links.leader_epoch_of("t", 0)) == (None, 0)
+    leader = Member(2, 7)
+    links.view.put_states([("t", 0, VersionedState(PartitionState((2, OWN), leader, 5, (leader,)), 1))])
+    place = links.leader_of("t", 0)
+    assert place is not None
+    assert (place.node_id, place.internal_url, links.leader_epoch_of("t", 0)) == (2, shards[0].url, 5)
+    register(links, node(2, 9, shards[0]))
+    assert links.leader_of("t", 0) is None, "it was elected in another life"

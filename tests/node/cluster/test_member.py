@@ -1,0 +1,69 @@
+"""The supervisor's end of what shards tell it, with a real agent: a link carries plain values, whatever was meant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine.runtime.clock import SystemClock
+from gateway.links.link import Caller, Link, listen
+from gateway.settings import NodeSettings
+from node.cluster.member import ClusterMember
+from replication.cluster.agent import ClusterAgent
+from replication.cluster.membership import OwnNode
+from tests.replication.clusters import Cluster, embedded_cluster
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    async with embedded_cluster(tmp_path, request) as made:
+        yield made
+
+
+class NoProcesses:
+    """Nobody else is told."""
+
+    async def tell_shards(self, change: str, arguments: object) -> None: ...
+
+
+@asynccontextmanager
+async def supervised(tmp_path: Path, agent: ClusterAgent, shards: int = 1) -> AsyncIterator[tuple[ClusterMember, Link]]:
+    """The supervisor's part of a node, and a link to it as a shard has one."""
+    settings = NodeSettings(coordination="zookeeper://127.0.0.1:1/never-asked", shards=shards)
+    with ThreadPoolExecutor(1) as executor:
+        member = ClusterMember(settings, OwnNode(1), [], executor, SystemClock(), Random(1), lambda: "id")
+        member._agent, member._processes = agent, NoProcesses()
+        server = await listen(str(tmp_path / "supervisor"), member.handlers())
+        supervisor = Caller(str(tmp_path / "supervisor"))
+        yield member, await supervisor.connected(10.0)
+        supervisor.close()
+        server.close()
+
+
+async def test_a_shard_whose_disk_failed_a_partition_is_heard(tmp_path, cluster):
+    one, two = await cluster.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 2, 2, {})
+    async with supervised(tmp_path, one) as (_, link):
+        await link.call("partition_offline", (topic.topic_id, 1), timeout_s=10.0)
+        await cluster.until(lambda: two.view.nodes[1].offline == {f"{topic.topic_id}/1"})
+
+
+async def test_the_session_ends_when_no_shard_takes_appends_any_more(tmp_path, cluster):
+    one, two = await cluster.start_all(1, 2)
+    async with supervised(tmp_path, one, shards=2) as (member, link):
+        await link.call("left", 0, timeout_s=10.0)
+        await link.call("left", 1, timeout_s=10.0)
+        assert one.member is not None, "a process that was told to end by somebody else comes back"
+        await member.leave()
+        first = link.begin("left", 0)
+        await two.session.get("/fence")
+        assert 1 in two.view.nodes
+        assert not first.done()
+        await link.call("left", 1, timeout_s=10.0)
+        await first
+        await cluster.until(lambda: 1 not in two.view.nodes)

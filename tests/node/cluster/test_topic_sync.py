@@ -1,0 +1,331 @@
+"""A node brings its topics to what the cluster says, and removes only what was deleted or moved away."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.directory.catalog import Catalog
+from engine.directory.log_directories import open_data_directories
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
+from engine.testing.faulty_disk import FaultyDisk, Rule
+from gateway.links.link import Busy, Link
+from node.cluster import topic_sync as hosted_topics
+from node.cluster.topic_sync import HostedTopics
+from replication.cluster.values import TopicEntry
+from replication.cluster.view import ClusterView
+from replication.cores.partition_state import Member, PartitionState, VersionedState
+
+OWN, OTHER = 1, 2
+TOPIC = TopicEntry("t", "id-1", 3, 2, {"flush_ms": 7}, 5)
+EVERYWHERE = ((OWN, OTHER),) * 3
+
+
+class Told:
+    """The processes of the node: what they were told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, Any]] = []
+        self.refused: list[str] = []
+        self.error: Exception = Busy("a shard that cannot be told now")
+
+    async def tell_shards(self, change: str, arguments: Any) -> None:
+        self.calls.append(("shards", change, arguments))
+        if change in self.refused:
+            self.refused.remove(change)
+            raise self.error
+
+    async def tell_worker(self, change: str, arguments: Any) -> None:
+        self.calls.append(("worker", change, arguments))
+
+    def shard_links(self) -> list[Link]:
+        return []
+
+    def taken(self) -> list[tuple[str, str]]:
+        calls, self.calls = self.calls, []
+        return [(who, change) for who, change, _ in calls]
+
+
+class Life:
+    """One run of a node that knows what the view of the cluster says."""
+
+    def __init__(self, catalog: Catalog, view: ClusterView, deleted: set[str]) -> None:
+        async def is_deleted(topic_id: str) -> bool:
+            return topic_id in deleted
+
+        self.told = Told()
+        self.catalog = catalog
+        self.topics = HostedTopics(catalog, view, OWN, self.told, is_deleted)
+
+    async def settled(self) -> list[tuple[str, str]]:
+        await self.topics.until(lambda: self.topics.is_up_to_date)
+        return self.told.taken()
+
+
+class Cluster:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.further: list[Path] = []
+        self.view = ClusterView()
+        self.deleted: set[str] = set()
+        self.disk = FaultyDisk(RealDisk(), ())
+
+    def put(self, topic: TopicEntry, replicas: tuple[tuple[int, ...], ...], epoch: int = 0) -> None:
+        self.view.put_topic(topic)
+        states = enumerate(PartitionState(nodes, None, 1, (Member(nodes[0], 1),)[:0]) for nodes in replicas)
+        self.view.put_states((topic.topic_id, number, VersionedState(state, epoch)) for number, state in states)
+
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator[Life]:
+        ids = (f"new-{n}" for n in itertools.count())
+        directories = open_data_directories(
+            self.disk,
+            [str(self.path), *map(str, self.further)],
+            node_id=OWN,
+            cluster_id="c",
+            boot_id="b",
+            new_id=ids.__next__,
+        )
+        with ThreadPoolExecutor(1) as executor:
+            catalog = Catalog(self.disk, directories, SystemClock(), executor, ids.__next__)
+            await catalog.load()
+            life = Life(catalog, self.view, self.deleted)
+            life.topics.start()
+            try:
+                yield life
+            finally:
+                life.topics.stop()
+                await asyncio.sleep(0)
+                directories.release()
+
+    def directories(self, topic_id: str = "id-1") -> list[str]:
+        return sorted(path.name for path in self.path.glob(f"topics/t/{topic_id}/*") if path.is_dir())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path / "data")
+
+
+OPENED = [("shards", "open_topic"), ("worker", "open_topic")]
+ALTERED = [("shards", "altered"), ("worker", "altered")]
+
+
+async def test_what_the_cluster_has_is_opened_and_a_restart_finds_it_so(cluster: Cluster) -> None:
+    cluster.put(TOPIC, ((OWN, OTHER), (OTHER, 3), (3, OWN)))
+    async with cluster.life() as life:
+        assert await life.settled() == OPENED
+        assert (cluster.directories(), life.catalog.records["t"].hosted) == (["0", "2"], (0, 2))
+        assert life.topics.has(TOPIC)
+    async with cluster.life() as life:
+        assert await life.settled() == [], "nothing has changed"
+
+
+async def test_a_topic_of_which_nothing_lies_here_is_known_to_every_process(cluster: Cluster) -> None:
+    cluster.put(TOPIC, ((OTHER,),) * 3)
+    async with cluster.life() as life:
+        assert await life.settled() == OPENED
+        assert life.catalog.records["t"].hosted == ()
+
+
+async def test_what_changes_while_the_node_runs_or_is_away_is_followed(cluster: Cluster) -> None:
+    cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
+    async with cluster.life() as life:
+        await life.settled()
+        cluster.put(TOPIC, ((OTHER,), (OWN,), (OTHER,)), epoch=1)
+        life.topics.states_changed((*key, found) for key, found in cluster.view.states.items())
+        told = await life.settled()
+        assert told == [("shards", "open_added"), *ALTERED, ("shards", "close_partitions")]
+        assert cluster.directories() == ["1"]
+    grown = replace(TOPIC, partitions=4, config={})
+    cluster.put(grown, (*EVERYWHERE, (OTHER,)), epoch=2)
+    async with cluster.life() as life:
+        assert await life.settled() == [("shards", "open_added"), *ALTERED]
+        record = life.catalog.records["t"]
+        assert (record.partitions, record.overrides, record.hosted) == (4, {}, (0, 1, 2))
+
+
+async def test_states_that_change_nothing_here_cost_nothing(cluster: Cluster) -> None:
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        await life.settled()
+        cluster.put(TOPIC, EVERYWHERE, epoch=1)
+        life.topics.states_changed((*key, found) for key, found in cluster.view.states.items())
+        assert life.topics.is_up_to_date
+
+
+async def test_a_partition_of_which_nothing_has_been_heard_stays(cluster: Cluster) -> None:
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        await life.settled()
+        cluster.view.states.clear()
+        life.topics.changed(["t"])
+        assert await life.settled() == []
+    assert cluster.directories() == ["0", "1", "2"]
+
+
+async def test_a_topic_that_was_deleted_while_the_node_was_away_goes_by_its_tombstone(cluster: Cluster) -> None:
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        await life.settled()
+    cluster.view.remove_topic(TOPIC)
+    cluster.deleted.add("id-1")
+    async with cluster.life() as life:
+        assert await life.settled() == [("shards", "close_topic"), ("worker", "removed")]
+        assert not life.topics.has_any(TOPIC)
+    assert cluster.directories() == []
+
+
+async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        await life.settled()
+    cluster.view.remove_topic(TOPIC)
+    with caplog.at_level(logging.ERROR):
+        async with cluster.life() as life:
+            assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside")], "no object goes"
+            assert list(life.catalog.set_aside) == ["id-1"]
+            life.topics.changed(["t"])
+            assert await life.settled() == []
+    assert len([one for one in caplog.records if "set aside" in one.message]) == 1
+    assert cluster.directories() == ["0", "1", "2"]
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        assert await life.settled() == [], "the store has it again"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(
+    cluster: Cluster, tmp_path: Path, is_restarted: bool
+) -> None:
+    cluster.further = [tmp_path / "further"]
+
+    def lying() -> list[str]:
+        return sorted(str(one.relative_to(tmp_path)) for one in tmp_path.glob("*/topics/*/*/*") if one.is_dir())
+
+    topics = [replace(TOPIC, name=name, topic_id=f"id-of-{name}", partitions=1) for name in ("t", "u", "v")]
+    async with cluster.life() as life:
+        for topic in topics:
+            cluster.put(topic, ((OWN,),))
+            life.topics.changed([topic.name])
+            await life.settled()
+        records, places = dict(life.catalog.records), lying()
+        assert len({one.split("/")[0] for one in places}) == 2
+        for topic in topics:
+            cluster.view.remove_topic(topic)
+            life.topics.changed([topic.name])
+        await life.settled()
+        assert (life.catalog.records, len(life.catalog.set_aside)) == ({}, 3)
+        back = [topics[1], topics[0], topics[2]]  # the first one that comes would lie in the first directory
+        for topic in [] if is_restarted else back:
+            cluster.put(topic, ((OWN,),), 1)
+            life.topics.changed([topic.name])
+            assert await life.settled() == OPENED
+        if not is_restarted:
+            assert (life.catalog.records, life.catalog.set_aside) == (records, {})
+    for topic in back:
+        cluster.put(topic, ((OWN,),), 1)
+    async with cluster.life() as life:
+        await life.settled()
+        assert (life.catalog.records, lying()) == (records, places)
+
+
+async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_its_name(cluster: Cluster) -> None:
+    cluster.put(TOPIC, EVERYWHERE)
+    newer = replace(TOPIC, topic_id="id-2", created_ms=6)
+    async with cluster.life() as life:
+        await life.settled()
+        cluster.put(newer, EVERYWHERE)
+        life.topics.changed(["t"])
+        assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside"), *OPENED]
+    async with cluster.life() as life:
+        assert await life.settled() == []
+        assert (life.catalog.records["t"].topic_id, list(life.catalog.set_aside)) == ("id-2", ["id-1"])
+    cluster.put(TOPIC, EVERYWHERE, 1)  # a store of old data
+    async with cluster.life() as life:
+        assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside"), *OPENED]
+        assert (life.catalog.records["t"].topic_id, list(life.catalog.set_aside)) == ("id-1", ["id-2"])
+    cluster.put(newer, EVERYWHERE, 2)
+    cluster.deleted.add("id-1")
+    async with cluster.life() as life:
+        assert await life.settled() == [("worker", "removed")]
+    assert (cluster.directories("id-1"), cluster.directories("id-2")) == ([], ["0", "1", "2"])
+
+
+async def test_a_topic_made_anew_under_its_name_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        await life.settled()
+        cluster.deleted.add("id-1")
+        cluster.put(replace(TOPIC, topic_id="id-2"), EVERYWHERE)
+        life.topics.changed(["t"])
+        assert await life.settled() == [("shards", "close_topic"), ("worker", "removed"), *OPENED]
+    assert (cluster.directories(), cluster.directories("id-2")) == ([], ["0", "1", "2"])
+
+
+async def test_what_a_disk_refuses_is_tried_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted_topics, "RETRY_S", 0.01)
+    refusal = Rule("mkdir", "topics/t", error=errno.ENOSPC)
+    cluster.disk = FaultyDisk(RealDisk(), (refusal,))
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        async with asyncio.timeout(10):
+            await life.topics.until(lambda: life.topics.has(TOPIC))
+    assert refusal.applied == 1
+    assert cluster.directories() == ["0", "1", "2"]
+
+
+async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> None:
+    """Whoever waits for it asks them next, and would be told that there is none."""
+    cluster.put(TOPIC, EVERYWHERE)
+    async with cluster.life() as life:
+        seen = []
+        tell = life.told.tell_shards
+
+        async def tell_slowly(change: str, arguments: Any) -> None:
+            seen.append((life.topics.has(TOPIC), TOPIC.name in life.catalog.records))
+            await tell(change, arguments)
+
+        life.told.tell_shards = tell_slowly  # type: ignore[method-assign]
+        assert await life.settled() == OPENED
+        assert seen == [(False, True)]
+        assert life.topics.has(TOPIC)
+
+
+@pytest.mark.parametrize("error", [Busy("a shard that cannot be told now"), KeyError("a bug")])
+async def test_what_a_process_did_not_take_is_told_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(hosted_topics, "RETRY_S", 0.01)
+    cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
+    async with cluster.life() as life, asyncio.timeout(10):
+
+        async def told_twice(refused: str, *last: tuple[str, str]) -> None:
+            told: list[tuple[str, str]] = []
+            while told.count(("shards", refused)) < 2 or told[-len(last) :] != list(last):
+                await asyncio.sleep(0.01)
+                told += life.told.taken()
+
+        life.told.error = error
+        life.told.refused = ["open_topic"]
+        await told_twice("open_topic", *OPENED)
+        for epoch, refused in enumerate(("open_added", "close_partitions"), 1):
+            cluster.put(TOPIC, ((OTHER,), (OWN,), (OTHER,)) if epoch == 1 else ((OWN,), (OTHER,), (OTHER,)), epoch)
+            life.told.refused = [refused]
+            life.topics.changed(["t"])
+            await told_twice(refused, ("shards", "open_added"), *ALTERED, ("shards", "close_partitions"))
+            while cluster.directories() != [str(epoch % 2)]:
+                await asyncio.sleep(0.01)

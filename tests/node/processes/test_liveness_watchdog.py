@@ -1,0 +1,71 @@
+"""Which silence of a process is held against it, with a real process and a real link."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.links.link import Caller, Handler, listen
+from node.processes.liveness_watchdog import LOOKS, SIGNS_OF_LIFE, kill_if_silent
+from node.processes.process_manager import Child
+
+SILENT_MS = 1000
+PATIENCE_S = 30.0
+
+
+async def never(_: object, __: bytes) -> tuple[None, bytes]:
+    await asyncio.Event().wait()
+    return None, b""
+
+
+@asynccontextmanager
+async def child_that(tmp_path: Path, answers: Handler) -> AsyncIterator[tuple[Child, asyncio.subprocess.Process]]:
+    path = str(tmp_path / "socket")
+    server, caller = await listen(path, {"sign_of_life": answers}), Caller(path)
+    process = await asyncio.create_subprocess_exec("sleep", "600")
+    try:
+        yield Child(0, process, await caller.connected(PATIENCE_S), is_ready=True), process
+    finally:
+        caller.close()
+        server.close()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_one_that_serves_and_is_silent_is_killed(tmp_path: Path) -> None:
+    async with child_that(tmp_path, never) as (child, process), asyncio.timeout(PATIENCE_S):
+        await kill_if_silent(child, SILENT_MS)
+        assert await process.wait() == -signal.SIGKILL
+
+
+async def test_one_that_answers_is_left_alone(tmp_path: Path) -> None:
+    answered = 0
+
+    async def counted(arguments: object, payload: bytes) -> tuple[None, bytes]:
+        nonlocal answered
+        answered += 1
+        return await SIGNS_OF_LIFE["sign_of_life"](arguments, payload)
+
+    async with child_that(tmp_path, counted) as (child, process), asyncio.timeout(PATIENCE_S):
+        watch = asyncio.create_task(kill_if_silent(child, SILENT_MS))
+        while answered < 2 * LOOKS:
+            await asyncio.sleep(0.01)
+        assert not watch.done()
+        watch.cancel()
+        assert process.returncode is None
+
+
+@pytest.mark.parametrize("lacks", ["is_ready", "link"])
+async def test_one_that_has_not_begun_to_serve_may_take_as_long_as_it_takes(tmp_path: Path, lacks: str) -> None:
+    async with child_that(tmp_path, never) as (child, process):
+        setattr(child, lacks, False if lacks == "is_ready" else None)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await kill_if_silent(child, LOOKS)
+        assert process.returncode is None

@@ -1,0 +1,159 @@
+"""A supervisor over real processes: however a start or a stop goes wrong, none of them is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.directory.log_directories import DataDirectories
+from engine.runtime.disk import RealDisk
+from gateway.links.link import Caller, LinkLost, listen
+from gateway.settings import NodeSettings
+from node.cluster.standalone_topics import Alone
+from node.messages import shard_socket
+from node.processes.process_manager import Child, end, tell_in_turn
+from node.processes.server import StoppedEarly, open_directories, unless_stopped
+from node.processes.supervisor import Supervisor, _free_ports, _make_run_dir
+
+SOON_S = 0.05
+
+
+class Joining(Alone):
+    """Stands where ZooKeeper is to answer: joins when the test says so, or not at all."""
+
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        super().__init__(executor)
+        self.begun = asyncio.Event()
+        self.may_join = asyncio.Event()
+        self.failure: Exception | None = None
+
+    async def join(self) -> None:
+        self.begun.set()
+        await self.may_join.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def leave(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+@asynccontextmanager
+async def supervisor(tmp_path: Path) -> AsyncIterator[tuple[Supervisor, Joining]]:
+    (tmp_path / "run").mkdir()
+    settings = NodeSettings(port=0, data_dir=str(tmp_path / "data"), shards=1)
+    directories: DataDirectories = open_directories(RealDisk(), settings)
+    with ThreadPoolExecutor(2) as executor:
+        member = Joining(executor)
+        made = Supervisor(settings, directories, str(tmp_path / "run"), _free_ports(settings), executor, member)
+        try:
+            yield made, member
+        finally:
+            directories.release()
+            for child in made._children:
+                if child.running is not None:
+                    child.running.kill()
+
+
+def still_running(made: Supervisor) -> list[int]:
+    assert all(child.process is not None for child in made._children), "they had been started"
+    return [child.index for child in made._children if child.running is not None]
+
+
+async def test_a_start_that_fails_for_whatever_reason_ends_the_processes(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as (made, member):
+        member.failure = LinkLost("no reply to leader_epochs within 60 s")
+        member.may_join.set()
+        with pytest.raises(LinkLost):
+            await made.start()
+        assert still_running(made) == []
+
+
+async def test_a_start_that_waits_for_others_ends_when_the_node_is_told_to_stop(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as (made, member):
+        stop = asyncio.Event()
+        starting = asyncio.create_task(unless_stopped(stop, made.start()))
+        await asyncio.wait_for(member.begun.wait(), 60)
+        stop.set()
+        with pytest.raises(StoppedEarly):
+            await asyncio.wait_for(starting, 60)
+        assert still_running(made) == []
+
+
+async def test_a_stop_ends_the_processes_though_leaving_fails(tmp_path: Path) -> None:
+    async with supervisor(tmp_path) as (made, member):
+        member.may_join.set()
+        await made.start()
+        member.failure = LinkLost("no reply to pause within 60 s")
+        with pytest.raises(LinkLost):
+            await made.stop()
+        assert still_running(made) == []
+
+
+async def test_work_that_is_done_before_the_node_is_told_to_stop_counts() -> None:
+    async def work() -> int:
+        return 7
+
+    assert await unless_stopped(asyncio.Event(), work()) == 7
+
+
+async def test_a_process_that_hangs_is_killed_and_the_others_end_by_themselves() -> None:
+    children = [Child(index) for index in range(2)]
+    for child in children:
+        child.process = await asyncio.create_subprocess_exec("sleep", "600")
+    assert children[0].running is not None
+    os.kill(children[0].running.pid, signal.SIGSTOP)
+    stat = Path(f"/proc/{children[0].running.pid}/stat")
+    async with asyncio.timeout(30):
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":  # before that SIGTERM might overtake
+            await asyncio.sleep(SOON_S)
+    assert not await end(children, 5.0)
+    assert [child.process.returncode for child in children if child.process] == [-signal.SIGKILL, -signal.SIGTERM]
+
+
+async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> None:
+    """Of a new certificate, for instance: nobody looks at the files again before they change again."""
+    told: list[int] = []
+
+    async def server_of(index: int) -> tuple[asyncio.AbstractServer, Caller]:
+        async def take(_: object, __: bytes) -> tuple[None, bytes]:
+            told.append(index)
+            if index == 0:
+                await asyncio.Event().wait()
+            return None, b""
+
+        path = str(tmp_path / str(index))
+        return await listen(path, {"renew_tls": take}), Caller(path)
+
+    made = [await server_of(index) for index in range(3)]
+    links = [await caller.connected(30) for _, caller in made]
+    with pytest.raises(LinkLost):
+        await tell_in_turn(links, "renew_tls", None, SOON_S)
+    async with asyncio.timeout(30):
+        while told != [0, 1, 2]:
+            await asyncio.sleep(SOON_S)
+    for server, caller in made:
+        caller.close()
+        server.close()
+
+
+async def test_sockets_have_room_though_temporary_files_go_far_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    run_dir = _make_run_dir()
+    try:
+        (await listen(shard_socket(run_dir, 999), {})).close()
+    finally:
+        shutil.rmtree(run_dir)

@@ -1,0 +1,117 @@
+"""A change is told to every process of a node; who tells learns of each that has not taken it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.directory.topics import TopicRecord
+from gateway.links.link import Caller, LinkLost, listen
+from node.messages import record_to
+from node.processes.process_manager import tell_links
+from node.processes.shard_process import SupervisedChanges
+
+SOON_S = 0.05
+
+
+class SlowShard:
+    """Of a recovery that takes as long as the test wants; opens a topic as a shard does."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicRecord] = {}
+        self.begun = self.added = 0
+        self.may_open = asyncio.Event()
+        self.keeper = SimpleNamespace(when_failed=None)
+
+    async def open_topic(self, record: TopicRecord) -> TopicRecord:
+        self.begun += 1
+        await self.may_open.wait()
+        self.topics[record.name] = record
+        return record
+
+    async def open_added(self, _: TopicRecord) -> None:
+        """As a shard does: what is missing when it begins."""
+        is_missing = self.added == 0
+        self.begun += 1
+        await self.may_open.wait()
+        self.added += is_missing
+
+    async def close_topic(self, name: str) -> None:
+        del self.topics[name]
+
+
+@asynccontextmanager
+async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChanges, Caller]]:
+    changes = SupervisedChanges(shard)
+    server = await listen(str(path), changes.handlers())
+    caller = Caller(str(path))
+    caller.connect()
+    await caller.connected(30)
+    yield changes, caller
+    caller.close()
+    server.close()
+
+
+RECORD = TopicRecord("t", "id-of-t", 1, 1, {}, 5)
+
+
+async def test_a_process_that_is_slow_to_take_a_change_is_told_of_and_takes_it_the_next_time(tmp_path: Path) -> None:
+    shard = SlowShard()
+    async with linked(shard, tmp_path / "s") as (changes, caller):
+        with pytest.raises(LinkLost):  # it recovers still
+            await tell_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
+        assert shard.begun == 0
+        changes.is_started.set()
+        with pytest.raises(LinkLost):  # it opens, and nobody waits for it any more
+            await tell_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
+        telling = asyncio.create_task(tell_links([caller.link()], "open_topic", record_to(RECORD), 30))
+        await caller.link().call("all_ready", None, timeout_s=30)  # behind it on the link
+        shard.may_open.set()
+        await telling
+        assert (shard.topics["t"].topic_id, shard.begun) == ("id-of-t", 1), "opened once, by whoever told first"
+
+
+async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None:
+    """Whoever told of it has given up waiting, and the opening goes on."""
+    shard = SlowShard()
+    async with linked(shard, tmp_path / "s") as (changes, caller):
+        changes.is_started.set()
+        with pytest.raises(LinkLost):
+            await tell_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
+        closing = asyncio.create_task(tell_links([caller.link()], "close_topic", "t", 30))
+        await caller.link().call("all_ready", None, timeout_s=30)
+        shard.may_open.set()
+        await closing
+        assert (shard.topics, shard.begun) == ({}, 1)
+
+
+async def test_added_partitions_are_opened_once_however_often_they_are_told(tmp_path: Path) -> None:
+    """Two openings at once made two partitions of the same files."""
+    shard = SlowShard()
+    async with linked(shard, tmp_path / "s") as (changes, caller):
+        changes.is_started.set()
+        with pytest.raises(LinkLost):  # it opens, and nobody waits for it any more
+            await tell_links([caller.link()], "open_added", record_to(RECORD), SOON_S)
+        telling = asyncio.create_task(tell_links([caller.link()], "open_added", record_to(RECORD), 30))
+        await caller.link().call("all_ready", None, timeout_s=30)  # behind it on the link
+        assert shard.begun == 1
+        shard.may_open.set()
+        await telling
+        assert (shard.begun, shard.added) == (2, 1)
+
+
+async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path: Path) -> None:
+    """It asks for all topics when it is back."""
+    async with linked(SlowShard(), tmp_path / "s") as (_, caller):
+        link = caller.link()
+        telling = asyncio.create_task(tell_links([link], "open_topic", record_to(RECORD), 30))
+        await asyncio.sleep(0)
+        link.close()
+        await telling
+        assert not link.is_up

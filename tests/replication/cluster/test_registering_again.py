@@ -1,0 +1,111 @@
+"""A node whose session is over registers anew whatever is in the way for a while: none is to need a restart for it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from dataclasses import replace
+
+import pytest
+
+from engine.errors import StorageFull
+from replication.cluster import agent as cluster_agent
+from replication.cluster.controller import ControllerOffice
+from replication.cluster.registration_state import Vouching
+from tests.replication.clusters import leaders
+
+RETRY_S = (0.01,)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_agent, "RETRY_S", RETRY_S)
+
+
+class Disk:
+    """Refuses to keep what is vouched for as long as it is full."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.refused = 0
+        self.kept: list[Vouching] = []
+
+    async def keep(self, vouching: Vouching) -> None:
+        if self.is_full:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.kept.append(vouching)
+
+
+async def test_a_node_whose_disk_is_full_registers_when_there_is_room(alone, caplog):
+    one, two = await alone.start_all(1, 2)
+    topic, _ = await one.create_topic("orders", 2, 1, {})
+    disk = Disk()
+    known = one.own.vouching
+    one.own.keep_vouching, one.own.vouching = disk.keep, replace(known, survives_from=None)
+    await alone.expire(1)
+    await alone.until(lambda: disk.refused >= 3)
+    assert one.member is None
+    assert any("cannot register" in line.message and "No space" in line.reason for line in caplog.records)
+    disk.is_full = False
+    await alone.until(lambda: one.member is not None)
+    incarnation = one.member.incarnation
+    assert disk.kept == [replace(known, survives_from=incarnation)], "of no life that was refused"
+    await alone.until(lambda: set(leaders(two, topic)) == {1, 2})
+
+
+async def test_a_node_that_has_no_news_for_its_disk_does_not_ask_it(alone):
+    (one,) = await alone.start_all(1)
+    disk = Disk()
+    one.own.keep_vouching = disk.keep
+    await alone.expire(1)
+    await alone.until(lambda: len(alone.heard[1].members) == 2)
+    assert disk.refused == 0
+
+
+async def test_a_session_that_cannot_be_closed_is_followed_by_another(alone, monkeypatch):
+    (one,) = await alone.start_all(1)
+    session = alone.sessions[1][-1]
+    close, refused = session.close, []
+
+    async def full() -> None:
+        await close()
+        refused.append("")
+        raise StorageFull("coordination: no space is left")
+
+    monkeypatch.setattr(session, "close", full)
+    one.register_again()
+    await alone.until(lambda: len(alone.heard[1].members) == 2)
+    assert len(refused) == 2, "by who wanted it over, and at the end of that life"
+
+
+async def test_a_fault_that_nobody_thought_of_is_told_and_tried_again(alone, monkeypatch, caplog):
+    (one,) = await alone.start_all(1)
+    opened = one._open_session
+    faults = [KeyError("a bug"), KeyError("a bug")]
+
+    async def faulty():
+        if faults:
+            raise faults.pop()
+        return await opened()
+
+    monkeypatch.setattr(one, "_open_session", faulty)
+    await alone.expire(1)
+    await alone.until(lambda: len(alone.heard[1].members) == 2)
+    assert [line.exc_info[0] for line in caplog.records if line.exc_info] == [KeyError, KeyError]
+
+
+async def test_a_controller_that_ends_by_a_bug_is_told_and_ends_the_life(alone, monkeypatch, caplog):
+    run, bugs = ControllerOffice.run, [KeyError("a bug")]
+
+    async def buggy(self: ControllerOffice) -> None:
+        if bugs:
+            raise bugs.pop()
+        await run(self)
+
+    monkeypatch.setattr(ControllerOffice, "run", buggy)
+    (one,) = await alone.start_all(1)
+    await alone.until(lambda: len(alone.heard[1].members) == 2 and one.is_controller)
+    (told,) = (line for line in caplog.records if line.levelno == logging.ERROR)
+    assert told.doing == "the controller's office"
+    assert told.exc_info[0] is KeyError

@@ -1,0 +1,244 @@
+"""What a leader's shard answers to fetches, and when: the server with replicas that a test plays."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.log.damaged_ranges import damaged
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.replica.fetch_server import FetchServer, Found
+from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_asked, decode_reply, encode_request
+from tests.replication.hosts import until
+
+LONG_MS = 60_000
+
+
+class Played:
+    """A leader whose records are one byte each."""
+
+    def __init__(self) -> None:
+        self.log_end = self.high_watermark = 5
+        self.in_sync = True
+        self.refusal: FetchAnswer | None = None
+        self.heard: list[int] = []
+        self.hides: asyncio.Event | None = None
+        self.damaged_end: int | None = None
+
+    def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
+        if self.refusal is None:
+            self.heard.append(fetch.log_end)
+        return self.answer_to(fetch)
+
+    def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
+        return self.refusal or Send(fetch.log_end, self.high_watermark, 0)
+
+    def has_more(self, fetch: FollowerFetch) -> bool:
+        return self.log_end > fetch.log_end
+
+    def is_in_sync(self, node_id: int) -> bool:
+        return self.in_sync
+
+    async def hand_over(self, offset: int) -> tuple[int, bytes]:
+        return offset - 1, b"what came before"
+
+    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
+        if self.hides is not None:
+            await self.hides.wait()
+        if self.damaged_end is not None:
+            raise damaged(fetch.log_end, self.damaged_end, "are damaged")
+        size = min(self.log_end - fetch.log_end, max_bytes)
+        return Found(b"r" * size, self.log_end, False, BatchesEnd(fetch.log_end + size, 1))
+
+
+class Follower:
+    """Asks one server, round by round."""
+
+    def __init__(self, server: FetchServer, session: str = "s") -> None:
+        self._server = server
+        self._session = session
+        self.round = -1
+
+    async def fetch(
+        self, asked: dict[str, int], *, wait_ms: int = LONG_MS, forgotten: tuple[str, ...] = (), bytes_max: int = 100
+    ) -> FetchReply:
+        self.round += 1
+        request = FetchRequest(
+            session=self._session,
+            round=self.round,
+            is_whole=self.round == 0,
+            node_id=2,
+            incarnation=1,
+            shard=0,
+            bytes_min=1,
+            bytes_max=bytes_max,
+            wait_ms=wait_ms,
+            asked=[as_asked(key, FollowerFetch(2, 1, 1, end, end, 1, end)) for key, end in asked.items()],
+            forgotten=list(forgotten),
+        )
+        reply, self.data = decode_reply(b"".join(await self._server.fetch(encode_request(request))))
+        return reply
+
+
+@pytest.fixture
+def parts() -> dict[str, Played]:
+    return {"a": Played(), "b": Played()}
+
+
+@pytest.fixture
+async def server(parts: dict[str, Played]) -> FetchServer:
+    return FetchServer(parts.get)
+
+
+@pytest.fixture
+def follower(server: FetchServer) -> Follower:
+    return Follower(server)
+
+
+def keys(answered: list[Answered]) -> list[str]:
+    return [one.key for one in answered]
+
+
+async def test_a_fetch_is_held_until_there_is_news_and_only_that_is_answered(parts, server, follower):
+    held = asyncio.ensure_future(follower.fetch({"a": 5, "b": 5}))
+    await asyncio.sleep(0.01)
+    assert not held.done()
+    parts["b"].log_end = 6
+    server.on_news("b")
+    reply = await held
+    assert keys(reply.answered) == ["b"]
+    assert [bytes(data) for data in follower.data] == [b"r"]
+
+
+async def test_without_news_there_is_an_empty_answer_at_the_end(parts, server, follower):
+    assert (await follower.fetch({"a": 5}, wait_ms=1)).answered == []
+
+
+async def test_a_watermark_alone_goes_a_little_later_and_is_not_told_twice(parts, server, follower):
+    held = asyncio.ensure_future(follower.fetch({"a": 5}))
+    await asyncio.sleep(0)
+    parts["a"].log_end, parts["a"].high_watermark = 5, 6
+    server.on_news("a")
+    assert [one.first for one in (await held).answered] == [6]
+    assert (await follower.fetch({}, wait_ms=1)).answered == []
+
+
+async def test_a_newer_fetch_ends_the_wait_of_the_one_before(parts, server, follower):
+    first = asyncio.ensure_future(follower.fetch({"a": 5}))
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(follower.fetch({"b": 4}))
+    assert (await first).answered == []
+    assert keys((await second).answered) == ["b"]
+
+
+async def test_what_was_read_for_a_fetch_that_is_over_is_given_to_the_next(parts, server, follower):
+    parts["a"].log_end, parts["a"].hides = 6, asyncio.Event()
+    first = asyncio.ensure_future(follower.fetch({"a": 5}))
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(follower.fetch({}))
+    await asyncio.sleep(0)
+    parts["a"].hides.set()
+    assert (await first).answered == []
+    assert keys((await second).answered) == ["a"]
+
+
+async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(parts, server, follower):
+    parts["a"].high_watermark, parts["b"].log_end, parts["b"].hides = 6, 6, asyncio.Event()
+    first = asyncio.ensure_future(follower.fetch({"a": 5, "b": 5}))
+    await asyncio.sleep(0)
+    parts["a"].log_end = 6
+    server.on_news("a")
+    parts["b"].hides.set()
+    assert keys((await first).answered) == ["a", "b"], "of a the watermark, of b the batches"
+    assert follower.data[0] == b""
+    assert keys((await follower.fetch({"b": 6})).answered) == ["a"]
+    assert follower.data[0] == b"r"
+
+
+async def test_a_session_that_is_not_known_or_lost_a_round_is_told_so(parts, server, follower):
+    await follower.fetch({"a": 5}, wait_ms=1)
+    follower.round += 1
+    assert not (await follower.fetch({}, wait_ms=1)).is_session_known
+    stranger = Follower(server, "another")
+    stranger.round = 3
+    assert not (await stranger.fetch({}, wait_ms=1)).is_session_known
+
+
+async def test_a_new_session_takes_the_place_of_the_old_one(parts, server, follower):
+    old = asyncio.ensure_future(follower.fetch({"a": 5}))
+    await asyncio.sleep(0)
+    new = Follower(server, "another")
+    held = asyncio.ensure_future(new.fetch({"a": 5}))
+    assert (await old).answered == []
+    parts["a"].log_end = 6
+    server.on_news("a")
+    assert keys((await held).answered) == ["a"]
+
+
+async def test_who_asks_before_leadership_begins_is_held_and_heard_then(parts, server, follower):
+    parts["a"].refusal = Refusal.UNKNOWN_LEADER_EPOCH
+    held = asyncio.ensure_future(follower.fetch({"a": 5}))
+    await asyncio.sleep(0.01)
+    assert not held.done()
+    parts["a"].refusal, parts["a"].high_watermark = None, 6
+    server.on_news("a")
+    assert keys((await held).answered) == ["a"]
+    assert parts["a"].heard == [5]
+
+
+async def test_a_refusal_goes_at_once_and_is_not_repeated(parts, server, follower):
+    parts["a"].refusal = Refusal.NOT_LEADER
+    assert [one.verdict for one in (await follower.fetch({"a": 5})).answered] == ["not_leader"]
+    assert (await follower.fetch({}, wait_ms=1)).answered == []
+
+
+async def test_who_begins_in_the_middle_is_handed_what_came_before(parts, server, follower):
+    parts["a"].refusal = OutOfRange(9, 12, 3)
+    (answered,) = (await follower.fetch({"a": 5})).answered
+    assert answered.answer_to(FollowerFetch(2, 1, 1, 5, 5, 1)) == OutOfRange(9, 12, 3)
+    assert answered.handed_offset == 8
+    assert bytes(follower.data[0]) == b"what came before"
+
+
+async def test_replicas_in_sync_come_first_and_the_others_with_the_next_round(parts, server, follower):
+    parts["a"].in_sync = False
+    parts["a"].log_end = parts["b"].log_end = 50
+    assert keys((await follower.fetch({"a": 5, "b": 5}, bytes_max=40)).answered) == ["b"]
+    assert keys((await follower.fetch({}, bytes_max=40)).answered) == ["a"]
+
+
+async def test_catching_up_has_an_allowance_and_goes_on_when_it_is_filled(parts):
+    server = FetchServer(parts.get, catchup_bytes_per_second=100)
+    parts["a"].in_sync, parts["a"].log_end = False, 1000
+    follower = Follower(server)
+    assert [one.size_bytes for one in (await follower.fetch({"a": 5}, bytes_max=1000)).answered] == [100]
+    (later,) = (await follower.fetch({"a": 105}, bytes_max=1000)).answered
+    assert 1 <= later.size_bytes < 100
+    parts["b"].log_end = 500
+    assert keys((await follower.fetch({"b": 5}, bytes_max=1000)).answered) == ["b"], "who is in sync has no bound"
+
+
+async def test_what_is_forgotten_is_not_answered(parts, server, follower):
+    await follower.fetch({"a": 5, "b": 5}, wait_ms=1)
+    held = asyncio.ensure_future(follower.fetch({}, forgotten=("a",)))
+    await asyncio.sleep(0)
+    parts["a"].log_end = parts["b"].log_end = 6
+    server.on_news("a")
+    await asyncio.sleep(0.01)
+    assert not held.done()
+    server.on_news("b")
+    assert keys((await held).answered) == ["b"]
+    await until(lambda: not server._held)
+
+
+async def test_damage_that_keeps_a_follower_from_being_served_is_logged_once(parts, server, follower, caplog):
+    parts["a"].log_end, parts["a"].damaged_end = 9, 7
+    for _ in range(4):
+        await follower.fetch({"a": 5}, wait_ms=1)
+    assert [record.message for record in caplog.records] == ["a follower cannot be served"]
+    parts["a"].damaged_end = None
+    assert keys((await follower.fetch({"a": 5})).answered) == ["a"]
+    parts["a"].damaged_end = 7
+    await follower.fetch({"a": 5}, wait_ms=1)
+    assert len(caplog.records) == 2

@@ -1,0 +1,101 @@
+"""The bytes of a replica fetch: there and back, and what is cut off or strange is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import Invalid
+from engine.log.epochs import EpochEnd
+from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.replica import fetch_wire
+from replication.replica.fetch_wire import FetchReply, FetchRequest, as_answered, as_asked
+
+OFFSETS = st.integers(0, 2**62)
+FETCHES = st.builds(
+    FollowerFetch, st.just(2), st.just(7), OFFSETS, OFFSETS, OFFSETS, st.none() | st.integers(0, 2**31), OFFSETS
+)
+ANSWERS = st.one_of(
+    st.sampled_from(Refusal),
+    st.builds(OutOfRange, OFFSETS, OFFSETS, OFFSETS),
+    st.builds(Diverging, st.builds(EpochEnd, OFFSETS, OFFSETS)),
+)
+
+
+def request(asked: list[fetch_wire.Asked], **others: object) -> FetchRequest:
+    fields = {"session": "s", "round": 3, "is_whole": True, "node_id": 2, "incarnation": 7, "shard": 1}
+    limits = {"bytes_min": 1, "bytes_max": 1000, "wait_ms": 500}
+    return FetchRequest(asked=asked, **(fields | limits | others))
+
+
+@given(st.dictionaries(st.text(min_size=1), FETCHES), st.lists(st.text()))
+def test_a_request_says_what_each_replica_asked(fetches: dict[str, FollowerFetch], forgotten: list[str]) -> None:
+    sent = request([as_asked(key, fetch) for key, fetch in fetches.items()], forgotten=forgotten)
+    found = fetch_wire.decode_request(fetch_wire.encode_request(sent))
+    assert found == sent
+    assert dict(found.fetches()) == fetches
+
+
+@given(st.lists(st.tuples(FETCHES, ANSWERS | st.tuples(OFFSETS, OFFSETS, st.binary()))))
+def test_an_answer_says_what_the_leader_said_with_its_batches(
+    given_: list[tuple[FollowerFetch, FetchAnswer | tuple[int, int, bytes]]],
+) -> None:
+    answered, batches, expected = [], [], []
+    for number, (fetch, answer) in enumerate(given_):
+        data = b""
+        if isinstance(answer, tuple):
+            high_watermark, log_start, data = answer
+            answer = Send(fetch.log_end, high_watermark, log_start)
+            batches += [data] if data else []
+        answered.append(as_answered(str(number), answer, len(data)))
+        expected.append((fetch, answer, data))
+    body = b"".join(fetch_wire.encode_reply(FetchReply(True, answered), batches))
+    reply, found = fetch_wire.decode_reply(body)
+    assert reply.is_session_known
+    for one, data, (fetch, answer, sent) in zip(reply.answered, found, expected, strict=True):
+        assert one.answer_to(fetch) == answer
+        assert bytes(data) == sent
+
+
+@given(st.binary())
+def test_strangers_bytes_are_refused(body: bytes) -> None:
+    for decode in (fetch_wire.decode_request, fetch_wire.decode_reply):
+        try:
+            decode(body)
+        except Invalid:
+            continue
+
+
+def test_an_answer_that_is_cut_off_or_goes_on_is_refused() -> None:
+    pieces = fetch_wire.encode_reply(FetchReply(True, [as_answered("a", Send(0, 1, 0), 4)]), [b"1234"])
+    body = b"".join(pieces)
+    fetch_wire.decode_reply(body)
+    for wrong in (body[:-1], body + b"5", body[:3], b"\xff\xff\xff\xff" + body[4:]):
+        with pytest.raises(Invalid):
+            fetch_wire.decode_reply(wrong)
+
+
+def test_sizes_below_zero_are_refused() -> None:
+    pieces = fetch_wire.encode_reply(FetchReply(True, [as_answered("a", Send(0, 1, 0), -4)]), [])
+    with pytest.raises(Invalid, match="cut off"):
+        fetch_wire.decode_reply(b"".join(pieces))
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(Invalid, match="version 9"):
+        fetch_wire.decode_request(fetch_wire.encode_request(request([], version=9)))
+
+
+def test_a_verdict_that_nobody_knows_is_refused() -> None:
+    answered = fetch_wire.Answered("a", "perhaps")
+    with pytest.raises(Invalid, match="perhaps"):
+        answered.answer_to(FollowerFetch(1, 1, 1, 1, 1, None))
+
+
+def test_a_first_fetch_of_many_partitions_stays_small() -> None:
+    """What the internal listener takes at most is 16 MiB: 100,000 partitions."""
+    key = "0123456789abcdef0123456789abcdef/9999"
+    one = msgspec.msgpack.encode(as_asked(key, FollowerFetch(1, 10**12, 10**6, 10**12, 10**12, 10**6, 10**12)))
+    assert len(one) < 100

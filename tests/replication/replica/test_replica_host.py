@@ -1,0 +1,381 @@
+"""Replicas of several nodes: what is produced on one is on the others, whoever leads, stops, or was away."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import EngineError, StorageFailed, StorageFull, TooManyOpenFiles
+from engine.log import truncation
+from engine.partition.partition import Partition
+from engine.runtime.tasks import failures
+from replication.cores.role import Lead
+from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
+from replication.replica import follower as following
+from replication.replica import leader_start as beginning
+from replication.replica.acks import Acks
+from tests.replication.hosts import LIMITS, Hosts, batch_of, hosts, until
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[Hosts]:
+    async with hosts(tmp_path) as cluster:
+        await cluster.create_topic()
+        cluster.elect(1)
+        await until(lambda: cluster[1].replica().is_leading)
+        yield cluster
+
+
+async def test_what_is_acknowledged_by_all_is_on_every_disk_byte_for_byte(three: Hosts) -> None:
+    assert [await three[1].produce(b"a", b"b"), await three[1].produce(b"c")] == [0, 2]
+    for number in (1, 2, 3):
+        assert three[number].values() == [b"a", b"b", b"c"]
+        assert three[number].partition().durable_end == 3
+        assert three[number].stored_bytes() == three[1].stored_bytes()
+    await until(lambda: all(three[number].partition().high_watermark == 3 for number in (2, 3)))
+    assert three[1].replica().in_sync == [1, 2, 3]
+
+
+async def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_for_none(three: Hosts) -> None:
+    await three.stop(3)
+    assert await three[1].produce(b"a", acks=Acks.LEADER) == 0
+    waiting = asyncio.ensure_future(three[1].produce(b"b"))
+    await until(lambda: three[2].partition().log_end == 2)
+    await asyncio.sleep(0.05)
+    assert not waiting.done(), "3 may be elected: the store counts it as in sync"
+    three.leave_out(3)
+    assert await waiting == 1
+
+
+async def test_a_follower_that_was_left_behind_is_left_out_and_taken_in_again(tmp_path: Path) -> None:
+    limits = replace(LIMITS, lag_s_max=0.4)
+    async with hosts(tmp_path, limits=limits) as cluster:
+        await cluster.create_topic()
+        cluster.elect(1)
+        await until(lambda: cluster[1].replica().is_leading)
+        await cluster.stop(3)
+        assert await cluster[1].produce(b"a") == 0, "once 3 has missed its time"
+        assert cluster[1].replica().in_sync == [1, 2]
+        await cluster.start(3)
+        await until(lambda: cluster[1].replica().in_sync == [1, 2, 3])
+        assert cluster[3].values() == [b"a"]
+
+
+async def test_followers_are_refused_by_name_of_the_leader(three: Hosts) -> None:
+    await until(lambda: three[2].replica().state is not None)
+    with pytest.raises(NotLeader) as refused:
+        three[2].replica().append(batch_of(b"x"), Acks.LEADER)
+    assert refused.value.members == {"leader": 1}
+    assert refused.value.no_side_effects
+
+
+async def test_too_few_in_sync_are_refused_before_the_append(three: Hosts) -> None:
+    three.leave_out(2)
+    three.leave_out(3)
+    with pytest.raises(NotEnoughReplicas):
+        three[1].replica().append(batch_of(b"x"), Acks.ALL)
+    assert three[1].partition().log_end == 0
+    assert await three[1].produce(b"y", acks=Acks.LEADER) == 0
+
+
+async def test_a_new_leader_has_the_epoch_and_everything_and_the_others_follow_it(three: Hosts) -> None:
+    await three[1].produce(b"a")
+    three.elect(2)
+    await until(lambda: three[2].replica().is_leading)
+    assert await three[2].produce(b"b") == 1
+    assert three[1].replica().role.leader_epoch == 2  # type: ignore[union-attr]
+    for number in (1, 2, 3):
+        assert three[number].values() == [b"a", b"b"]
+        assert [tuple(one) for one in three[number].partition().log.epochs] == [(1, 0), (2, 1)]
+
+
+async def test_records_that_a_new_leader_never_had_are_cut_off(three: Hosts) -> None:
+    await three[1].produce(b"a")
+    three.hold_fetches()
+    lost = asyncio.ensure_future(three[1].produce(b"lost 1", b"lost 2"))
+    await until(lambda: three[1].partition().log_end == 3)
+    three.elect(2, in_sync=(2, 3))
+    with pytest.raises(LeadershipLost) as error:
+        await lost
+    assert not error.value.no_side_effects
+    three.let_fetches_go()
+    await until(lambda: three[2].replica().is_leading)
+    assert await three[2].produce(b"b") == 1
+    await until(lambda: three[2].replica().in_sync == [1, 2, 3])
+    assert await three[2].produce(b"c") == 2
+    for number in (1, 2, 3):
+        assert three[number].values() == [b"a", b"b", b"c"]
+        assert three[number].stored_bytes() == three[2].stored_bytes()
+
+
+async def test_a_leader_that_wrote_nothing_is_not_said_to_be_cut_back(
+    three: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    await three[1].produce(b"a", acks=Acks.ALL)
+    three.elect(2)
+    await until(lambda: three[2].replica().is_leading)
+    three.elect(1)
+    await until(lambda: three[1].replica().is_leading)
+    await three[1].produce(b"b", acks=Acks.ALL)
+    assert [line.message for line in caplog.records if "cut back" in line.message] == []
+
+
+@pytest.mark.parametrize("where", ["on the disk", "in memory"])
+async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_replaced(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Before, its task ended in silence, and the partition had no leader for as long as the node lived."""
+    failures.clear()
+    if where == "on the disk":
+        monkeypatch.setattr(three[2].shard, "begin_epoch", a_bug)
+    else:
+        monkeypatch.setattr("replication.replica.leader_start.leader_of", a_bug)
+    three.elect(2)
+    await until(lambda: three[2].offline == [(three.topic_id, 0)])
+    assert not three[2].replica().is_leading
+    assert failures["becoming leader"] == 1
+    monkeypatch.undo()
+    three.elect(3)
+    await until(lambda: three[3].replica().is_leading)
+    assert await three[3].produce(b"a") == 0
+
+
+def a_bug(*_: object) -> None:
+    raise KeyError("a bug")
+
+
+async def test_what_was_queued_when_leadership_ended_is_refused_for_certain(three: Hosts) -> None:
+    replica = three[1].replica()
+    queued = replica.produce(batch_of(b"x"), Acks.ALL, 5000)
+    three.elect(2)
+    with pytest.raises(NotLeader) as error:
+        await queued
+    assert error.value.no_side_effects
+    await until(lambda: three[2].replica().is_leading)
+    assert await three[2].produce(b"y") == 0
+    assert three[1].values() == [b"y"]
+    assert three[1].shard.committer.queued_bytes == 0
+
+
+async def test_long_polls_are_woken_when_the_leader_changes(three: Hosts) -> None:
+    poll = three[1].partition().wait_for_high_watermark(1)
+    three.elect(2)
+    assert await asyncio.wait_for(poll, 5) == 0
+
+
+async def test_a_lost_session_ends_leading_before_anything_else(three: Hosts) -> None:
+    waiting = three[1].replica().append(batch_of(b"x"), Acks.LEADER)
+    three[1].host.on_session_lost()
+    assert not three[1].replica().is_leading
+    with pytest.raises(NotLeader):
+        await waiting
+    with pytest.raises(NotLeader):
+        three[1].replica().append_nowait(batch_of(b"x"))
+
+
+async def test_a_follower_that_was_restarted_goes_on_and_is_in_sync_again(three: Hosts) -> None:
+    await three[1].produce(b"a")
+    await three.stop(3)
+    three.leave_out(3)
+    await three[1].produce(b"b")
+    await three.start(3)
+    await until(lambda: three[1].replica().in_sync == [1, 2, 3])
+    assert three[3].values() == [b"a", b"b"]
+    assert await three[1].produce(b"c") == 2
+    assert three[3].values()[-1] == b"c"
+
+
+async def test_a_leader_that_was_restarted_waits_for_an_election(three: Hosts) -> None:
+    await three[1].produce(b"a")
+    node = await three.restart(1)
+    await asyncio.sleep(0.05)
+    assert not node.replica().is_leading, "the state names its earlier life"
+    three.elect(1)
+    await until(lambda: node.replica().is_leading)
+    assert node.replica().role == Lead(2)
+    assert await node.produce(b"b") == 1
+    assert three[2].values() == [b"a", b"b"]
+
+
+async def test_a_follower_behind_the_leaders_log_start_begins_there(three: Hosts) -> None:
+    await three.stop(3)
+    three.leave_out(3)
+    await three[1].produce(b"a", b"b", b"c", b"d")
+    await three[1].produce(b"e")
+    await three[1].shard.delete_before(three[1].partition(), 4)
+    await three.start(3)
+    await until(lambda: three[1].replica().in_sync == [1, 2, 3])
+    assert three[3].partition().log.log_start == 4
+    assert three[3].values() == [b"e"]
+    assert await three[1].produce(b"f") == 5
+    assert three[3].values() == [b"e", b"f"]
+
+
+async def test_a_beginning_anew_that_was_cut_short_is_begun_once_more_and_loses_nothing(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await three[1].produce(b"a")
+    await three.stop(3)
+    three.leave_out(3)
+    three.elect(2)
+    await until(lambda: three[2].replica().is_leading)
+    await three[2].produce(b"b", b"c", b"d")
+    await three[2].produce(b"e")
+    await three[2].shard.delete_before(three[2].partition(), 4)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(truncation, "save_epochs", full)  # behind all else that a beginning does
+        await three.start(3)
+        await until(lambda: three[3].partition().offline)
+    await three.restart(3)
+    await until(lambda: three[2].replica().in_sync == [1, 2, 3])
+    assert three[3].values() == [b"e"]
+    assert [line.message for line in caplog.records if "committed records are cut off" in line.message] == []
+
+
+async def test_deleted_records_are_deleted_on_followers_too(three: Hosts) -> None:
+    await three[1].produce(b"a", b"b")
+    await three[1].produce(b"c")
+    await three[1].shard.delete_before(three[1].partition(), 2)
+    await until(lambda: three[2].partition().log.log_start == three[3].partition().log.log_start == 2)
+
+
+async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) -> None:
+    waiting = asyncio.ensure_future(three[1].produce(b"a"))
+    await asyncio.sleep(0)
+    three[1].partition().go_offline(StorageFailed("the disk is gone"))
+    with pytest.raises(EngineError):
+        await waiting
+    assert not three[1].replica().is_leading
+    assert three[1].offline == [(three.topic_id, 0)]
+    three.elect(2, in_sync=(2, 3))
+    await until(lambda: three[2].replica().is_leading)
+    await three[2].produce(b"b")
+    with pytest.raises(NotLeader):
+        three[1].replica().append(batch_of(b"x"), Acks.LEADER)
+    three[1].register()
+    assert three[1].offline == [(three.topic_id, 0)] * 2, "a new registration knows nothing of it"
+
+
+async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failed(partition: Partition, epoch: int) -> None:
+        raise StorageFailed("the disk is gone")
+
+    monkeypatch.setattr(three[2].shard, "begin_epoch", failed)
+    three.elect(2)
+    await until(lambda: three[2].offline == [(three.topic_id, 0)])
+    assert not three[2].replica().is_leading
+    three.elect(3, in_sync=(1, 3))
+    await until(lambda: three[3].replica().is_leading)
+    assert await three[3].produce(b"a") == 0
+
+
+@pytest.mark.parametrize("refusal", [StorageFull, TooManyOpenFiles])
+async def test_who_has_no_room_to_begin_leads_once_there_is_some(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, refusal: type[EngineError]
+) -> None:
+    monkeypatch.setattr(beginning, "NO_ROOM_S", 0.01)
+    begin, tries, is_full = three[2].shard.begin_epoch, [], True
+
+    async def full(partition: Partition, epoch: int) -> None:
+        tries.append(epoch)
+        if is_full:
+            raise refusal("no room is left")
+        await begin(partition, epoch)
+
+    monkeypatch.setattr(three[2].shard, "begin_epoch", full)
+    three.elect(2)
+    await until(lambda: len(tries) >= 3)
+    with pytest.raises(NotLeader, match="does not lead yet") as refused:
+        three[2].replica().append(batch_of(b"x"), Acks.ALL)
+    assert refused.value.retryable
+    three.elect(2)
+    await until(lambda: len([epoch for epoch in tries if epoch == 3]) >= 3)
+    before = tries.count(2)
+    await until(lambda: tries.count(3) >= 6)
+    assert tries.count(2) == before, "that leadership is over"
+    is_full = False
+    await until(lambda: three[2].replica().is_leading)
+    assert three[2].offline == []
+    assert await three[2].produce(b"a") == 0
+
+
+async def test_a_follower_that_has_no_room_tells_it_once_and_when_it_follows_again(
+    three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(following, "AFTER_ERROR_S", 0.01)
+    caplog.set_level(logging.INFO, "penstock.replication")
+    append, tries, is_full = three[2].shard.committer.append_copies, 0, True
+
+    def full(*arguments: Any, **how: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if is_full:
+            raise StorageFull("no space is left")
+        return append(*arguments, **how)
+
+    def told(message: str) -> int:
+        return sum(line.message == message for line in caplog.records)
+
+    monkeypatch.setattr(three[2].shard.committer, "append_copies", full)
+    await three[1].produce(b"a", acks=Acks.LEADER)
+    await until(lambda: tries >= 5)
+    assert (told("following failed"), told("follows again")) == (1, 0)
+    is_full = False
+    await until(lambda: three[2].partition().log_end == three[1].partition().log_end)
+    await until(lambda: told("follows again") == 1)
+
+
+async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:
+    await three[1].shard.close_topic("t")
+    assert three[1].offline == []
+    assert list(three[1].host.replicas()) == []
+
+
+async def test_idle_partitions_are_asked_for_once(tmp_path: Path) -> None:
+    async with hosts(tmp_path, nodes=2) as cluster:
+        await cluster.create_topic(partitions=200)
+        for number in range(200):
+            cluster.elect(1, number=number)
+        await until(lambda: all(cluster[1].replica(number).is_leading for number in range(200)))
+        (fetcher,) = cluster[2].host._fetchers.values()
+        await cluster[1].produce(b"a", number=7)
+        rounds, asked = fetcher.rounds, fetcher.asked
+        await until(lambda: fetcher.rounds >= rounds + 3)
+        assert fetcher.asked - asked <= 4, "of the one that was written to; the others have nothing to say"
+        assert fetcher.asked < 3 * 200
+        await cluster[1].produce(b"b", number=8)
+        assert cluster[2].values(8) == [b"b"]
+
+
+async def test_many_partitions_are_copied_in_one_round(tmp_path: Path) -> None:
+    async with hosts(tmp_path, nodes=2) as cluster:
+        await cluster.create_topic(partitions=50)
+        for number in range(50):
+            cluster.elect(1, number=number)
+        await until(lambda: all(cluster[1].replica(number).is_leading for number in range(50)))
+        (fetcher,) = cluster[2].host._fetchers.values()
+        rounds = fetcher.rounds
+        await asyncio.gather(*(cluster[1].produce(b"a", number=number) for number in range(50)))
+        assert fetcher.rounds - rounds < 25
+
+
+async def test_a_leader_that_is_not_there_is_tried_again(three: Hosts) -> None:
+    listener = three[1].listener
+    await listener.close()
+    waiting = asyncio.ensure_future(three[1].produce(b"a"))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    three[1].listener = type(listener)(listener._credentials, {}, three[1]._answer)
+    await three[1].listener.open("127.0.0.1", int(three[1].url.rsplit(":", 1)[1]))
+    assert await waiting == 0

@@ -1,0 +1,103 @@
+"""Answers of fetches in the encoding that a client asks for: JSON and its kin, and only where it is worth it."""
+
+import gzip
+
+import orjson
+import pytest
+import zstandard
+
+from gateway.http.negotiation import choose_encoding
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH
+
+# The client of the form in this process undoes what it asked for, and would hide it.
+as_it_came = pytest.mark.parametrize("form", ["http2", "sharded"], indirect=True)
+UNPACK = {
+    "gzip": gzip.decompress,
+    "zstd": lambda body: zstandard.ZstdDecompressor().decompressobj().decompress(body),
+}
+
+
+@pytest.fixture
+async def large(new_topic):
+    topic = await new_topic(1)
+    await topic.post_lines(*(f'{{"number":{n},"text":"somewhat the same"}}' for n in range(5000)))
+    return topic
+
+
+async def ask(topic, encoding, accept=JSON, method="GET", **query):
+    headers = {"Accept": accept, "Accept-Encoding": encoding}
+    return await topic.gateway.send(method, f"{topic.path}/partitions/0/records", b"", headers, offset=0, **query)
+
+
+@as_it_came
+@pytest.mark.parametrize("accept", [JSON, NDJSON, "application/cloudevents-batch+json"])
+@pytest.mark.parametrize("encoding", UNPACK)
+async def test_a_large_answer_is_compressed_for_those_who_ask(large, accept, encoding):
+    plain = await large.gateway.send("GET", f"{large.path}/partitions/0/records", b"", {"Accept": accept}, offset=0)
+    raw = await raw_answer(large, encoding, accept)
+    assert raw.headers["Content-Encoding"] == encoding
+    assert UNPACK[encoding](raw.body) == plain.body
+    assert len(raw.body) < len(plain.body) / 4
+    assert "Content-Encoding" not in plain.headers
+    assert plain.headers["Vary"] == raw.headers["Vary"] == "Accept-Encoding"
+
+
+async def raw_answer(topic, encoding, accept, method="GET", path="", body=b""):
+    """The answer as it came: the gateways of the scenarios hold JSON against the contract, which this is not yet."""
+    where = path or f"{topic.path}/partitions/0/records?offset=0"
+    headers = {"Accept": accept, "Accept-Encoding": encoding, **({"Content-Type": JSON} if body else {})}
+    return await topic.gateway._send(method, where, headers, body)
+
+
+@as_it_came
+@pytest.mark.parametrize("encoding", UNPACK)
+async def test_a_fetch_over_many_partitions_too(large, encoding):
+    wish = orjson.dumps({"partitions": [{"topic": large.name, "partition": 0, "offset": 0}]})
+    answer = await raw_answer(large, encoding, JSON, "POST", "/v1/fetch", wish)
+    assert answer.headers["Content-Encoding"] == encoding
+    assert len(orjson.loads(UNPACK[encoding](answer.body))["partitions"][0]["records"]) == 5000
+
+
+async def test_stored_batches_and_small_answers_are_given_as_they_are(large, new_topic):
+    assert "Content-Encoding" not in (await ask(large, "gzip", RECORD_BATCH)).headers
+    assert "Content-Encoding" not in (await ask(large, "gzip", max_records=10)).headers
+    assert "Content-Encoding" not in (await ask(large, "gzip;q=0, br, *")).headers
+
+
+@as_it_came
+async def test_a_head_tells_the_same(large):
+    head = await raw_answer(large, "zstd", JSON, "HEAD")
+    whole = await raw_answer(large, "zstd", JSON)
+    for name in ("Content-Encoding", "Vary", "Content-Type"):
+        assert head.headers[name] == whole.headers[name]
+
+
+@pytest.mark.parametrize("form", ["http2"], indirect=True)
+async def test_from_which_size_on_is_a_setting(start_gateway):
+    topic = await (await start_gateway(compress_bytes_min=0)).create("small", 1)
+    answer = await raw_answer(topic, "gzip", JSON)
+    assert orjson.loads(gzip.decompress(answer.body))["records"] == []
+
+
+@pytest.mark.parametrize(
+    ("header", "chosen"),
+    [
+        ("", None),
+        ("gzip", "gzip"),
+        ("gzip, deflate, br, zstd", "zstd"),
+        ("gzip;q=1.0, zstd;q=0.5", "gzip"),
+        ("GZIP ; Q=0.3", "gzip"),
+        ("x-gzip", "gzip"),
+        ("gzip;q=0", None),
+        ("zstd;q=0, gzip;q=0.001", "gzip"),
+        ("identity, gzip;q=0.5", None),
+        ("identity;q=0.5, gzip", "gzip"),
+        ("identity;q=0", None),
+        ("*", None),
+        ("br", None),
+        ("gzip;q=x", "gzip"),
+        (";;,,", None),
+    ],
+)
+def test_the_encoding_that_is_liked_best_is_chosen(header, chosen):
+    assert choose_encoding(header) == chosen

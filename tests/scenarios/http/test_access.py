@@ -1,0 +1,252 @@
+"""Tokens: who has none gets nothing but health and the contract, and who has one gets what it allows and no more."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.access.tokens_file import Tokens
+from tests.e2e.node_process import running_process
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.event_source import event_source
+from tests.scenarios.gateways import JSON, Answer, Gateway, over_http2
+from tests.tokens import add_token, bearer
+
+TOPICS = ("a.one", "a.two", "b.one")
+
+
+class Guarded:
+    """A node that wants tokens, with three topics of two partitions and a record each."""
+
+    def __init__(self, gateway: Gateway, tokens: dict[str, str]) -> None:
+        self.gateway = gateway
+        self.tokens = tokens
+
+    async def ask(self, who: str | None, method: str, path: str, document: Any = None, **query: object) -> Answer:
+        headers = {} if who is None else bearer(self.tokens[who])
+        body = b""
+        if document is not None:
+            headers["Content-Type"] = JSON
+            body = orjson.dumps(document)
+        return await self.gateway.send(method, path, body, headers, **query)
+
+
+@pytest.fixture(scope="module")
+def tokens_file(tmp_path_factory):
+    """The file, and its tokens by name."""
+    path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
+    tokens = {
+        "boss": add_token(path, "boss", read=[""], write=[""], admin=[""]),
+        "reader": add_token(path, "reader", read=["a."]),
+        "writer": add_token(path, "writer", write=["a."]),
+        "admin": add_token(path, "admin", admin=["a."]),
+        "scraper": add_token(path, "scraper", metrics=True),
+        "mixed": add_token(path, "mixed", read=["a.one", "b."], write=["a.two", "b."]),
+    }
+    return str(path), tokens
+
+
+@pytest.fixture(scope="module")
+def process_of(tokens_file, tmp_path_factory):
+    """One process for each form, started by the first test that asks for it: to start one is what takes the time."""
+    started = {}
+    with ExitStack() as stack:
+
+        def process(form: str):
+            if form not in started:
+                shards = {"shards": 2} if form == "sharded" else {}
+                directory = tmp_path_factory.mktemp(form)
+                started[form] = stack.enter_context(running_process(directory, tokens_file=tokens_file[0], **shards))
+            return started[form]
+
+        yield process
+
+
+@pytest.fixture
+async def guarded(form, process_of, start_gateway, tokens_file):
+    path, tokens = tokens_file
+    async with AsyncExitStack() as stack:
+        if form == "in-process":
+            gateway = await start_gateway(tokens_file=path)
+        else:
+            gateway = await stack.enter_async_context(over_http2(process_of(form).port))
+        guarded = Guarded(gateway, tokens)
+        for topic in TOPICS:
+            await guarded.ask("boss", "DELETE", f"/v1/topics/{topic}")
+            assert (await guarded.ask("boss", "PUT", f"/v1/topics/{topic}", {"partitions": 2})).status == 201
+            for partition in (0, 1):
+                where = f"/v1/topics/{topic}/partitions/{partition}/records"
+                assert (await guarded.ask("boss", "POST", where, {"records": [{"value": 1}]})).status == 200
+        yield guarded
+
+
+# What may be asked of a topic: method, path below the topic, body, query, and the right that it takes.
+ABOUT_A_TOPIC = [
+    ("GET", "/partitions/1/records", None, {"from": "earliest"}, "read"),
+    ("GET", "/partitions/0/offsets", None, {}, "read"),
+    ("POST", "/records", {"records": [{"value": 1}]}, {}, "write"),
+    ("POST", "/partitions/1/records", {"records": [{"value": 1}]}, {}, "write"),
+    ("GET", "/partitions/0/fence", None, {}, "write"),
+    ("PUT", "/partitions/1/fence", {"token": None}, {}, "write"),
+    ("GET", "", None, {}, "any"),
+    ("GET", "/tier", None, {}, "any"),
+    ("PUT", "", {"partitions": 2}, {}, "admin"),
+    ("PATCH", "", {"config": {}}, {}, "admin"),
+    ("POST", "/roll", None, {}, "admin"),
+    ("DELETE", "/partitions/0/records", None, {"before": 0}, "admin"),
+    ("DELETE", "", None, {}, "admin"),
+]
+
+
+async def test_each_right_allows_what_it_says_for_its_prefix_and_nothing_else(guarded):
+    rights = {"reader": "read", "writer": "write", "admin": "admin", "scraper": "none"}
+    for method, below, document, query, right in ABOUT_A_TOPIC:
+        for who, has in rights.items():
+            for topic in ("a.one", "b.one", "a-one", "b.no-such-topic"):
+                answer = await guarded.ask(who, method, f"/v1/topics/{topic}{below}", document, **query)
+                case = (who, method, topic, below, answer.body)
+                if topic == "a.one" and has != "none" and right in (has, "any"):
+                    assert answer.status in (200, 201, 204), case
+                else:
+                    missing = "read" if right == "any" else right
+                    problem = assert_problem(answer, "forbidden", right=missing, topic=topic)
+                    assert who in problem["detail"], case
+
+
+async def test_producer_ids_take_the_right_to_write_to_any_topic(guarded):
+    for who in ("boss", "writer", "mixed"):
+        assert (await guarded.ask(who, "POST", "/v1/producers")).status == 201, who
+    for who in ("reader", "admin", "scraper"):
+        assert_problem(await guarded.ask(who, "POST", "/v1/producers"), "forbidden", right="write")
+
+
+async def test_without_a_token_that_is_known_there_is_nothing_but_health_and_the_contract(guarded):
+    for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
+        assert (await guarded.ask(None, "GET", path)).status == 200, path
+    good = guarded.tokens["boss"]
+    given = {
+        None: "Bearer",
+        "Bearer": "Bearer",
+        "Basic " + good: "Bearer",
+        good: "Bearer",
+        "Bearer x": 'Bearer error="invalid_token"',
+        "Bearer " + good[:-1]: 'Bearer error="invalid_token"',
+        "Bearer " + good + "x": 'Bearer error="invalid_token"',
+        "Bearer " + guarded.tokens["reader"][:17] + good[17:]: 'Bearer error="invalid_token"',
+    }
+    for method, path in (
+        ("GET", "/v1/topics"), ("GET", "/v1/cluster"), ("GET", "/metrics"), ("POST", "/v1/fetch"),
+        ("POST", "/v1/records"), ("POST", "/v1/topics/a.one/records"), ("DELETE", "/v1/topics/a.one"),
+        ("GET", "/v1/topics/nobody/partitions/0/records"), ("GET", "/no-such-path"), ("PATCH", "/v1/topics"),
+    ):  # fmt: skip
+        for authorization, challenge in given.items():
+            headers = {} if authorization is None else {"Authorization": authorization}
+            answer = await guarded.gateway.send(method, path, b"", headers)
+            assert answer.status == 401, (method, path, authorization, answer.body)
+            assert answer.headers["WWW-Authenticate"] == challenge
+            assert good.encode() not in answer.body
+    for scheme in ("bearer ", "BEARER ", "Bearer  "):
+        assert (await guarded.gateway.send("GET", "/v1/topics", b"", {"Authorization": scheme + good})).status == 200
+    for path in ("/v1/cluster", "/metrics"):
+        assert (await guarded.ask("scraper", "GET", path)).status == 200
+    assert (await guarded.ask("mixed", "GET", "/v1/cluster")).status == 200
+    for who in ("boss", "mixed"):  # metrics tell of all topics: no right to topics is one to them
+        assert_problem(await guarded.ask(who, "GET", "/metrics"), "forbidden", right="metrics")
+
+
+async def test_a_query_or_another_header_is_no_token(guarded):
+    good = guarded.tokens["boss"]
+    assert (await guarded.gateway.send("GET", "/v1/topics", access_token=good)).status == 401
+    answer = await guarded.gateway.send(
+        "GET", "/v1/topics", b"", {"Penstock-Client-Id": "boss", "X-Authorization": f"Bearer {good}"}
+    )
+    assert answer.status == 401
+
+
+async def test_the_list_has_the_topics_that_may_be_read(guarded):
+    for who, topics in {
+        "boss": TOPICS,
+        "reader": TOPICS[:2],
+        "mixed": ("a.one", "b.one"),
+        "writer": (),
+        "admin": (),
+    }.items():
+        found = (await guarded.ask(who, "GET", "/v1/topics")).json["topics"]
+        assert tuple(topic["topic"] for topic in found) == topics, who
+
+
+async def test_fetch_many_checks_each_topic(guarded):
+    def wish(*names: str) -> dict[str, Any]:
+        return {"partitions": [{"topic": name, "partition": n, "offset": 0} for name in names for n in (0, 1)]}
+
+    assert (await guarded.ask("reader", "POST", "/v1/fetch", wish("a.one", "a.two"))).status == 200
+    answer = await guarded.ask("reader", "POST", "/v1/fetch", {**wish("a.one", "b.one", "b.none"), "wait_ms": 60_000})
+    assert answer.status == 207
+    problems = [part.get("problem", {}) for part in answer.json["partitions"]]
+    assert [(one.get("code"), one.get("right"), one.get("topic")) for one in problems] == [
+        *[(None, None, None)] * 2, *[("forbidden", "read", "b.one")] * 2, *[("forbidden", "read", "b.none")] * 2,
+    ]  # fmt: skip
+    assert [len(part["records"]) for part in answer.json["partitions"][:2]] == [1, 1]
+    for who in ("writer", "admin", "scraper"):
+        assert_problem(await guarded.ask(who, "POST", "/v1/fetch", wish("a.one")), "forbidden", right="read")
+
+
+async def test_produce_many_checks_each_topic(guarded):
+    records = {"records": [{"topic": topic, "value": 2, "partition": 1} for topic in (*TOPICS, "c.none")]}
+    answer = await guarded.ask("mixed", "POST", "/v1/records", records)
+    assert answer.status == 207
+    results = {one["topic"]: one.get("problem", {}) for one in answer.json["results"]}
+    assert {topic: (one.get("code"), one.get("right")) for topic, one in results.items()} == {
+        "a.one": ("forbidden", "write"), "a.two": (None, None), "b.one": (None, None), "c.none": ("forbidden", "write"),
+    }  # fmt: skip
+    for topic, ends in {"a.one": 1, "a.two": 2, "b.one": 2}.items():
+        path = f"/v1/topics/{topic}/partitions/1/offsets"
+        assert (await guarded.ask("boss", "GET", path)).json["log_end"] == ends
+    assert_problem(await guarded.ask("reader", "POST", "/v1/records", records), "forbidden", right="write")
+
+
+async def test_whom_a_shard_forwards_for_is_checked_where_the_request_arrived(guarded):
+    """Each process has a port of its own: whichever is asked for whichever partition, the answer is the same."""
+    described = (await guarded.ask("boss", "GET", "/v1/topics/a.one")).json
+    assert {part["partition"] for part in described["partitions"]} == {0, 1}
+    for part in (0, 1):
+        path = f"/v1/topics/a.one/partitions/{part}/records"
+        assert (await guarded.ask("reader", "GET", path, offset=0)).status == 200
+        assert_problem(await guarded.ask("writer", "GET", path, offset=0), "forbidden")
+        assert (await guarded.ask(None, "GET", path, offset=0)).status == 401
+
+
+@pytest.mark.parametrize("where", ["/v1/topics/{}/records", "/v1/topics/{}/partitions/0/records"])
+async def test_a_tail_takes_the_right_to_read(guarded, where):
+    for who, topic, status in (("reader", "a.one", 200), ("reader", "b.one", 403), ("writer", "a.one", 403)):
+        headers = bearer(guarded.tokens[who])
+        async with event_source(guarded.gateway.port, where.format(topic), headers) as stream:
+            assert stream.status == status
+
+
+@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+async def test_a_token_that_is_withdrawn_ends_its_tails(start_gateway, tokens_file):
+    path, tokens = tokens_file
+    gateway = await start_gateway(tokens_file=path, stream_heartbeat_ms=100)
+    given = bearer(tokens["boss"])
+    await gateway.send("PUT", "/v1/topics/withdrawn", b'{"partitions":1}', {**given, "Content-Type": JSON})
+    async with event_source(gateway.port, "/v1/topics/withdrawn/records", given) as stream:
+        gateway.node.access.tokens = Tokens(())
+        assert (await stream.problem())["code"] == "unauthorized"
+
+
+@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+async def test_who_may_write_makes_topics_by_writing_where_the_node_does_that(start_gateway, tokens_file):
+    path, tokens = tokens_file
+    node = Guarded(await start_gateway(tokens_file=path, auto_create_topics=True), tokens)
+    records = {"records": [{"value": 1}]}
+    assert (await node.ask("writer", "POST", "/v1/topics/a.new/records", records)).status == 200
+    assert_problem(await node.ask("writer", "POST", "/v1/topics/b.new/records", records), "forbidden")
+    assert_problem(await node.ask("writer", "PUT", "/v1/topics/a.other"), "forbidden", right="admin")
+    many = {"records": [{"topic": name, "value": 1} for name in ("a.more", "b.more")]}
+    assert (await node.ask("writer", "POST", "/v1/records", many)).status == 207
+    found = (await node.ask("boss", "GET", "/v1/topics")).json["topics"]
+    assert [topic["topic"] for topic in found] == ["a.more", "a.new"]

@@ -1,0 +1,112 @@
+"""The host that a request names: a node without tokens answers to no name that a stranger can own (DNS rebinding)."""
+
+import pytest
+
+from engine.errors import StartRefused
+from gateway.access.hosts import Hosts, is_host
+from gateway.http.problems import Problem
+from gateway.settings import NodeSettings
+from node.setup.setting_sources import load_settings
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import OverHttp2, one_process
+
+SECRET = "pst_" + "a" * 43
+
+
+def naming(gateway, host):
+    return {":authority" if isinstance(gateway, OverHttp2) else "Host": host}
+
+
+@pytest.mark.parametrize("host", ["rebound.example", "rebound.example:8080", "localhost.example.org", "xlocalhost"])
+async def test_a_foreign_name_is_refused_and_nothing_happens(topic, host):
+    """A rebinding always carries the name of the page; its Origin is that of the same name, and so not foreign."""
+    foreign = naming(topic.gateway, host)
+    page = foreign | {"Origin": f"http://{host}"}
+    problem = assert_problem(
+        await topic.post(b"1", "text/plain", page), "host_not_allowed", setting="allowed_hosts", no_side_effects=True
+    )
+    assert "allowed_hosts" in problem["detail"]
+    for method, path in (("GET", topic.path), ("GET", "/healthz"), ("OPTIONS", topic.path), ("GET", "/nowhere")):
+        assert_problem(await topic.gateway.send(method, path, b"", foreign), "host_not_allowed", retryable=False)
+    assert await topic.records() == []
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "10.2.3.4:80", "[::1]:8080", "[2001:db8::7]", "localhost", "LocalHost:99", "a.b.localhost"]
+)
+async def test_addresses_and_loopback_names_are_answered(topic, host):
+    assert (await topic.post(b"1", "text/plain", naming(topic.gateway, host))).status == 200
+
+
+@one_process
+async def test_names_that_the_operator_gave_are_answered(start_gateway):
+    gateway = await start_gateway(allowed_hosts="penstock, .svc.cluster.local")
+    for host in ("penstock", "PENSTOCK:8080", "penstock.", "penstock-0.penstock.default.svc.cluster.local",
+                 "svc.cluster.local"):  # fmt: skip
+        assert (await gateway.send("GET", "/healthz", b"", naming(gateway, host))).status == 200, host
+    for host in ("penstock.example.org", "a.penstock", "xsvc.cluster.local", "example.org"):
+        assert_problem(await gateway.send("GET", "/healthz", b"", naming(gateway, host)), "host_not_allowed")
+
+
+@one_process
+async def test_every_name_is_answered_if_the_operator_says_so(start_gateway):
+    gateway = await start_gateway(allowed_hosts="*")
+    assert (await gateway.send("GET", "/healthz", b"", naming(gateway, "any.example"))).status == 200
+
+
+@one_process
+async def test_with_tokens_the_token_decides_and_not_the_name(start_gateway, tmp_path):
+    """A page that was rebound does not know the token."""
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("")
+    gateway = await start_gateway(tokens_file=str(tokens))
+    foreign = naming(gateway, "events.example.org")
+    assert (await gateway.send("GET", "/healthz", b"", foreign)).status == 200
+    assert_problem(await gateway.send("GET", "/v1/topics", b"", foreign), "unauthorized")
+
+
+def test_the_names_that_a_node_listens_on_and_advertises_are_its_own():
+    hosts = Hosts(NodeSettings(host="Node-1.example.org", advertised_url="https://Events.example.org:8443/"))
+    for host in ("node-1.example.org:8080", "events.example.org", "EVENTS.example.org:8443"):
+        hosts.check(host)
+    with pytest.raises(Problem, match="host_not_allowed"):
+        hosts.check("node-2.example.org:8080")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", ":80", "a b", "a/b", "u@a", "a:x", "a:80:80", "a:123456", "::1", "[::1", "[::1]x", "[1.2.3.4]",
+     "[fe80::1%25eth0]", "[fe80::1%eth0]", "[:::]", "caf\u00e9", "\ufffd", "a%2", "a\tb", "a" * 256],
+)  # fmt: skip
+def test_a_host_that_breaks_the_grammar_is_malformed(host):
+    assert not is_host(host)
+    with pytest.raises(Problem, match="invalid_header"):
+        Hosts(NodeSettings(allowed_hosts="*")).check(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["a", "A.b:", "a_b:1", "1.2.3.4:65535", "[::]:1", "[::ffff:1.2.3.4]", "a%2Db", "~!$&'()*+,;="]
+)
+def test_a_host_of_the_grammar_is_well_formed(host):
+    assert is_host(host)
+
+
+def test_numbers_that_only_some_resolvers_take_for_addresses_are_names():
+    for host in ("0x7f.1", "2130706433", "127.1", "1.2.3.4.5", "1.2.3.256"):
+        with pytest.raises(Problem, match="host_not_allowed"):
+            Hosts(NodeSettings()).check(host)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["http://a", "a:80", "a b", "*.example.org", "-a", "a-", "a..b", "[::1]", "..a", "a/", "caf\u00e9"]
+)
+def test_a_setting_that_names_no_host_is_refused_at_the_start(wrong):
+    with pytest.raises(StartRefused, match="allowed_hosts names"):
+        load_settings({"allowed_hosts": f"penstock,{wrong}"}, {})
+
+
+def test_hosts_that_were_checked_take_a_bounded_amount_of_memory():
+    hosts = Hosts(NodeSettings())
+    for number in range(5_000):
+        hosts.check(f"127.0.0.1:{number}")
+    assert len(hosts._accepted) <= 1024

@@ -1,0 +1,82 @@
+"""Producer ids: given out once, by whichever shard, whatever restarts in between."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import time
+from pathlib import Path
+
+import pytest
+
+from replication.cluster.producer_ids import BLOCK_IDS
+from tests.e2e.node_process import running_process
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import JSON, Gateway, in_process, over_http2
+
+
+async def new_id(gateway: Gateway) -> int:
+    answer = await gateway.send("POST", "/v1/producers")
+    assert answer.status == 201
+    assert answer.json["producer_epoch"] == 0
+    return answer.json["producer_id"]
+
+
+async def test_every_id_is_another_one_also_across_blocks(gateway):
+    ids = []
+    for _ in range(3):  # together more than a block has
+        ids += await asyncio.gather(*(new_id(gateway) for _ in range(BLOCK_IDS // 3 + 20)))
+    assert len(set(ids)) == len(ids)
+    assert min(ids) >= 0
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b" {} \n"])
+async def test_an_empty_object_may_be_sent_or_nothing(gateway, body):
+    answer = await gateway.send("POST", "/v1/producers", body, {"Content-Type": JSON})
+    assert answer.status == 201
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"producer_id":7}', "unknown_field"),
+        (b"[]", "invalid_body"),
+        (b"{", "malformed_json"),
+        (b"\xff", "invalid_utf8"),
+    ],
+)
+async def test_what_cannot_be_wished_for_is_refused(gateway, body, code):
+    assert_problem(await gateway.send("POST", "/v1/producers", body, {"Content-Type": JSON}), code)
+
+
+async def test_an_unknown_query_is_refused(gateway):
+    assert_problem(await gateway.send("POST", "/v1/producers", id=7), "unknown_query")
+
+
+def until_free(lock: Path) -> None:
+    """A killed supervisor's shards hold the data directory until they have noticed."""
+    deadline = time.monotonic() + 30
+    with lock.open("rb") as file:
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
+@pytest.mark.e2e
+async def test_ids_survive_kills_and_stops_and_other_numbers_of_shards(tmp_path):
+    """Two shards are killed, one process is stopped, and then it is this process."""
+    ids = []
+    for ending, shards in (("kill", {"shards": 2}), ("stop", {})):
+        with running_process(tmp_path, **shards) as process:
+            async with over_http2(process.port) as gateway:
+                ids += [await new_id(gateway) for _ in range(8)]
+            getattr(process, ending)()
+        until_free(tmp_path / "data" / "lock")
+    async with in_process(tmp_path) as gateway:
+        ids += [await new_id(gateway) for _ in range(8)]
+        assert await gateway.node.producer_ids.is_given(max(ids))
+        assert not await gateway.node.producer_ids.is_given(max(ids) + BLOCK_IDS)
+    assert len(set(ids)) == len(ids)

@@ -1,0 +1,220 @@
+"""Sequenced producers over HTTP: a request that is sent again is stored once, whatever kind of body it has."""
+
+import asyncio
+
+import pytest
+
+from engine.format import batch
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH
+
+EVENT = "application/cloudevents+json"
+BODIES = {
+    JSON: b'{"records":[{"value":1},{"value":2}]}',
+    NDJSON: b"1\n2",
+    "text/plain": b"one",
+    EVENT: b'{"specversion":"1.0","id":"4","source":"/s","type":"t","data":4}',
+    RECORD_BATCH: bytes(batch.encode_values([b"1", b"2"], 5)),
+}
+
+
+def headers(producer: int, epoch: int, seq: int) -> dict[str, str]:
+    return {"Producer-Id": str(producer), "Producer-Epoch": str(epoch), "Producer-Seq": str(seq)}
+
+
+async def new_id(gateway) -> int:
+    return (await gateway.send("POST", "/v1/producers")).json["producer_id"]
+
+
+class Producer:
+    """One producer of one partition, that says itself which sequence it sends."""
+
+    def __init__(self, topic, partition: int, producer_id: int) -> None:
+        self.topic, self.partition, self.id = topic, partition, producer_id
+
+    async def send(self, seq: int, body: bytes = b"1", content_type: str = NDJSON, *, epoch: int = 0, **query):
+        given = headers(self.id, epoch, seq)
+        return await self.topic.post(body, content_type, given, to=self.partition, **query)
+
+
+async def new_producer(topic, partition: int = 0) -> Producer:
+    return Producer(topic, partition, await new_id(topic.gateway))
+
+
+@pytest.fixture
+async def both(new_topic):
+    """Two partitions: in a node of two shards one of them is another process's, whichever takes the request."""
+    return await new_topic(2)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+async def test_a_request_sent_again_is_stored_once_and_answered_as_it_was(both, partition):
+    producer = await new_producer(both, partition)
+    first, again = await producer.send(0, b"1\n2"), await producer.send(0, b"1\n2")
+    assert (first.status, again.status) == (200, 200)
+    assert "Penstock-Duplicate" not in first.headers
+    assert again.headers["Penstock-Duplicate"] == "true"
+    (result,) = first.json["results"]
+    assert again.json["results"] == [result | {"duplicate": True}]
+    assert (await producer.send(2, b"3")).json["results"][0]["base_offset"] == 2
+    assert await both.values(partition) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("content_type", BODIES)
+async def test_any_body_can_be_of_a_sequence(topic, content_type):
+    producer, body = await new_producer(topic), BODIES[content_type]
+    first = await producer.send(0, body, content_type)
+    count = first.json["results"][0]["count"]
+    assert (await producer.send(0, body, content_type)).headers["Penstock-Duplicate"] == "true"
+    assert (await producer.send(count, body, content_type)).json["results"][0]["base_offset"] == count
+    assert len(await topic.records()) == 2 * count
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("content_type", [NDJSON, RECORD_BATCH])
+async def test_what_is_stored_says_whose_it_is_and_keeps_a_right_checksum(new_topic, content_type, compression):
+    topic = await new_topic(compression=compression, timestamp_type="append")
+    producer = await new_producer(topic)
+    await producer.send(0, BODIES[content_type], content_type, epoch=3)
+    await producer.send(2, BODIES[content_type], content_type, epoch=3)
+    data = (await topic.fetch(accept=RECORD_BATCH)).body
+    stored = [header for at, header in batch.walk(data) if batch.has_valid_crc(data, at, header)]
+    sequences = [(one.producer_id, one.producer_epoch, one.base_sequence) for one in stored]
+    assert sequences == [(producer.id, 3, 0), (producer.id, 3, 2)]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+async def test_a_gap_is_refused_and_tells_what_is_expected(both, partition):
+    producer = await new_producer(both, partition)
+    await producer.send(0, b"1\n2")
+    gap = await producer.send(5)
+    assert gap.status == 409
+    assert_problem(gap, "sequence_gap", expected_seq=2, received_seq=5, retryable=True, no_side_effects=True)
+    assert (gap.headers["Producer-Expected-Seq"], gap.headers["Producer-Received-Seq"]) == ("2", "5")
+    assert await both.values(partition) == [1, 2]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+async def test_a_newer_epoch_shuts_out_the_older_one(both, partition):
+    producer = await new_producer(both, partition)
+    await producer.send(0, epoch=1)
+    assert_problem(await producer.send(1, epoch=2), "sequence_gap", expected_seq=0)
+    assert (await producer.send(0, epoch=2)).status == 200
+    fenced = await producer.send(1, epoch=1)
+    assert fenced.status == 403
+    assert_problem(fenced, "producer_fenced", producer_epoch=2, retryable=False, no_side_effects=True)
+    assert fenced.headers["Producer-Epoch"] == "2"
+
+
+async def test_one_of_the_last_16_is_answered_and_an_older_one_is_told_as_stored(topic):
+    producer = await new_producer(topic)
+    for seq in range(17):
+        await producer.send(seq)
+    oldest = await producer.send(0)
+    assert oldest.status == 409
+    assert_problem(oldest, "duplicate_older_than_window", retryable=False, no_side_effects=True)
+    assert (await producer.send(1)).json["results"][0]["base_offset"] == 1
+    assert len(await topic.records()) == 17
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+async def test_a_repeat_while_the_first_is_under_way_is_stored_once(both, partition):
+    producer = await new_producer(both, partition)
+    answers = await asyncio.gather(*(producer.send(0, b"1\n2") for _ in range(6)))
+    assert {answer.json["results"][0]["base_offset"] for answer in answers} == {0}
+    assert sorted("Penstock-Duplicate" in answer.headers for answer in answers) == [False] + [True] * 5
+    assert await both.values(partition) == [1, 2]
+
+
+async def test_a_repeat_of_a_conditional_append_is_a_duplicate_and_no_mismatch(topic):
+    given = {**headers(await new_id(topic.gateway), 0, 0), "Penstock-Expected-End": "0"}
+    assert (await topic.post(b"1", NDJSON, given, to=0)).status == 200
+    again = await topic.post(b"1", NDJSON, given, to=0)
+    assert (again.status, again.headers["Penstock-Duplicate"]) == (200, "true")
+    following = given | {"Producer-Seq": "1"}
+    assert_problem(await topic.post(b"1", NDJSON, following, to=0), "log_end_mismatch", log_end=1)
+
+
+async def test_how_appends_were_judged_is_counted(both):
+    names = ["duplicate_appends_total", "older_duplicates_total", "fenced_appends_total", "sequence_gaps_total"]
+    names = ["penstock_producers", *(f"penstock_{name}" for name in names)]
+    before = [await both.gateway.metric(name) for name in names]
+    producer = await new_producer(both, 1)
+    for seq in range(17):
+        await producer.send(seq, epoch=1, acks="1")
+    for seq, epoch in ((16, 1), (15, 1), (0, 1), (17, 0), (18, 1)):
+        await producer.send(seq, epoch=epoch)
+    after = [await both.gateway.metric(name) for name in names]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 2, 1, 1, 1]
+
+
+async def test_all_three_headers_or_none(topic):
+    whole = headers(1, 0, 0)
+    for missing in whole:
+        rest = {name: value for name, value in whole.items() if name != missing}
+        assert_problem(await topic.post(b"1", NDJSON, rest, to=0), "invalid_header", no_side_effects=True)
+    assert await topic.records() == []
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("Producer-Id", "-1"),
+        ("Producer-Id", str(2**63)),
+        ("Producer-Epoch", "32768"),
+        ("Producer-Seq", str(2**31)),
+        ("Producer-Seq", "first"),
+    ],
+)
+async def test_a_number_out_of_bounds_is_refused(topic, header, value):
+    given = {**headers(1, 0, 0), header: value}
+    assert_problem(await topic.post(b"1", NDJSON, given, to=0), "invalid_header", no_side_effects=True)
+
+
+async def test_a_sequence_is_of_one_named_partition(both):
+    given = headers(await new_id(both.gateway), 0, 0)
+    assert_problem(await both.post(b"1", NDJSON, given), "invalid_header")
+    assert (await both.post(b"1", NDJSON, given, partition=1)).status == 200
+    elsewhere = b'{"records":[{"value":1,"partition":0}]}'
+    assert_problem(await both.post(elsewhere, JSON, given, partition=1), "invalid_body", record=0)
+    many = b'{"topic":"%s","value":1}' % both.name.encode()
+    answer = await both.gateway.send("POST", "/v1/records", many, {"Content-Type": NDJSON, **given})
+    assert_problem(answer, "invalid_header", no_side_effects=True)
+
+
+async def test_a_stored_batch_with_a_sequence_of_its_own_is_held_to_it(topic):
+    body = batch.encode_values([b"1", b"2"], 5)
+    batch.stamp_sequence(body, producer := await new_id(topic.gateway), 4, 0)
+    sent = bytes(body)
+    assert_problem(await topic.post(sent, RECORD_BATCH), "invalid_batch", no_side_effects=True)
+    assert "Penstock-Duplicate" not in (await topic.post(sent, RECORD_BATCH, to=0)).headers
+    assert (await topic.post(sent, RECORD_BATCH, to=0)).headers["Penstock-Duplicate"] == "true"
+    assert (await topic.post(sent, RECORD_BATCH, headers(producer, 4, 0), to=0)).headers["Penstock-Duplicate"] == "true"
+    for given in (headers(producer + 1, 4, 0), headers(producer, 5, 0), headers(producer, 4, 2)):
+        assert_problem(await topic.post(sent, RECORD_BATCH, given, to=0), "invalid_header", no_side_effects=True)
+    assert len(await topic.records()) == 2
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1)])
+async def test_a_stored_batch_with_half_a_sequence_is_refused(topic, epoch, sequence):
+    body = batch.encode_values([b"1"], 5)
+    batch.stamp_sequence(body, 1, epoch, sequence)
+    assert_problem(await topic.post(bytes(body), RECORD_BATCH, to=0), "invalid_batch", no_side_effects=True)
+
+
+@pytest.mark.parametrize("acks", ["0", "1"])
+async def test_sequences_hold_with_other_acks_too(topic, acks):
+    producer = await new_producer(topic)
+    for _ in range(2):
+        assert (await producer.send(0, acks=acks)).status in (200, 202)
+    assert (await producer.send(1)).json["results"][0]["base_offset"] == 1
+    assert await topic.values() == [1, 1]
+
+
+@pytest.mark.parametrize("content_type", [NDJSON, RECORD_BATCH])
+async def test_an_id_that_was_never_given_out_is_refused(topic, content_type):
+    given = headers(2**62, 0, 0)
+    assert_problem(await topic.post(BODIES[content_type], content_type, given, to=0), "unknown_producer")
+    batch.stamp_sequence(body := bytearray(BODIES[RECORD_BATCH]), 2**62, 0, 0)
+    assert_problem(await topic.post(bytes(body), RECORD_BATCH, to=0), "unknown_producer")
+    assert await topic.records() == []

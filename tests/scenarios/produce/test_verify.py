@@ -1,0 +1,132 @@
+"""What clients put into stored batches: found out at the door with `verify=full`, harmless to readers with `header`."""
+
+import pytest
+import zstandard
+
+from engine.format.batch import Codec
+from tests.engine.handmade import T0, batch, record
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import NDJSON, RECORD_BATCH
+
+MIB = 2**20
+LIES = {
+    "offset deltas": batch(record(0) + record(2), 2),
+    "times": batch(record(0, time_delta=1), 1),
+    "lengths": batch(record(0, length_lie=1), 1),
+    "too few records": batch(record(0), 2),
+    "too many records": batch(record(0) + record(1), 1, Codec.LZ4),
+    "a header name": batch(record(0, headers=[(b"\xff", b"")]), 1, Codec.GZIP),
+    "damaged compression": batch(b"no snappy", 1, Codec.SNAPPY, pack=bytes),
+}
+UNREADABLE = [lie for lie in LIES if lie != "times"]
+
+
+def bomb(mib: int = 944) -> bytes:
+    """28 kB that unpack to nearly a gigabyte."""
+    return batch(b"", 1, Codec.ZSTD, pack=lambda _: zstandard.compress(bytes(mib * MIB)))
+
+
+@pytest.fixture(scope="module")
+def large_bomb():
+    return bomb()
+
+
+@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
+async def test_honest_batches_are_taken_whatever_their_size(topic, codec):
+    """A few records here, many in a thread."""
+    for count in (1, 1000, 60_000):
+        records = b"".join(record(n, b"a value") for n in range(count))
+        answer = await topic.post(batch(records, count, codec), RECORD_BATCH)
+        assert answer.json["results"][0]["count"] == count
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_records_that_lie_are_refused_and_leave_nothing(topic, lie):
+    assert_problem(await topic.post(LIES[lie], RECORD_BATCH), "invalid_batch", no_side_effects=True)
+    assert (await topic.positions())["log_end"] == 0
+
+
+async def test_a_bomb_is_refused_at_the_bound(topic, large_bomb):
+    assert len(large_bomb) < 40_000
+    assert_problem(await topic.post(large_bomb, RECORD_BATCH), "invalid_batch", limit=64 * MIB)
+
+
+async def test_the_bound_is_a_setting_of_the_topic(new_topic):
+    topic = await new_topic(batch_decoded_bytes_max=10_000)
+    records = b"".join(record(n, b"v" * 1000) for n in range(9))
+    assert (await topic.post(batch(records, 9, Codec.ZSTD), RECORD_BATCH)).status == 200
+    more = batch(records + record(9, b"v" * 1000), 10, Codec.ZSTD)
+    assert_problem(await topic.post(more, RECORD_BATCH), "invalid_batch", limit=10_000)
+
+
+async def test_json_is_not_compressed_into_what_could_not_be_read_again(new_topic):
+    topic = await new_topic(batch_decoded_bytes_max=10_000, compression="zstd")
+    assert (await topic.post(b'"a value"\n' * 100, NDJSON)).status == 200
+    assert_problem(await topic.post(b'"a value"\n' * 10_000, NDJSON), "batch_too_large", limit=10_000)
+    assert len(await topic.records()) == 100
+
+
+async def test_a_record_over_the_limit_is_refused_inside_a_batch_too(new_topic):
+    topic = await new_topic(record_bytes_max=1000)
+    assert (await topic.post(batch(record(0, b"v" * 1000), 1), RECORD_BATCH)).status == 200
+    assert_problem(await topic.post(batch(record(0, b"v" * 1001), 1), RECORD_BATCH), "record_too_large", limit=1000)
+
+
+@pytest.mark.parametrize("lie", UNREADABLE)
+async def test_with_verify_header_a_lie_is_one_entry_for_its_readers(new_topic, lie):
+    topic = await new_topic(verify="header")
+    await topic.post_lines('"before"')
+    (result,) = (await topic.post(LIES[lie], RECORD_BATCH)).json["results"]
+    await topic.post_lines('"behind"')
+    end = 1 + result["count"]
+    document = (await topic.fetch()).json
+    assert [one.get("value") for one in document["records"]] == ["before", None, "behind"]
+    assert document["records"][1] == {"offset": 1, "last_offset": end - 1, "error": "undecodable"}
+    assert document["next_offset"] == end + 1
+    lines = (await topic.fetch(accept=NDJSON, max_records=2)).lines
+    assert lines[1]["error"] == "undecodable"
+    found = await topic.positions(timestamp=T0)
+    assert found["offset"] in (0, end), "a search by time goes over it"
+
+
+async def test_with_verify_header_a_bomb_stops_no_reader(new_topic, large_bomb):
+    """Twenty of them are 19 GB. Readers get on, a few batches an answer, and nothing is held that is larger."""
+    topic = await new_topic(verify="header")
+    for _ in range(20):
+        assert (await topic.post(large_bomb, RECORD_BATCH)).status == 200
+    await topic.post_lines('"behind"')
+    offset, found = 0, []
+    while offset < 21:
+        document = (await topic.fetch(offset=offset)).json
+        assert document["next_offset"] > offset
+        found += document["records"]
+        offset = document["next_offset"]
+    assert [one["offset"] for one in found] == list(range(21))
+    assert {one.get("error") for one in found[:20]} == {"undecodable"}
+    assert found[20]["value"] == "behind"
+
+
+async def test_an_answer_decodes_no_more_than_the_node_allows(start_gateway):
+    """40 kB stored that are 6 MiB of records: readers get them in several answers, none left out, none twice."""
+    topic = await (await start_gateway(fetch_bytes_max=2 * MIB)).create("packed", record_bytes_max=2 * MIB)
+    for _ in range(6):
+        values = b"".join(record(n, b"v" * 1024) for n in range(1024))
+        await topic.post(batch(values, 1024, Codec.ZSTD), RECORD_BATCH)
+    offset, answers = 0, []
+    while offset < 6 * 1024:
+        document = (await topic.fetch(offset=offset)).json
+        answers.append([one["offset"] for one in document["records"]])
+        assert document["next_offset"] == answers[-1][-1] + 1
+        offset = document["next_offset"]
+    assert [offset for offsets in answers for offset in offsets] == list(range(6 * 1024))
+    assert len(answers) == 3
+
+
+async def test_verify_can_be_altered(topic):
+    lie = LIES["offset deltas"]
+    assert_problem(await topic.post(lie, RECORD_BATCH), "invalid_batch")
+    await topic.gateway.send(
+        "PATCH", topic.path, b'{"config":{"verify":"header"}}', {"Content-Type": "application/json"}
+    )
+    assert (await topic.post(lie, RECORD_BATCH)).status == 200
+    assert (await topic.describe())["config"]["verify"] == "header"

@@ -1,0 +1,34 @@
+"""Keys of the output."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_ingest.output.names import data_file_name, day_directory, hour_directory, number_of, plan_key, plan_number_of
+from spark_ingest.source.cut import Range
+
+
+def test_names_carry_the_bounds_and_the_plan() -> None:
+    one = data_file_name("flights", [Range(3, 0, 100)], 12)
+    assert one == "flights+3+00000000000000000000-00000000000000000099+12.parquet"
+    several = data_file_name("_f.x", [Range(3, 50, 100), Range(4, 0, 9), Range(7, 0, 2)], 12)
+    assert several == "+_f.x+3-7+00000000000000000050-00000000000000000001+12.parquet"
+    assert plan_number_of("tables/f/dt=2013-01-01/hr=05/" + one) == plan_number_of(several) == 12
+
+
+@pytest.mark.parametrize("key", ["part-000.parquet", "tables/f/x", "f+1+2-3+4.parquet"])
+def test_a_foreign_file_has_no_plan(key: str) -> None:
+    assert plan_number_of(key) is None
+
+
+def test_hours_and_days_are_utc() -> None:
+    assert hour_directory(0) == "dt=1970-01-01/hr=00/"
+    assert hour_directory(-1) == "dt=1969-12-31/hr=23/"
+    assert hour_directory(-17259876) == "dt=0001-01-01/hr=12/"
+    assert day_directory(86_399_999) == "dt=1970-01-01/"
+    assert day_directory(None) == "dt=__HIVE_DEFAULT_PARTITION__/"
+
+
+def test_numbers_are_read_back_from_keys() -> None:
+    assert number_of(plan_key("default", 7)) == 7
+    assert number_of("_ingest/default/plans/latest.json") is None

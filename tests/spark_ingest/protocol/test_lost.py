@@ -1,0 +1,148 @@
+"""Records that are gone before they are ingested: run, status and verify count and name them, and end with a code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.endings import ExitCode
+from cli.ingest import ingest
+from engine.tiering.manifest.deleted_topic import deleted_ends
+from engine.tiering.shipping.collect import remove_topic
+from engine.tiering.store.store import ObjectStore, open_store
+from spark_ingest.errors import IngestRefused, LostRecords
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.verify import verify
+from tests.spark_ingest.jobs import run_job, table_rows
+from tests.spark_ingest.memory_store import MemoryStore
+from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
+    return open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
+
+
+def asked(command: str, *stores: ObjectStore, more: tuple[str, ...] = ()) -> tuple[Result, dict[str, Any]]:
+    names = ("--output", "--store")
+    given = [part for name, store in zip(names, stores, strict=False) for part in (name, store.url)]
+    result = CliRunner().invoke(ingest, [command, *given, "--json", *more])
+    return result, json.loads(result.stdout)
+
+
+def delete(source: ObjectStore, topic: str = "flights", topic_id: str = TOPIC_ID) -> None:
+    remove_topic(source, CLUSTER, topic, topic_id, 2)
+
+
+def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
+    stores: tuple[ObjectStore, ObjectStore],
+) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    TieredLog(source, topic="other").add(0, json_rows(3))
+    run_job(source, output)
+    log.add(0, json_rows(5, first=20))
+    log.add(1, json_rows(7))
+    delete(source)
+    assert not any(one.key.startswith(f"{CLUSTER}/flights/") for one in source.list(""))
+
+    told = r"12 records or more .* partition 0: 5 records, offsets 20 to 24 .* partition 1: 7"
+    with pytest.raises(LostRecords, match=told):
+        run_job(source, output)
+    for command, given in (("status", (output, source)), ("verify", (output, source))):
+        result, document = asked(command, *given)
+        assert result.exit_code == ExitCode.LOST
+        assert document["lost_records"] == 12
+        assert [(one["topic"], one["partition"], one["records"]) for one in document["lost"]] == [
+            ("flights", 0, 5),
+            ("flights", 1, 7),
+        ]
+
+    ran = run_job(source, output, on_lost="skip")
+    assert [(one.partition, one.start, one.end) for one in ran.commits[0].lost] == [(0, 20, 25), (1, 0, 7)]
+    assert run_job(source, output).commits == []
+    result, document = asked("status", output, source)
+    assert (result.exit_code, document["lost"], document["skipped_records"]) == (0, [], 12)
+    result, document = asked("verify", output)
+    assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 12, [])
+    assert len(table_rows(output)) == 20
+
+
+def test_a_deleted_topic_that_was_ingested_whole_is_no_loss(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    TieredLog(source).add(0, json_rows(20))
+    TieredLog(source, topic="other").add(0, json_rows(3))
+    run_job(source, output)
+    delete(source)
+    assert run_job(source, output).commits == []
+    assert asked("status", output, source)[0].exit_code == 0
+    assert asked("verify", output, source)[0].exit_code == 0
+
+
+def test_a_topic_deleted_without_a_marker_lost_nobody_knows_how_much(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    """As releases before the marker did."""
+    source, output = stores
+    TieredLog(source).add(0, json_rows(20))
+    TieredLog(source, topic="other").add(0, json_rows(3))
+    run_job(source, output)
+    for one in list(source.list(f"{CLUSTER}/flights/")):
+        source.delete(one.key)
+    with pytest.raises(LostRecords, match="an unknown number of records from offset 20 on"):
+        run_job(source, output)
+    ran = run_job(source, output, on_lost="skip")
+    assert [(one.start, one.records) for one in ran.commits[0].lost] == [(20, None)]
+    assert run_job(source, output).commits == []
+
+
+def test_what_retention_took_is_in_status_and_verify(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    run_job(source, output)
+    log.add(0, json_rows(20, first=20))
+    log.raise_log_start(0, 33)
+    result, document = asked("status", output, source)
+    assert (result.exit_code, document["lost_records"]) == (ExitCode.LOST, 13)
+    assert document["lost"][0]["reason"] == "retention"
+    assert run_job(source, output, on_lost="skip").rows == 7
+    result, document = asked("verify", output, source)
+    assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 13, [])
+    assert "what was ingested is sound" in CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
+
+
+def test_an_abandoned_plan_forgets_no_loss(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    run_job(source, output)
+    log.add(0, json_rows(20, first=20))
+    log.raise_log_start(0, 33)
+    run_job(source, output, on_lost="skip")
+    head = History(output, "default").head()
+    assert head is not None
+    assert head.lost_records == 13
+    findings, _ = verify(output, "default")
+    assert [one.records for one in findings.lost] == [13]
+
+
+def test_the_marker_of_a_deleted_topic_is_written_once(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, _ = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    delete(source)
+    delete(source)
+    assert deleted_ends(source, CLUSTER, "flights", TOPIC_ID) == {0: (0, 20)}
+    assert deleted_ends(source, CLUSTER, "flights", "b" * 32) is None
+
+
+def test_topics_that_match_nothing_are_refused_unless_allowed() -> None:
+    source = MemoryStore()
+    TieredLog(source).add(0, json_rows(3))
+    with pytest.raises(IngestRefused, match="no topic in memory:// matches 'flihgts'"):
+        run_job(source, MemoryStore(), topics="flihgts")
+    assert run_job(source, MemoryStore(), topics="flihgts", allow_no_topics=True).commits == []

@@ -1,0 +1,237 @@
+"""One task: which rows, in which files, under which names; and that it is a pure function."""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, date, datetime
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from crc32c import crc32c
+
+from engine.errors import Corrupt
+from engine.format.batch import Row, encode
+from spark_ingest.decode.json_types import STANDARD_COLUMNS
+from spark_ingest.output.schema_object import table_ddl
+from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Order, Recipe, Task
+from spark_ingest.protocol import harvest
+from spark_ingest.protocol import task as task_module
+from spark_ingest.protocol.planner import schema_of
+from spark_ingest.protocol.task import TaskResult, run_task
+from spark_ingest.source.source import discover, slices_of
+from tests.spark_ingest.jobs import dead_letters, listed_files, table_rows
+from tests.spark_ingest.memory_store import MemoryStore
+from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, row
+
+MEMBERS = [["id", "bigint"], ["name", "string"]]
+
+
+def order_for(log: TieredLog, recipe: Recipe | None = None, members: list[list[object]] = MEMBERS) -> Order:
+    recipe = recipe or Recipe()
+    partitions = discover(log.store, CLUSTER, lambda topic: topic == log.topic)
+    slices = tuple(one for part in partitions for one in slices_of(log.store, part, part.log_start, part.tiered_end))
+    return Order(7, recipe, schema_of(members, recipe.payload), Task(0, log.topic, slices))
+
+
+def run(log: TieredLog, recipe: Recipe | None = None) -> tuple[TaskResult, MemoryStore]:
+    output = MemoryStore()
+    return run_task(order_for(log, recipe), log.store, output, clock=lambda: 0.0), output
+
+
+def log_of(*rows: Row) -> TieredLog:
+    log = TieredLog(MemoryStore())
+    log.add(0, rows)
+    return log
+
+
+def test_a_row_holds_the_record_and_its_members() -> None:
+    headers = [("trace", b"1"), ("empty", None), ("trace", b"2")]
+    log = log_of(row(b'{"id":5,"name":"x","more":[1]}', 1, key=b"\xff", headers=headers))
+    result, output = run(log)
+    [one] = table_rows(output)
+    when = datetime(2013, 11, 21, 5, 0, 1, tzinfo=UTC)
+    assert one == {
+        "_topic": "flights",
+        "_partition": 0,
+        "_offset": 0,
+        "_timestamp": when,
+        "_key": b"\xff",
+        "_headers": headers,
+        "_event_time": when,
+        "_ingest_commit": 7,
+        "_schema_id": schema_of(MEMBERS, "json").schema_id,
+        "id": 5,
+        "name": "x",
+        "_extra": '{"more":[1]}',
+    }
+    assert result.seen == [["more", ["array", "bigint"]]]
+
+
+def test_rows_go_to_the_hour_of_their_event_in_order_of_offsets() -> None:
+    times = ["2013-11-21T23:59:59Z", "2013-11-22T00:00:00Z", "2013-11-21T18:59:59-05:00", "1969-12-31T23:00:00Z"]
+    log = log_of(*(row(b'{"id":%d,"t":"%s"}' % (at, time.encode())) for at, time in enumerate(times)))
+    _, output = run(log, Recipe(event_time="t"))
+    name = "flights+0+00000000000000000000-00000000000000000003+7.parquet"
+    assert listed_files(output) == [
+        f"tables/flights/dt=1969-12-31/hr=23/{name}",
+        f"tables/flights/dt=2013-11-21/hr=23/{name}",
+        f"tables/flights/dt=2013-11-22/hr=00/{name}",
+    ]
+    second = pq.read_table(pa.BufferReader(output.get(listed_files(output)[1])))
+    assert second["id"].to_pylist() == [0, 2]
+
+
+def test_several_partitions_share_files_named_after_both_ends() -> None:
+    log = log_of(*json_rows(3))
+    log.add(2, json_rows(5))
+    result, output = run(log)
+    [key] = listed_files(output)
+    assert key.endswith("flights+0-2+00000000000000000000-00000000000000000004+7.parquet")
+    assert [(one["_partition"], one["_offset"]) for one in table_rows(output)] == [
+        *((0, at) for at in range(3)),
+        *((2, at) for at in range(5)),
+    ]
+    assert (result.files[0].first, result.files[0].last, result.files[0].rows) == ((0, 0), (2, 4), 8)
+
+
+def test_a_task_is_a_pure_function() -> None:
+    log = log_of(*json_rows(500), row(b"bad"), row(b'{"id":"x"}', timestamp=START_MS + 10**7))
+    first, second = run(log), run(log)
+    assert first[0] == second[0]
+    assert first[1].objects == second[1].objects
+    assert len(first[1].objects) == 3
+
+
+def test_the_files_of_one_schema_agree_whatever_is_in_them() -> None:
+    full, empty = run(log_of(*json_rows(2000)))[1], run(log_of(row(None)))[1]
+    schemas = [pq.read_schema(pa.BufferReader(one.get(listed_files(one)[0]))) for one in (full, empty)]
+    assert schemas[0] == schemas[1]
+
+
+def test_the_published_ddl_names_the_columns_of_the_files() -> None:
+    _, output = run(log_of(*json_rows(1)))
+    names = pq.read_schema(pa.BufferReader(output.get(listed_files(output)[0]))).names
+    ddl = table_ddl("json", schema_of(MEMBERS, "json"))
+    assert [name for name in names if f"`{name}` " in ddl] == names
+    assert {name for name in names if name.startswith("_")} == set(STANDARD_COLUMNS) - {"_value"}
+
+
+def test_raw_tables_keep_values_as_they_are_and_may_have_event_times() -> None:
+    log = log_of(row(b"\x00\xff"), row(b'{"t":"2013-11-22"}'), row(None))
+    _, output = run(log, Recipe(payload=RAW, event_time="t"))
+    assert [one["_value"] for one in table_rows(output)] == [b"\x00\xff", b'{"t":"2013-11-22"}', None]
+    assert len(listed_files(output)) == 2
+
+
+def test_without_an_event_time_the_record_has_the_policy_decides() -> None:
+    log = log_of(row(b'{"t":"soon"}'), row(b'{"t":"2013-11-22"}'), row(b"{}"), row(b'{"t":5}'))
+    taken, output = run(log, Recipe(event_time="t", event_time_fallback=RECORD))
+    assert (taken.rows, taken.bad, taken.fallbacks) == (4, 0, 3)
+    assert table_rows(output)[0]["_event_time"] == datetime(2013, 11, 21, 5, tzinfo=UTC)
+    refused, output = run(log, Recipe(event_time="t", event_time_fallback=DEAD_LETTER))
+    assert (refused.rows, refused.bad, refused.reasons) == (1, 3, {"no_event_time": 3})
+
+
+@pytest.mark.parametrize("timestamp", [-1, 300_000_000_000_000])
+def test_a_record_without_any_time_is_never_given_one(timestamp: int) -> None:
+    result, output = run(log_of(row(b'{"id":2}'), row(b'{"id":1}', timestamp=timestamp)))
+    assert (result.rows, result.reasons) == (1, {"no_event_time": 1})
+    [letter] = dead_letters(output)
+    assert (letter["_timestamp"], letter["_value"]) == (None, b'{"id":1}')
+    assert "dt=__HIVE_DEFAULT_PARTITION__" in result.dead_letters[0].key
+
+
+def test_a_dead_letter_keeps_everything_of_its_record() -> None:
+    result, output = run(log_of(row(b"{}"), row(b"\xff\x00", 1, key=b"k", headers=[("h", b"v")])))
+    [letter] = dead_letters(output)
+    assert letter == {
+        "_topic": "flights",
+        "_partition": 0,
+        "_offset": 1,
+        "_last_offset": 1,
+        "_timestamp": datetime(2013, 11, 21, 5, 0, 1, tzinfo=UTC),
+        "_key": b"k",
+        "_value": b"\xff\x00",
+        "_headers": [("h", b"v")],
+        "_reason": "not_json",
+        "_message": letter["_message"],
+        "_ingest_commit": 7,
+        "_schema_id": schema_of(MEMBERS, "json").schema_id,
+    }
+    assert f"dt={date(2013, 11, 21)}/" in result.dead_letters[0].key
+
+
+def test_a_batch_that_cannot_be_decoded_is_one_dead_letter_and_counts_its_records() -> None:
+    batch = encode(json_rows(5))
+    struct.pack_into(">i", batch, 23, 6)
+    struct.pack_into(">i", batch, 57, 7)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    log = TieredLog(MemoryStore())
+    log.add_batches(0, [encode(json_rows(2)), batch, encode(json_rows(1))], [0], 10)
+    result, output = run(log)
+    assert (result.rows, result.bad, result.absent, result.reasons) == (3, 7, 0, {"undecodable_batch": 7})
+    [letter] = dead_letters(output)
+    assert (letter["_offset"], letter["_last_offset"], letter["_value"][21:]) == (2, 8, bytes(batch[21:]))
+
+
+def test_corrupt_bytes_fail_the_task_and_leave_no_file() -> None:
+    log = log_of(*json_rows(10))
+    [key] = [key for key in log.store.objects if key.endswith(".log")]  # type: ignore[attr-defined]
+    data = bytearray(log.store.get(key))
+    data[70] ^= 1
+    log.store.put(key, bytes(data))
+    output = MemoryStore()
+    with pytest.raises(Corrupt):
+        run_task(order_for(log), log.store, output)
+    assert output.objects == {}
+
+
+def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of(*json_rows(95), row(b"bad"), row(b'{"id":1.5}'))
+    log.add(1, json_rows(33))
+    whole = run(log)
+    monkeypatch.setattr(harvest, "BLOCK_RECORDS", 1)
+    assert run(log)[1].objects == whole[1].objects
+
+
+@pytest.mark.parametrize("chapter_bytes", [1, 2500, 4000, 1 << 20])
+def test_a_task_that_outgrows_memory_is_written_in_chapters(
+    monkeypatch: pytest.MonkeyPatch, chapter_bytes: int
+) -> None:
+    """Each chapter is a run of its own; together they hold what one would have held, and name the same range."""
+    log = log_of(*json_rows(45), row(b"bad"), *json_rows(15, first=46))
+    log.add(3, json_rows(30))
+    whole, one_file = run(log)
+    monkeypatch.setattr(task_module, "chapters", partial(harvest.chapters, chapter_bytes=chapter_bytes))
+    parts, several = run(log)
+    assert table_rows(several) == table_rows(one_file)
+    assert (parts.rows, parts.bad, parts.absent, parts.reasons) == (whole.rows, whole.bad, whole.absent, whole.reasons)
+    bounds = [(file.first, file.last) for file in parts.files]
+    assert bounds == sorted(bounds)
+    assert len(parts.files) == {1: 10, 2500: 5, 4000: 3, 1 << 20: 1}[chapter_bytes]
+    assert len({file.key for file in parts.files}) == len(parts.files)
+
+
+def test_many_files_are_stored_side_by_side_and_an_error_in_one_is_raised() -> None:
+    log = log_of(*(row(b'{"id":1}', timestamp=START_MS + at * 3_600_000) for at in range(40)))
+    result, output = run(log)
+    assert [file.key for file in result.files] == listed_files(output)
+
+    class Full(MemoryStore):
+        def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+            if len(self.objects) == 20:
+                raise OSError("full")
+            super().put(key, data, if_absent=if_absent)
+
+    with pytest.raises(OSError, match="full"):
+        run_task(order_for(log), log.store, Full())
+
+
+def test_a_topic_that_spark_would_overlook_gets_a_name_that_it_sees() -> None:
+    log = TieredLog(MemoryStore(), topic="_audit")
+    log.add(0, json_rows(1))
+    _, output = run(log)
+    [key] = listed_files(output, "_audit")
+    assert key.startswith("tables/+_audit/dt=2013-11-21/hr=05/+_audit+0+")
