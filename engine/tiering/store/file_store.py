@@ -94,8 +94,8 @@ class FileStore:
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         directory = prefix[: prefix.rfind("/") + 1]
         with _told("list", prefix):
-            found = [directory + name for name, info in self._entries(directory) if info is None]
-            return [one for one in found if one.startswith(prefix) and next(self._walk(one, one, ""), None)]
+            found = self._entries(directory, lambda key: key.endswith("/") and key.startswith(prefix))
+            return [one for one, _ in found if next(self._walk(one, one, ""), None)]
 
     def delete(self, key: str) -> None:
         parts = _parts_of(key)
@@ -176,21 +176,18 @@ class FileStore:
                     os.close(handle)
 
     def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        for name, info in self._entries(directory):
-            key = directory + name
+        for key, info in self._entries(directory, lambda key: _may_hold(key, prefix, start_after)):
             if info is None:
-                if _may_hold(key, prefix, start_after):
-                    yield from self._walk(key, prefix, start_after)
-            elif key.startswith(prefix) and key.encode() > start_after.encode():
+                yield from self._walk(key, prefix, start_after)
+            else:
                 yield info
 
-    def _entries(self, directory: str) -> Sequence[tuple[str, ObjectInfo | None]]:
+    def _entries(self, directory: str, is_wanted: Callable[[str], bool]) -> Sequence[tuple[str, ObjectInfo | None]]:
+        """Return keys, those of directories with "/" and without information."""
         path = _parts_of(directory[:-1]) if directory else ()
-        return [
-            (name, None if found is None else _info(directory + name, found))
-            for name, found in self._tree.entries(path)
-            if directory or name != TEMPORARY + "/"
-        ]
+        skipped = "" if directory else TEMPORARY + "/"
+        found = self._tree.entries(path, lambda name: name != skipped and is_wanted(directory + name))
+        return [(directory + name, None if one is None else _info(directory + name, one)) for name, one in found]
 
 
 def _is_temporary(name: str) -> bool:
@@ -205,11 +202,13 @@ def _parts_of(key: str) -> Path:
     return parts
 
 
-def _may_hold(directory: str, prefix: str, start_after: str) -> bool:
-    """Whether a directory can hold keys that begin with `prefix` and are greater than `start_after`."""
-    if not (directory.startswith(prefix) or prefix.startswith(directory)):
+def _may_hold(key: str, prefix: str, start_after: str) -> bool:
+    """Whether a key begins with `prefix` and is greater than `start_after`, or a directory can hold such keys."""
+    if not key.endswith("/"):
+        return key.startswith(prefix) and key.encode() > start_after.encode()
+    if not (key.startswith(prefix) or prefix.startswith(key)):
         return False
-    return directory.encode() > start_after.encode() or start_after.startswith(directory)
+    return key.encode() > start_after.encode() or start_after.startswith(key)
 
 
 def _info(key: str, found: os.stat_result) -> ObjectInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -54,8 +54,12 @@ class FileTree:
         finally:
             os.close(handle)
 
-    def entries(self, path: Path) -> list[Entry]:
-        """What a directory holds, in byte order of keys: a directory sorts with its "/" on. Links are left out."""
+    def entries(self, path: Path, is_wanted: Callable[[str], bool]) -> list[Entry]:
+        """Return what a directory holds, in byte order of keys: a directory sorts with its "/" on. Links are left out.
+
+        `is_wanted` takes a name, of a directory with its "/". A file that is not wanted costs no `stat`: each commit of
+        a manifest lists the manifests behind it, in a directory of thousands.
+        """
         listed: list[Entry] = []
         with self.opened(path) as handle:
             if handle is None:
@@ -65,8 +69,9 @@ class FileTree:
                     if not is_name(one.name):
                         continue
                     if one.is_dir(follow_symlinks=False):
-                        listed.append(Entry(one.name + "/", None))
-                    elif one.is_file(follow_symlinks=False):
+                        if is_wanted(one.name + "/"):
+                            listed.append(Entry(one.name + "/", None))
+                    elif is_wanted(one.name) and one.is_file(follow_symlinks=False):
                         with suppress(FileNotFoundError):
                             listed.append(Entry(one.name, one.stat(follow_symlinks=False)))
         return sorted(listed, key=lambda entry: entry.name.encode())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.errors import Invalid
+from engine.tiering.store import file_store as file_store_module
 from engine.tiering.store.file_store import TEMPORARY, FileStore
 from engine.tiering.store.store import NoSuchObject, ObjectStore, StoreUnavailable, StoreUnusable, open_store
 
@@ -163,3 +164,16 @@ def test_a_root_that_cannot_be_made_is_told_by_probe(tmp_path: Path) -> None:
     for url in (f"file://{tmp_path}/file", f"file://{tmp_path}/file/below"):
         with pytest.raises(StoreUnusable, match="must be writable"):
             open_store(url).probe()
+
+
+def test_a_list_from_a_key_on_looks_at_the_objects_behind_it_only(
+    file_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit lists from its own manifest on, in a directory that may hold 10,000 earlier ones."""
+    for number in range(50):
+        file_store.put(f"c/t/{number:03}", b"x")
+    looked_at: list[str] = []
+    info = file_store_module._info
+    monkeypatch.setattr(file_store_module, "_info", lambda key, found: looked_at.append(key) or info(key, found))
+    assert [one.key for one in file_store.list("c/t/", "c/t/048")] == ["c/t/049"]
+    assert looked_at == ["c/t/049"]
