@@ -25,7 +25,7 @@ HOW_TO_GET = "--profile needs py-spy: `.venv/bin/pip install py-spy` gives it"
 SAMPLES_PER_S = 100
 ATTACH_S = 1.0
 END_S = 60.0  # it looks up the symbols of native code at the end
-OURS = ("gateway/", "engine/", "replication/")
+OURS = ("node/", "gateway/", "engine/", "replication/")
 LINES = 20
 SMALLEST_SHARE = 0.01  # of threads that are worth a word
 

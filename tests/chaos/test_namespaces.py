@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,12 +112,16 @@ def test_what_a_dead_harness_has_left_is_removed(ending, tmp_path):
     command = [sys.executable, "-c", HARNESS, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, text=True) as harness:
         assert harness.stdout is not None
-        namespace = harness.stdout.readline().strip()
-        assert processes_in(namespace), "something runs in there"
-        assert remove_of_the_dead(tmp_path) == [], "a harness that lives is left alone"
-        assert namespace in namespaces()
-        harness.send_signal(ending)
-        harness.wait(30)
+        try:
+            namespace = harness.stdout.readline().strip()
+            while not processes_in(namespace):  # it is started by then, and enters its namespace a little later
+                time.sleep(0.01)
+            assert remove_of_the_dead(tmp_path) == [], "a harness that lives is left alone"
+            assert namespace in namespaces()
+            harness.send_signal(ending)
+            harness.wait(30)
+        finally:
+            harness.kill()
     if ending == signal.SIGKILL:
         assert namespace in namespaces(), "nobody could clear up"
         assert remove_of_the_dead(tmp_path) == [str(harness.pid)]

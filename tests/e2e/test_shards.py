@@ -45,7 +45,7 @@ def children(pid: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for child in sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())):
         words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        module = next((word.decode() for word in words if word.startswith(b"gateway.")), "")
+        module = next((word.decode() for word in words if word.startswith((b"node.", b"gateway."))), "")
         found[module if module not in found else f"{module}-{len(found)}"] = child
     return found
 

@@ -156,11 +156,15 @@ class Http2Client:
             await self._writer.drain()
 
     async def _read(self) -> None:
-        while data := await self._reader.read(READ_BYTES):
-            for event in self._connection.receive_data(data):
-                self._take(event)
-            self._flush()
-        self._fail_all(ConnectionResetError("the node closed the connection"))
+        try:
+            while data := await self._reader.read(READ_BYTES):
+                for event in self._connection.receive_data(data):
+                    self._take(event)
+                self._flush()
+        except ConnectionError as error:
+            self._fail_all(error)
+        else:
+            self._fail_all(ConnectionResetError("the node closed the connection"))
 
     def _take(self, event: Event) -> None:
         match event:

@@ -69,7 +69,10 @@ def test_every_standard_column_is_told() -> None:
 def test_dead_letters_are_told_column_by_column_and_reason_by_reason() -> None:
     text = section("Dead letters")
     assert [name for name in DEAD_LETTER_SCHEMA.names if f"`{name}`" not in text] == []
-    code = "".join((ROOT / "spark_ingest" / name).read_text() for name in ("json_rows.py", "blocks.py", "harvest.py"))
+    code = "".join(
+        (ROOT / "spark_ingest" / name).read_text()
+        for name in ("decode/json_rows.py", "decode/blocks.py", "protocol/harvest.py")
+    )
     reasons = {*re.findall(r'Bad\("(\w+)"', code), *re.findall(r'"(undecodable_batch)"', code)}
     assert names_in(first_cells(text)) == reasons
 

@@ -22,7 +22,8 @@ from tests.chaos.final import Unreadable
 from tests.upgrade.rolling import replace_in_turn, running_nodes
 
 EXIT_FOUND, EXIT_CANNOT = 1, 3
-WITH_A_CLUSTER = "replication/cluster/agent.py"  # a commit without this file has nodes that are alone
+# A commit without any of these files has standalone nodes only. The second is where the first was.
+WITH_A_CLUSTER = ("replication/cluster/agent.py", "replication/cluster_agent.py")
 SHOWN = 20
 
 
@@ -63,7 +64,7 @@ def earlier_commit(given: str | None, tree: Path = ROOT) -> str:
     commit = _git("rev-parse", "--short", "--verify", f"{tag}^{{commit}}", tree=tree)
     if not commit:
         raise Cannot(f"{tag} is no tag or commit of this repository")
-    if not _git("ls-tree", "--name-only", commit, WITH_A_CLUSTER, tree=tree):
+    if not _git("ls-tree", "--name-only", commit, *WITH_A_CLUSTER, tree=tree):
         raise Cannot(f"{tag} has no cluster yet: name a later commit, make upgrade FROM=<commit>")
     return commit
 

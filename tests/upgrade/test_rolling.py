@@ -29,7 +29,7 @@ def test_an_upgrade_needs_a_commit_that_has_a_cluster(tmp_path):
         subprocess.run(["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
 
     def add(path):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
         git("add", ".")
         git("commit", "-qm", "c")
