@@ -12,7 +12,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check lock clean docs-write
+.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ imports: $(VENV)/.all ## Check who imports whom
 
 architecture: imports ## Check who imports whom, doors, dead modules, idle libraries
 	$(BIN)/pytest tests/architecture $(ARGS)
+
+request-path: $(VENV)/.all ## List the files of our code that a produce, a fetch and a long poll visit
+	@$(BIN)/python -m tests.architecture.request_path
 
 docs: $(VENV)/.all ## Check the documents against the code
 	$(BIN)/pytest tests/docs $(ARGS)

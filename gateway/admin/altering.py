@@ -11,32 +11,32 @@ from collections.abc import Mapping
 from engine.directory.topics import changed_topic
 from engine.errors import InvalidConfig
 from engine.shard.served_topics import Topic
-from gateway.node import Node
+from gateway.admin.context import AdminContext
 
 
 async def alter(
-    node: Node,
+    context: AdminContext,
     name: str,
     overrides: Mapping[str, object],
     partitions: int | None,
     replication_factor: int | None,
 ) -> Topic:
     """Raises UnknownTopic, InvalidConfig, Problem too_many_topics."""
-    record = node.shard.topic(name).record
+    record = context.topics.topic(name).record
     changed_topic(record, overrides, partitions)
     is_growing = replication_factor is not None and replication_factor > record.replication_factor
     if replication_factor is not None and is_growing:
-        await _change_replication_factor(node, name, replication_factor)
+        await _change_replication_factor(context, name, replication_factor)
     if overrides or partitions is not None:
-        await node.alter_topic(name, dict(overrides), partitions)
+        await context.topics.alter(name, dict(overrides), partitions)
     if replication_factor is not None and not is_growing:
-        await _change_replication_factor(node, name, replication_factor)
-    return node.shard.topic(name)
+        await _change_replication_factor(context, name, replication_factor)
+    return context.topics.topic(name)
 
 
-async def _change_replication_factor(node: Node, name: str, replication_factor: int) -> None:
-    if node.operate is not None:
-        await node.operate("change_replication_factor", name, replication_factor)
+async def _change_replication_factor(context: AdminContext, name: str, replication_factor: int) -> None:
+    if context.operate is not None:
+        await context.operate("change_replication_factor", name, replication_factor)
     elif replication_factor != 1:
         text = f"replication_factor is {replication_factor}"
         raise InvalidConfig(text, hint="this node is alone: give 1", setting="replication_factor")

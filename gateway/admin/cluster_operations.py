@@ -17,12 +17,13 @@ from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from gateway.access.access import caller_of
 from gateway.access.tokens_file import Right
 from gateway.admin.cluster_rows import progress_of, reassignment_rows
+from gateway.admin.context import ADMIN, AdminContext
+from gateway.admin.descriptions import described_row
+from gateway.admin.peer_calls import sizes_of_all
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import partition_number, path_partition, read_query
-from gateway.node import NODE, Node
-from gateway.routing.routing import described_row, sizes_of_all, topic_id_of
 from replication.errors import NoOtherNode
 
 NodeId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -43,70 +44,70 @@ class _Balance(Struct, forbid_unknown_fields=True):
 
 async def list_reassignments(request: web.Request) -> web.Response:
     """GET /v1/cluster/reassignments"""
-    node, caller = request.app[NODE], caller_of(request)
+    context, caller = request.app[ADMIN], caller_of(request)
     read_query(request, {})
-    rows = [] if node.peers.nodes is None else reassignment_rows(node.peers.nodes.view)
+    rows = [] if context.peers.nodes is None else reassignment_rows(context.peers.nodes.view)
     seen = (row for row in rows if caller.allows(Right.READ, row["topic"]))
-    return answer({"reassignments": await _with_progress(node, seen)})
+    return answer({"reassignments": await _with_progress(context, seen)})
 
 
 async def reassign(request: web.Request) -> web.Response:
     """POST /v1/cluster/reassignments"""
-    node = _operating(request)
+    context = _operating(request)
     wish = await read_json(request, _Reassign)
     targets = {partition_number(text): nodes for text, nodes in wish.partitions.items()}
-    await node.look_for(wish.topic, 1 + max(targets, default=0))
+    await context.topics.look_for(wish.topic, 1 + max(targets, default=0))
     for number in targets:
-        topic_id_of(node, wish.topic, number)
-    if node.operate is None:
+        context.partitions.topic_id(wish.topic, number)
+    if context.operate is None:
         for number, nodes in targets.items():
-            _check_own(node, number, nodes)
+            _check_own(context, number, nodes)
         return answer({"reassignments": []}, 202)
-    rows = await node.operate("reassign", wish.topic, targets)
-    return answer({"reassignments": await _with_progress(node, rows)}, 202)
+    rows = await context.operate("reassign", wish.topic, targets)
+    return answer({"reassignments": await _with_progress(context, rows)}, 202)
 
 
 async def cancel_reassignment(request: web.Request) -> web.Response:
     """DELETE /v1/cluster/reassignments/{topic}/{partition}"""
-    node = _operating(request)
+    context = _operating(request)
     topic, number = request.match_info["topic"], path_partition(request)
-    topic_id_of(node, topic, number)
-    if node.operate is not None:
-        await node.operate("cancel", topic, number)
+    context.partitions.topic_id(topic, number)
+    if context.operate is not None:
+        await context.operate("cancel", topic, number)
     return web.Response(status=204)
 
 
 async def drain_node(request: web.Request) -> web.Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
-    node = _operating(request)
+    context = _operating(request)
     wish, node_id = await read_json(request, _Drain), _node_id(request)
-    await _in_cluster(node)("drain", node_id, wish.drained)
+    await _in_cluster(context)("drain", node_id, wish.drained)
     return answer({"node_id": node_id, "drained": wish.drained})
 
 
 async def decommission_node(request: web.Request) -> web.Response:
     """POST /v1/cluster/nodes/{node_id}/decommission"""
-    node = _operating(request)
-    node_id, operate = _node_id(request), _in_cluster(node)
-    moving = await operate("decommission", node_id, await sizes_of_all(node))
+    context = _operating(request)
+    node_id, operate = _node_id(request), _in_cluster(context)
+    moving = await operate("decommission", node_id, await sizes_of_all(context))
     return answer({"node_id": node_id, "moving": moving}, 202)
 
 
 async def balance(request: web.Request) -> web.Response:
     """POST /v1/cluster/balance"""
-    node = _operating(request)
+    context = _operating(request)
     wish = await read_json(request, _Balance, _Balance())
-    moves = [] if node.operate is None else await node.operate("balance", wish.apply, await sizes_of_all(node))
+    moves = [] if context.operate is None else await context.operate("balance", wish.apply, await sizes_of_all(context))
     return answer({"moves": moves, "applied": wish.apply})
 
 
-async def _with_progress(node: Node, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _with_progress(context: AdminContext, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leaders that do not answer soon, or are not there, are not waited for."""
 
     async def told(row: dict[str, Any]) -> dict[str, Any]:
-        topic = node.shard.topics.get(row["topic"])
+        topic = context.topics.get(row["topic"])
         try:
-            described = {} if topic is None else await described_row(node, topic.record, row["partition"], 0)
+            described = {} if topic is None else await described_row(context, topic.record, row["partition"], 0)
         except (UnknownTopic, UnknownPartition):  # deleted meanwhile
             described = {}
         return {**row, **progress_of(row, described)}
@@ -114,25 +115,25 @@ async def _with_progress(node: Node, rows: Iterable[dict[str, Any]]) -> list[dic
     return await asyncio.gather(*map(told, rows))
 
 
-def _operating(request: web.Request) -> Node:
-    node = request.app[NODE]
+def _operating(request: web.Request) -> AdminContext:
+    context = request.app[ADMIN]
     read_query(request, {})
-    node.check_accepting()
-    return node
+    context.lifecycle.check_accepting()
+    return context
 
 
-def _in_cluster(node: Node) -> Any:
-    if node.operate is None:
+def _in_cluster(context: AdminContext) -> Any:
+    if context.operate is None:
         raise NoOtherNode(
             "this node is alone: no other can take anything over",
             hint="start the nodes of a cluster with --coordination",
         )
-    return node.operate
+    return context.operate
 
 
-def _check_own(node: Node, number: int, nodes: list[int]) -> None:
+def _check_own(context: AdminContext, number: int, nodes: list[int]) -> None:
     """As a cluster that has this node alone would answer (replication/cluster/operations.py)."""
-    own = node.settings.node_id
+    own = context.settings.node_id
     if nodes != [own]:
         text = f"partition {number}: replicas {nodes} are not all there"
         raise InvalidConfig(text, hint=f"the nodes that are there are [{own}]: this one is alone", setting="replicas")

@@ -7,11 +7,10 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gateway.admin.context import ADMIN
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import path_partition, read_query
-from gateway.node import NODE
-from gateway.routing.routing import at_owner
 
 Token = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+\Z")]
 
@@ -23,20 +22,20 @@ class _Wish(Struct, forbid_unknown_fields=True):
 
 async def describe_fence(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}/partitions/{partition}/fence"""
-    node = request.app[NODE]
+    context = request.app[ADMIN]
     read_query(request, {})
-    document, _ = await at_owner(node, "fence", request.match_info["topic"], path_partition(request), None)
+    document, _ = await context.router.call("fence", request.match_info["topic"], path_partition(request), None)
     return answer(document)
 
 
 async def set_fence(request: web.Request) -> web.Response:
     """PUT /v1/topics/{topic}/partitions/{partition}/fence"""
-    node = request.app[NODE]
+    context = request.app[ADMIN]
     read_query(request, {})
-    node.check_accepting()
+    context.lifecycle.check_accepting()
     wish = await read_json(request, _Wish)
     expected = None if wish.expected is UNSET else wish.expected or ""
     topic, number = request.match_info["topic"], path_partition(request)
-    wait_ms = node.settings.produce_timeout_ms
-    document, _ = await at_owner(node, "set_fence", topic, number, (wish.token or "", expected), wait_ms=wait_ms)
+    wait_ms = context.settings.produce_timeout_ms
+    document, _ = await context.router.call("set_fence", topic, number, (wish.token or "", expected), wait_ms=wait_ms)
     return answer(document)

@@ -10,13 +10,13 @@ from aiohttp import web
 from gateway.access.access import caller_of
 from gateway.access.tokens_file import Right
 from gateway.admin.cluster_rows import node_rows, partitions_in_need
+from gateway.admin.context import ADMIN, AdminContext
+from gateway.admin.peer_calls import metrics_of_all
 from gateway.admin.topics import answer
 from gateway.docs.page import content_security_policy, render_docs
 from gateway.http.problems import Problem
 from gateway.http.query import read_query
 from gateway.metrics.metrics import merged
-from gateway.node import NODE, Node
-from gateway.routing.routing import metrics_of_all
 from openapi import contract_json, load_contract
 
 DOCS_POLICY = (
@@ -37,27 +37,27 @@ LINKS = {
 
 async def describe_cluster(request: web.Request) -> web.Response:
     """GET /v1/cluster"""
-    node = request.app[NODE]
+    context = request.app[ADMIN]
     read_query(request, {})
-    cluster_id, shards = node.shard.directory.identity.cluster_id, max(1, node.settings.shards)
-    if node.peers.nodes is None:
-        return answer(_alone(node) | {"cluster_id": cluster_id, "shards": shards})
-    view, caller = node.peers.nodes.view, caller_of(request)
+    cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
+    if context.peers.nodes is None:
+        return answer(_alone(context) | {"cluster_id": cluster_id, "shards": shards})
+    view, caller = context.peers.nodes.view, caller_of(request)
     in_need = partitions_in_need(view, lambda name: caller.allows(Right.READ, name))
     nodes = {"nodes": node_rows(view), "controller": view.controller}
     return answer({"cluster_id": cluster_id, **nodes, **in_need, "shards": shards})
 
 
-def _alone(node: Node) -> dict[str, Any]:
-    settings = node.settings
-    partitions = sum(topic.record.partitions for topic in node.shard.topics.values())
+def _alone(context: AdminContext) -> dict[str, Any]:
+    settings = context.settings
+    partitions = sum(topic.record.partitions for topic in context.topics.all())
     this = {
         "node_id": settings.node_id,
-        "url": node.url,
+        "url": context.peers.url,
         "rack": settings.rack or None,
         "version": version("penstock"),
         "alive": True,
-        "leaving": node.is_draining,
+        "leaving": context.lifecycle.is_draining,
         "drained": False,
         "leading": partitions,
         "partitions": partitions,
@@ -75,9 +75,9 @@ async def healthz(request: web.Request) -> web.Response:
 async def readyz(request: web.Request) -> web.Response:
     """GET /readyz: requests should be sent here."""
     read_query(request, {})
-    if request.app[NODE].is_draining:
+    if request.app[ADMIN].lifecycle.is_draining:
         raise Problem("draining", "the node is stopping")
-    if not request.app[NODE].is_ready:
+    if not request.app[ADMIN].lifecycle.is_ready:
         raise Problem("overloaded", "not all shards of the node are ready")
     return answer({"status": "ready"})
 
@@ -85,10 +85,10 @@ async def readyz(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     """GET /metrics: of the whole node, whichever shard answers; a label names the shard where there are several."""
     read_query(request, {})
-    node = request.app[NODE]
+    context = request.app[ADMIN]
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    texts = await metrics_of_all(node)
-    return web.Response(body=await node.in_thread(lambda: merged(texts)), headers=headers)
+    texts = await metrics_of_all(context)
+    return web.Response(body=await context.offload.in_thread(lambda: merged(texts)), headers=headers)
 
 
 async def openapi_json(request: web.Request) -> web.Response:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import read_query
-from gateway.node import NODE
+from gateway.produce.context import PRODUCE
 
 
 class _Wish(Struct, forbid_unknown_fields=True):
@@ -17,8 +17,8 @@ class _Wish(Struct, forbid_unknown_fields=True):
 
 async def create_producer(request: web.Request) -> web.Response:
     """POST /v1/producers"""
-    node = request.app[NODE]
+    context = request.app[PRODUCE]
     read_query(request, {})
-    node.check_accepting()
+    context.lifecycle.check_accepting()
     await read_json(request, _Wish, _Wish())
-    return answer({"producer_id": await node.producer_ids.take(), "producer_epoch": 0}, 201)
+    return answer({"producer_id": await context.producer_ids.take(), "producer_epoch": 0}, 201)

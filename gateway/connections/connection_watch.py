@@ -8,13 +8,14 @@ gateway/connections/open_connections.py; this asks the kernel for them and carri
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from gateway.connections.kernel_sockets import KernelSockets, connections_to, own_sockets, shut_down_sockets
 from gateway.connections.open_connections import OpenConnections
 from gateway.connections.response_buffers import UnreadAnswers
-from gateway.node import Node
+from gateway.http.offload import Offload
+from gateway.settings import NodeSettings
 
 LOOK_S = 1.0  # between two looks at unread answers
 LOOKS_AT_ONCE = 100  # 3 ms, before the loop sees to others
@@ -23,13 +24,26 @@ ROUND_S_MAX = 5.0
 
 
 class ConnectionWatch:
-    """Runs while ports are open; `connections` is for the adapter to tell its requests to."""
+    """Runs while ports are open; `connections` is for the adapter to tell its requests to.
 
-    def __init__(self, node: Node, ports: Sequence[int]) -> None:
-        settings = node.settings
+    `now` returns monotonic seconds; `count_idle` takes how many idle connections were ended.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        ports: Sequence[int],
+        responses: UnreadAnswers,
+        now: Callable[[], float],
+        offload: Offload,
+        count_idle: Callable[[int], None],
+    ) -> None:
         silent_s, idle_s = settings.header_read_timeout_ms / 1000, settings.idle_connection_ms / 1000
         self.connections = OpenConnections(silent_s, idle_s)
-        self._node = node
+        self._responses = responses
+        self._now = now
+        self._offload = offload
+        self._count_idle = count_idle
         self._ports = ports
         self._round_s = min(silent_s / ROUNDS, idle_s / ROUNDS, ROUND_S_MAX)
         self._look_s = min(LOOK_S, settings.stream_stall_ms / 1000 / 2)
@@ -39,7 +53,7 @@ class ConnectionWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_answers(self._node.unread_answers))
+            tasks.create_task(self._watch_answers(self._responses))
             tasks.create_task(self._watch_idle())
 
     async def _watch_answers(self, answers: UnreadAnswers) -> None:
@@ -54,23 +68,22 @@ class ConnectionWatch:
             await self._end({found.inode for found in overdue if found is not None})
 
     async def _watch_idle(self) -> None:
-        node = self._node
         while True:
             await asyncio.sleep(self._round_s)
             found: dict[int, str] = {}
             for port in self._ports:
-                of_port = await node.in_thread(partial(connections_to, port))
+                of_port = await self._offload.in_thread(partial(connections_to, port))
                 if of_port is None:
                     return  # the kernel tells nothing here, and never will
                 found |= of_port
-            overdue = self.connections.overdue(found, node.clock.monotonic(), node.unread_answers.is_out)
+            overdue = self.connections.overdue(found, self._now(), self._responses.is_out)
             overdue -= self._others
             if overdue:
-                own = await node.in_thread(own_sockets)
+                own = await self._offload.in_thread(own_sockets)
                 self._others = (self._others & found.keys()) | (overdue - own.keys())
-                node.idle_ended += len(overdue & own.keys())
+                self._count_idle(len(overdue & own.keys()))
                 await self._end(overdue & own.keys())
 
     async def _end(self, inodes: Collection[int]) -> None:
         if inodes:
-            await self._node.in_thread(lambda: shut_down_sockets(inodes))
+            await self._offload.in_thread(lambda: shut_down_sockets(inodes))

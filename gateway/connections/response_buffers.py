@@ -12,7 +12,7 @@ is quiet for `stall_s`, and is then taken for a stall. What the protocol itself 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import nlargest
 from typing import NamedTuple, Protocol
 
@@ -76,6 +76,12 @@ class UnreadAnswers:
 
     def __repr__(self) -> str:
         return f"UnreadAnswers(connections={len(self._connections)}, size_bytes={self.size_bytes})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Name, text and value of each, for the metrics."""
+        yield "penstock_unread_answer_bytes", "Bytes of large answers that clients have yet to take", self.size_bytes
+        yield "penstock_refused_answers_total", "Answers refused for want of room for them", self.refused
+        yield "penstock_stalled_connections_total", "Connections ended: their answers were not taken", self.given_up
 
     @property
     def clients(self) -> list[str]:

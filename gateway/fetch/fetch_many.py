@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from engine.errors import EngineError
 from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
+from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.fetch import JSON
 from gateway.fetch.many_reads import Limits, Part, Wanted
 from gateway.fetch.multi_fetch import ManyPartitions
@@ -23,8 +24,6 @@ from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import read_query
 from gateway.http.response_compression import packed
-from gateway.node import NODE, Node
-from gateway.routing.routing import topic_id_of
 
 ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name has a third of it
 BODY_BYTES_LEAST = 64 * 1024
@@ -61,21 +60,21 @@ class _Answered(NamedTuple):
 
 async def fetch_many(request: web.Request) -> web.Response:
     """POST /v1/fetch"""
-    node = request.app[NODE]
+    context = request.app[FETCH]
     read_query(request, {})
     choose_media_type(request.headers.get("Accept", ""), (JSON,))
-    partitions_max = node.settings.fetch_partitions_max
+    partitions_max = context.settings.fetch_partitions_max
     bytes_max = BODY_BYTES_LEAST + partitions_max * ENTRY_BYTES_MAX
     wish = await read_json(request, Wish, bytes_max=bytes_max)
     _check(wish, partitions_max)
     caller = caller_of(request)
-    if node.topic_finder is not None:
+    if not context.topics.is_standalone:
         allowed = [entry for entry in wish.partitions if caller.allows(Right.READ, entry.topic)]
         for name in {entry.topic for entry in allowed}:
-            await node.look_for(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
-    wanted = [_wanted(node, caller, entry) for entry in wish.partitions]
+            await context.topics.look_for(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
+    wanted = [_wanted(context, caller, entry) for entry in wish.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
-    parts = await _read(node, known, wish, must_wait=len(known) == len(wanted)) if known else []
+    parts = await _read(context, known, wish, must_wait=len(known) == len(wanted)) if known else []
     return await packed(request, _answer(wish.partitions, _answered(wanted, parts)))
 
 
@@ -91,29 +90,29 @@ def _check(wish: Wish, partitions_max: int) -> None:
         seen.add(which)
 
 
-def _wanted(node: Node, caller: Caller, entry: Entry) -> Wanted | Problem:
+def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Problem:
     if not caller.allows(Right.READ, entry.topic):
         return forbidden(caller, Right.READ, entry.topic)
     try:
-        topic_id = topic_id_of(node, entry.topic, entry.partition)
+        topic_id = context.partitions.topic_id(entry.topic, entry.partition)
         return Wanted(entry.topic, topic_id, entry.partition, entry.offset, entry.leader_epoch)
     except EngineError as error:
         return from_engine(error)
 
 
-async def _read(node: Node, wanted: Sequence[Wanted], wish: Wish, *, must_wait: bool) -> list[Part]:
+async def _read(context: FetchContext, wanted: Sequence[Wanted], wish: Wish, *, must_wait: bool) -> list[Part]:
     """Wait if there is not enough and nothing is wrong, then read."""
-    max_bytes = node.settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
-    max_bytes = min(max_bytes, node.settings.fetch_bytes_max)
+    max_bytes = context.settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
+    max_bytes = min(max_bytes, context.settings.fetch_bytes_max)
     min_bytes = min(wish.min_bytes, max_bytes)
-    many = ManyPartitions(node, wanted)
+    many = ManyPartitions(context, wanted)
     found = await many.look()
     if must_wait and wish.wait_ms and min_bytes > found.size_bytes and not found.has_problem:
-        with node.long_poll(len(wanted)):
+        with context.long_polls.waiting(len(wanted)):
             await many.wait(min_bytes, wish.wait_ms / 1000)
     max_records = None if wish.max_records is UNSET else wish.max_records
     value = None if wish.value is UNSET else wish.value
-    return await many.read_patiently(Limits(max_bytes, max_records, value, next(node.turns), as_lines=False))
+    return await many.read_patiently(Limits(max_bytes, max_records, value, next(context.turns), as_lines=False))
 
 
 def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list[_Answered]:

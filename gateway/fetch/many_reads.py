@@ -20,10 +20,10 @@ from engine.partition.partition import Partition
 from engine.partition.reader import Chunk, available_bytes
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch import record_json
+from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import read_chunk
 from gateway.fetch.stored_records import Bounds, Decoded, decode_stored, end_of, is_compressed
 from gateway.http.problems import Problem, from_engine
-from gateway.node import Node
 from gateway.routing.leader_failover import will_pass
 from replication.cluster.leadership_check import confirm_leading
 
@@ -85,7 +85,7 @@ class _Wait(NamedTuple):
 
 
 async def wait(
-    node: Node, wanted: Sequence[Wanted], enough_bytes: int, over: asyncio.Future[int] | None = None
+    context: ReadContext, wanted: Sequence[Wanted], enough_bytes: int, over: asyncio.Future[int] | None = None
 ) -> Found:
     """Return when so many bytes can be given, an entry has a problem, the node drains, or once `over` is done.
 
@@ -94,14 +94,19 @@ async def wait(
     waits: dict[int, _Wait] = {}
     try:
         while True:
-            found = _look(node, wanted, is_exact=enough_bytes > 1)
-            if found.has_problem or found.has_moved or found.size_bytes >= enough_bytes or node.is_draining:
+            found = _look(context, wanted, is_exact=enough_bytes > 1)
+            if (
+                found.has_problem
+                or found.has_moved
+                or found.size_bytes >= enough_bytes
+                or context.lifecycle.is_draining
+            ):
                 return found
             if over is not None and over.done():
                 return found
             for index, one in enumerate(wanted):
                 if index not in waits or waits[index].future.done():
-                    partition = node.shard.partition(one.topic, one.partition)
+                    partition = context.topics.topic(one.topic).partitions[one.partition]
                     end = max(partition.high_watermark, one.offset) + 1
                     waits[index] = _Wait(partition, end, partition.wait_for_high_watermark(end))
             futures = [one.future for one in waits.values()]
@@ -115,31 +120,31 @@ async def wait(
                 future.exception()  # looked at: what it says is found again by looking at the partition
 
 
-async def read(node: Node, wanted: Sequence[Wanted], limits: Limits) -> list[Part]:
+async def read(context: ReadContext, wanted: Sequence[Wanted], limits: Limits) -> list[Part]:
     """What there is for each entry, at once."""
-    sources = [_source(node, one) for one in wanted]
+    sources = [_source(context, one) for one in wanted]
     if any(isinstance(source, Problem) and source.code in FINAL for source in sources):
-        sources = await asyncio.gather(*(_confirmed(node, *entry) for entry in zip(wanted, sources, strict=True)))
+        sources = await asyncio.gather(*(_confirmed(context, *entry) for entry in zip(wanted, sources, strict=True)))
     order = [(limits.turn + step) % len(wanted) for step in range(len(wanted))]
     is_local = all(
         isinstance(source, Problem) or one.offset >= source.log.local_log_start
         for one, source in zip(wanted, sources, strict=True)
     )
-    room = node.local_room if is_local else node.store_room  # the store may be slow
+    room = context.local_room if is_local else context.store_room  # the store may be slow
     async with room.hold(limits.max_bytes * RENDERED_COPIES):
-        return await _read(node, wanted, sources, order, limits)
+        return await _read(context, wanted, sources, order, limits)
 
 
 async def _read(
-    node: Node, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], limits: Limits
+    context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], limits: Limits
 ) -> list[Part]:
-    chunks = await _read_chunks(node, wanted, sources, order, limits.max_bytes)
+    chunks = await _read_chunks(context, wanted, sources, order, limits.max_bytes)
     size_bytes = sum(len(chunk.data) for chunk in chunks.values())
-    node.metrics.fetch_bytes.inc(size_bytes)
+    context.metrics.fetch_bytes.inc(size_bytes)
 
     def render() -> list[Part]:
         parts: dict[int, Part] = {}
-        records_left, bytes_left = limits.max_records, node.settings.fetch_bytes_max
+        records_left, bytes_left = limits.max_records, context.settings.fetch_bytes_max
         for index in order:
             source = sources[index]
             if isinstance(source, Problem):
@@ -154,64 +159,64 @@ async def _read(
         return [parts[index] for index in range(len(wanted))]
 
     if any(is_compressed(chunk.data) for chunk in chunks.values()):
-        return await node.in_thread(render)
-    return await node.off_loop(size_bytes + ENTRY_COST_BYTES * len(chunks), render)
+        return await context.offload.in_thread(render)
+    return await context.offload.by_size(size_bytes + ENTRY_COST_BYTES * len(chunks), render)
 
 
-def _readable(node: Node, one: Wanted) -> Partition:
+def _readable(context: ReadContext, one: Wanted) -> Partition:
     """The partition of an entry. Raises EngineError: the entry's problem."""
-    partition = node.answered_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
+    partition = context.partitions.answered(one.topic, one.topic_id, one.partition, one.leader_epoch)
     if partition.offline is not None:
         raise partition.offline
     if one.offset > partition.high_watermark:
-        node.local_leader(partition).check_latest()
+        context.partitions.replica(partition).check_latest()
     partition.check_readable(one.offset)
     return partition
 
 
-def _look(node: Node, wanted: Sequence[Wanted], *, is_exact: bool) -> Found:
+def _look(context: ReadContext, wanted: Sequence[Wanted], *, is_exact: bool) -> Found:
     """How much there is; not exact, each partition that has something counts as one byte."""
     size_bytes, has_moved = 0, False
     for one in wanted:
         try:
-            partition = _readable(node, one)
+            partition = _readable(context, one)
         except EngineError as error:
             if not will_pass(error):
                 return Found(size_bytes, has_problem=True)
             has_moved = True
             continue
         if one.offset < partition.high_watermark:
-            size_bytes += _available_bytes(node, partition, one.offset) if is_exact else 1
+            size_bytes += _available_bytes(context, partition, one.offset) if is_exact else 1
     return Found(size_bytes, has_problem=False, has_moved=has_moved)
 
 
-def _available_bytes(node: Node, partition: Partition, offset: int) -> int:
+def _available_bytes(context: ReadContext, partition: Partition, offset: int) -> int:
     if offset < partition.log.local_log_start:
-        return node.settings.fetch_bytes_max  # the store knows how much, and asking it takes long: enough it is
+        return context.settings.fetch_bytes_max  # the store knows how much, and asking it takes long: enough it is
     return available_bytes(partition.log, offset, *partition.read_limit)
 
 
-def _source(node: Node, one: Wanted) -> Partition | Problem:
+def _source(context: ReadContext, one: Wanted) -> Partition | Problem:
     try:
-        return _readable(node, one)
+        return _readable(context, one)
     except EngineError as error:
         return from_engine(error)
 
 
-async def _confirmed(node: Node, one: Wanted, source: Partition | Problem) -> Partition | Problem:
+async def _confirmed(context: ReadContext, one: Wanted, source: Partition | Problem) -> Partition | Problem:
     """The same; in place of a final problem, what is true once the store has confirmed that this node leads."""
     if not isinstance(source, Problem) or source.code not in FINAL:
         return source
     try:
-        partition = node.answered_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
-        await confirm_leading(node.local_leader(partition))
+        partition = context.partitions.answered(one.topic, one.topic_id, one.partition, one.leader_epoch)
+        await confirm_leading(context.partitions.replica(partition))
     except EngineError as error:
         return from_engine(error)
-    return _source(node, one)
+    return _source(context, one)
 
 
 async def _read_chunks(
-    node: Node, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], max_bytes: int
+    context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], max_bytes: int
 ) -> dict[int, Chunk]:
     """Whole batches by entry. Each gets an even share of what the ones before it have left over."""
     full = [
@@ -226,7 +231,7 @@ async def _read_chunks(
             break
         share = max(left // (len(full) - turn), min(left, SHARE_BYTES_MIN))
         try:
-            chunk = await read_chunk(node, partition, wanted[index].offset, share)
+            chunk = await read_chunk(context, partition, wanted[index].offset, share)
         except EngineError as error:
             sources[index] = from_engine(error)
             continue

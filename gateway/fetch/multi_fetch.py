@@ -13,11 +13,11 @@ from typing import Any
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
 from gateway.fetch import many_reads
+from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.many_reads import Found, Limits, Part, ProblemFields, Wanted
+from gateway.http.lifecycle import DRAINING
 from gateway.links.link import Busy, Handler, LinkLost
-from gateway.node import DRAINING, Node
 from gateway.routing.peers import Owner
-from gateway.routing.retry_budget import Patience
 from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
 
 CALL_S = 30.0  # what an owner may take beyond the wait that was asked for
@@ -32,17 +32,17 @@ _NOTHING = Found(0, has_problem=False)
 class ManyPartitions:
     """Entries of one reader. They may be moved on between two reads; which shard owns them stays."""
 
-    def __init__(self, node: Node, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, context: FetchContext, wanted: Sequence[Wanted]) -> None:
         assert wanted, "nobody waits for nothing"
         self.wanted = list(wanted)
-        self._node = node
+        self._context = context
         self._by_owner: dict[Owner | None, list[int]] = {}
         self._found: dict[Owner | None, Found] = {}
         self._group()
 
     def _group(self) -> None:
         """By who answers for them now; None stands for nobody."""
-        peers = self._node.peers
+        peers = self._context.peers
         by_owner: dict[Owner | None, list[int]] = {}
         for index, one in enumerate(self.wanted):
             try:
@@ -58,7 +58,7 @@ class ManyPartitions:
             self._found = dict.fromkeys(by_owner, _NOTHING)
 
     def _group_again(self) -> None:
-        if self._node.peers.nodes is not None:
+        if self._context.peers.nodes is not None:
             self._group()
 
     async def look(self) -> Found:
@@ -70,7 +70,7 @@ class ManyPartitions:
 
     async def wait(self, min_bytes: int, wait_s: float) -> None:
         """Return when the owners together have so much, an entry has a problem, a shard drains or the time is over."""
-        draining = self._node.draining
+        draining = self._context.lifecycle.draining
         over = draining.wait_for(DRAINING)
         bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + wait_s, over, _end)
         try:
@@ -100,12 +100,12 @@ class ManyPartitions:
     async def read_patiently(self, limits: Limits) -> list[Part]:
         """As read; but if there is nothing to give and what is in the way will pass, it is waited for."""
         parts = await self.read(limits)
-        if self._node.peers.nodes is None or not _may_pass(parts):
+        if self._context.peers.nodes is None or not _may_pass(parts):
             return parts
-        patience = Patience(self._node)
+        budget = self._context.budgets.begin()
         while _may_pass(parts):
             try:
-                await patience.pause(NoLeader("no leader was found in time"))
+                await budget.pause(NoLeader("no leader was found in time"))
             except NoLeader:
                 return parts
             parts = await self.read(limits)
@@ -142,10 +142,10 @@ class ManyPartitions:
         self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int]
     ) -> dict[Owner | None, Found]:
         """Ask every owner to say when it has so much, and stop asking as soon as one does, or once `over` is done."""
-        if self._node.peers.nodes is None and len(enough) == 1:
+        if self._context.peers.nodes is None and len(enough) == 1:
             [(owner, size)] = enough.items()
-            if owner is not None and self._node.peers.is_here(owner):  # the usual case, without a task
-                return {owner: await many_reads.wait(self._node, self.wanted, size, over)}
+            if owner is not None and self._context.peers.is_here(owner):  # the usual case, without a task
+                return {owner: await many_reads.wait(self._context.reads, self.wanted, size, over)}
         waits = {owner: start_task(self._found_at(owner, size, wait_s)) for owner, size in enough.items()}
         try:
             futures: list[asyncio.Future[Any]] = [*waits.values(), over]
@@ -159,44 +159,44 @@ class ManyPartitions:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
         if owner is None:
             found = Found(0, has_problem=False, has_moved=True)
-        elif self._node.peers.is_here(owner):
-            found = await many_reads.wait(self._node, wanted, enough_bytes)
+        elif self._context.peers.is_here(owner):
+            found = await many_reads.wait(self._context.reads, wanted, enough_bytes)
         else:
             try:
-                link = self._node.peers.link(owner)
+                link = self._context.peers.link(owner)
                 fields, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
                 found = Found(*fields)
             except (Busy, LinkLost):
-                is_alone = self._node.peers.nodes is None
+                is_alone = self._context.peers.nodes is None
                 found = Found(0, has_problem=is_alone, has_moved=not is_alone)
         if found.has_moved and enough_bytes:  # the others are waited for meanwhile
-            await self._node.peers.wait_for_leaders(self._node.jittered(MOVED_PAUSE_S))
+            await self._context.peers.wait_for_leaders(self._context.budgets.jittered(MOVED_PAUSE_S))
         return found
 
     async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
         if owner is None:
             return [Part(one.offset, 0, [], NOBODY, b"") for one in wanted]
-        if self._node.peers.is_here(owner):
-            return await many_reads.read(self._node, wanted, limits)
+        if self._context.peers.is_here(owner):
+            return await many_reads.read(self._context.reads, wanted, limits)
         try:
-            link = self._node.peers.link(owner)
+            link = self._context.peers.link(owner)
             heads, bodies = await link.call("read_many", (wanted, limits), timeout_s=CALL_S)
         except (Busy, LinkLost):
             return [Part(one.offset, 0, [], BUSY, b"") for one in wanted]
         return _unpacked(heads, bodies)
 
 
-def handlers_of_many(node: Node) -> Mapping[str, Handler]:
+def handlers_of_many(context: ReadContext) -> Mapping[str, Handler]:
     """What this shard does when another one asks for its partitions."""
 
     async def wait_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
         wanted, enough_bytes = arguments
-        return await many_reads.wait(node, [Wanted(*one) for one in wanted], enough_bytes), b""
+        return await many_reads.wait(context, [Wanted(*one) for one in wanted], enough_bytes), b""
 
     async def read_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
         wanted, limits = arguments
-        parts = await many_reads.read(node, [Wanted(*one) for one in wanted], Limits(*limits))
+        parts = await many_reads.read(context, [Wanted(*one) for one in wanted], Limits(*limits))
         heads = [(part.next_offset, part.record_count, part.line_ends, part.problem, len(part.body)) for part in parts]
         return heads, b"".join(part.body for part in parts)
 

@@ -21,6 +21,7 @@ from aiohttp import web
 from engine.errors import EngineError
 from gateway.connections.send_buffers import ClientStalled
 from gateway.fetch import event_stream
+from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.many_reads import Limits, Part, Wanted
 from gateway.fetch.multi_fetch import MOVING, ManyPartitions
 from gateway.http.negotiation import SSE, by_preference
@@ -28,9 +29,7 @@ from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine
 from gateway.http.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.http.response_headers import answer_headers
 from gateway.http.times import parse_timestamp
-from gateway.node import NODE, Node
 from gateway.routing.leader_headers import demand_direct, read_leader_epoch
-from gateway.routing.routing import at_owner, topic_id_of
 
 log = logging.getLogger("penstock.gateway")
 
@@ -53,37 +52,37 @@ QUERY: Rules = {"positions": Text(None), **_START}  # ids that are longer fit a 
 
 async def tail_partition(request: web.Request) -> web.StreamResponse:
     """GET /v1/topics/{topic}/partitions/{partition}/records as `text/event-stream`"""
-    node, name, number = request.app[NODE], request.match_info["topic"], path_partition(request)
-    topic_id, epoch = topic_id_of(node, name, number), read_leader_epoch(request)
+    context, name, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
+    topic_id, epoch = context.partitions.topic_id(name, number), read_leader_epoch(request)
     query = read_query(request, PARTITION_QUERY)
-    await demand_direct(request, node, [(name, number)])
+    await demand_direct(request, context.router, [(name, number)])
     given = None if query["offset"] is None else [query["offset"]]
     starts = await _starts(request, query, given, name, [number])
     wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
-    return await _Tail(node, wanted, query["value"], names_partition=False).answer(request)
+    return await _Tail(context, wanted, query["value"], names_partition=False).answer(request)
 
 
 async def tail_topic(request: web.Request) -> web.StreamResponse:
     """GET /v1/topics/{topic}/records"""
-    node, name = request.app[NODE], request.match_info["topic"]
-    known = node.shard.topic(name).record.partitions
+    context, name = request.app[FETCH], request.match_info["topic"]
+    known = context.topics.topic(name).record.partitions
     query = read_query(request, QUERY)
     positions = request.headers.get("Last-Event-ID") or query["positions"] or ""
     if (count := event_stream.count_of_id(positions)) > known:
-        await node.look_for(name, count)
-    record = node.shard.topic(name).record
+        await context.topics.look_for(name, count)
+    record = context.topics.topic(name).record
     if SSE not in by_preference(request.headers.get("Accept", "")):
         text = f"a whole topic is read as {SSE}: say so in Accept; or fetch its partitions one by one"
         raise Problem("not_acceptable", text)
-    if record.partitions > node.settings.fetch_partitions_max:
+    if record.partitions > context.settings.fetch_partitions_max:
         text = f"the topic has {record.partitions} partitions, too many for one stream: tail them one by one"
-        raise Problem("not_acceptable", text, limit=node.settings.fetch_partitions_max)
+        raise Problem("not_acceptable", text, limit=context.settings.fetch_partitions_max)
     numbers = range(record.partitions)
-    await demand_direct(request, node, [(name, number) for number in numbers])
+    await demand_direct(request, context.router, [(name, number) for number in numbers])
     given = None if query["positions"] is None else _query_positions(query["positions"], record.partitions)
     starts = await _starts(request, query, given, name, numbers)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
-    return await _Tail(node, wanted, query["value"], names_partition=True).answer(request)
+    return await _Tail(context, wanted, query["value"], names_partition=True).answer(request)
 
 
 def come_back(request: web.Request, problem: Problem) -> web.Response | None:
@@ -97,16 +96,18 @@ def come_back(request: web.Request, problem: Problem) -> web.Response | None:
         return None
     if SSE not in by_preference(request.headers.get("Accept", "")):
         return None
-    wait_ms = round(1000 * request.app[NODE].jittered(2 * RETRY_AFTER_S))
+    wait_ms = round(1000 * request.app[FETCH].budgets.jittered(2 * RETRY_AFTER_S))
     return web.Response(body=b": %b\nretry: %d\n\n" % (problem.code.encode(), wait_ms), headers=HEADERS)
 
 
 class _Tail:
     """One stream: where it stands in each of its partitions."""
 
-    def __init__(self, node: Node, wanted: Sequence[Wanted], value: str | None, *, names_partition: bool) -> None:
-        self._node = node
-        self._many = ManyPartitions(node, wanted)
+    def __init__(
+        self, context: FetchContext, wanted: Sequence[Wanted], value: str | None, *, names_partition: bool
+    ) -> None:
+        self._context = context
+        self._many = ManyPartitions(context, wanted)
         self._positions = [one.offset for one in wanted]
         self._value = value
         self._names_partition = names_partition
@@ -114,11 +115,13 @@ class _Tail:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         started = time.perf_counter()
-        node = self._node
-        with node.long_poll(len(self._positions)):
+        context = self._context
+        with context.long_polls.waiting(len(self._positions)):
             self._parts = await self._many.read_patiently(self._limits())
             problem = _problem_of(self._parts)
-            if problem is None and node.is_refusing:  # in a farewell it begins, and ends at once with when to come back
+            if (
+                problem is None and context.lifecycle.is_refusing
+            ):  # in a farewell it begins, and ends at once with when to come back
                 problem = Problem("draining", "the node is stopping")
             if problem is not None and not _is_sat_out(problem, request):
                 raise problem
@@ -126,8 +129,8 @@ class _Tail:
                 return web.Response(headers=HEADERS)
             response = web.StreamResponse(headers=HEADERS | answer_headers(request))
             await response.prepare(request)
-            node.metrics.answered("tail", response.status, time.perf_counter() - started)
-            node.metrics.event_streams.inc()
+            context.metrics.answered("tail", response.status, time.perf_counter() - started)
+            context.metrics.event_streams.inc()
             try:
                 await self._write(response, event_stream.opening(self._positions))
                 await self._run(request, response)
@@ -136,21 +139,21 @@ class _Tail:
             except Exception as error:
                 await self._write(response, _last_words(error, request))
             finally:
-                node.metrics.event_streams.dec()
+                context.metrics.event_streams.dec()
         return response
 
     async def _run(self, request: web.Request, response: web.StreamResponse) -> None:
         """Until the node drains or something is wrong; who leaves cancels it. Raises why it must end."""
-        node, loop = self._node, asyncio.get_running_loop()
-        heartbeat_s = node.settings.stream_heartbeat_ms / 1000
+        context, loop = self._context, asyncio.get_running_loop()
+        heartbeat_s = context.settings.stream_heartbeat_ms / 1000
         written_at, woken_early = loop.time(), False
         checked_at = written_at
         while True:
             size_bytes = await self._room()
             if loop.time() >= checked_at + heartbeat_s:  # a token may have been withdrawn since
-                node.access.check(request, "tail_topic")
+                context.access.check(request, "tail_topic")
                 checked_at = loop.time()
-            with node.held_pieces.hold(size_bytes):
+            with context.stream_budget.hold(size_bytes):
                 piece, problem = await self._piece()
                 has_piece = bool(piece)
                 if has_piece:
@@ -159,7 +162,7 @@ class _Tail:
                     piece = b""  # or it would be kept while the next one is read
             if problem is not None and problem.code not in PASSING:
                 raise problem
-            if node.is_draining or self._has_grown():
+            if context.lifecycle.is_draining or self._has_grown():
                 await self._write(response, event_stream.FAREWELL)
                 return
             if not has_piece:
@@ -175,26 +178,26 @@ class _Tail:
 
     def _has_grown(self) -> bool:
         """Whether the topic has partitions that this stream does not know. Seen at the next event or heartbeat."""
-        topic = self._node.shard.topics.get(self._many.wanted[0].topic) if self._names_partition else None
+        topic = self._context.topics.get(self._many.wanted[0].topic) if self._names_partition else None
         return topic is not None and topic.record.partitions > len(self._positions)
 
     async def _read(self) -> None:
         self._parts = await self._many.read(self._limits())
 
     def _limits(self) -> Limits:
-        return Limits(PIECE_BYTES, None, self._value, next(self._node.turns), as_lines=True)
+        return Limits(PIECE_BYTES, None, self._value, next(self._context.turns), as_lines=True)
 
     async def _room(self) -> int:
         """How much memory what was read takes, once there is room for it: what finds none is let go and read again."""
         size_bytes = self._size_bytes()
-        while size_bytes > WRITE_BYTES and not self._node.held_pieces.has_room(size_bytes):
+        while size_bytes > WRITE_BYTES and not self._context.stream_budget.has_room(size_bytes):
             self._parts = []
             await asyncio.sleep(NO_ROOM_PAUSE_S)
-            if self._node.is_draining:
+            if self._context.lifecycle.is_draining:
                 break
-            if not self._node.held_pieces.has_room(size_bytes):
+            if not self._context.stream_budget.has_room(size_bytes):
                 continue
-            with self._node.held_pieces.hold(size_bytes):
+            with self._context.stream_budget.hold(size_bytes):
                 await self._read()
             size_bytes = self._size_bytes()
         return self._size_bytes()
@@ -206,7 +209,7 @@ class _Tail:
         """The events of what was read, and what is wrong. What was read is let go."""
         parts, self._parts = self._parts, []
         size_bytes = 4 * sum(len(part.body) for part in parts)
-        return await self._node.off_loop(size_bytes, lambda: self._rendered(parts)), _problem_of(parts)
+        return await self._context.offload.by_size(size_bytes, lambda: self._rendered(parts)), _problem_of(parts)
 
     def _rendered(self, parts: Sequence[Part]) -> bytes:
         """The events of what was read; the stream then stands behind them."""
@@ -226,7 +229,7 @@ class _Tail:
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         """Raises ClientStalled when the client takes nothing for too long."""
-        stall_s = self._node.settings.stream_stall_ms / 1000
+        stall_s = self._context.settings.stream_stall_ms / 1000
         view = memoryview(data)
         for start in range(0, len(data), WRITE_BYTES):
             try:
@@ -240,22 +243,22 @@ async def _starts(
     request: web.Request, query: dict[str, Any], given: list[int] | None, topic: str, numbers: Sequence[int]
 ) -> list[int]:
     """The first offset wanted of each partition: after the last event that the client had, or as the query says."""
-    node = request.app[NODE]
+    context = request.app[FETCH]
     event_id = request.headers.get("Last-Event-ID")
     if event_id:
-        return await _with_new_ones(node, event_stream.parse_id(event_id, len(numbers)), topic, numbers)
+        return await _with_new_ones(context, event_stream.parse_id(event_id, len(numbers)), topic, numbers)
     if sum(way is not None for way in (given, query["from"], query["timestamp"])) > 1:
         raise Problem("invalid_query", "the query says in two ways where to start", parameter="from")
     if given is not None:
-        return await _with_new_ones(node, given, topic, numbers)
+        return await _with_new_ones(context, given, topic, numbers)
     timestamp = None if query["timestamp"] is None else parse_timestamp(query["timestamp"])
-    asked = (at_owner(node, "find_offsets", topic, number, timestamp) for number in numbers)
+    asked = (context.router.call("find_offsets", topic, number, timestamp) for number in numbers)
     return [_start(found, query) for found, _ in await asyncio.gather(*asked)]
 
 
-async def _with_new_ones(node: Node, positions: list[int], topic: str, numbers: Sequence[int]) -> list[int]:
+async def _with_new_ones(context: FetchContext, positions: list[int], topic: str, numbers: Sequence[int]) -> list[int]:
     """Partitions that the topic has gained since are read from their beginning."""
-    asked = (at_owner(node, "find_offsets", topic, number, None) for number in numbers[len(positions) :])
+    asked = (context.router.call("find_offsets", topic, number, None) for number in numbers[len(positions) :])
     return positions + [int(found["log_start"]) for found, _ in await asyncio.gather(*asked)]
 
 

@@ -6,6 +6,8 @@ others. What is over a bound is refused at once, and all of a request is given b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from aiohttp import web
 
 from gateway.http.problems import Problem
@@ -25,6 +27,10 @@ class InFlight:
 
     def __repr__(self) -> str:
         return f"InFlight(held_bytes={self.held_bytes}, large_connections={len(self._by_connection)})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Name, text and value of each, for the metrics."""
+        yield "penstock_request_bytes_in_flight", "Bytes of bodies of open requests", self.held_bytes
 
     def hold(self, request: web.Request, size_bytes: int) -> None:
         """A piece of the request's body is there. Raises Problem overloaded, too_many_requests."""

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from gateway.http.context import HTTP
+from gateway.http.json_limits import check_utf8, malformed_json
 from gateway.http.problems import Problem
 from gateway.http.request_body import read_body
-from gateway.node import NODE
-from gateway.produce.json_records import check_utf8, malformed_json
 
 MEDIA_TYPES = ("application/json", "application/octet-stream", "application/x-www-form-urlencoded")
 # The second is what aiohttp says when no type was given, the third what plain `curl -d` sends.
@@ -18,7 +18,7 @@ MEDIA_TYPES = ("application/json", "application/octet-stream", "application/x-ww
 
 async def read_json(request: web.Request, shape: type[Any], default: Any = None, *, bytes_max: int = 2**63) -> Any:
     """The body as `shape`; an empty one as `default`. Raises Problem malformed_json, unknown_field, invalid_body, …"""
-    body = await read_body(request, min(request.app[NODE].settings.request_body_bytes_max, bytes_max))
+    body = await read_body(request, min(request.app[HTTP].request_body_bytes_max, bytes_max))
     if not body.strip():
         if default is None:
             raise Problem("invalid_body", "a JSON body is needed")

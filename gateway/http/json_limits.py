@@ -11,6 +11,7 @@ than the limit has levels is reduced to its brackets, which costs as much as to 
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Sequence
@@ -161,3 +162,26 @@ def _run_around(text: bytes, at: int, digits_max: int) -> int:
     """The length of the run of digits that holds a byte; lengths beyond the limit are not told apart."""
     before, behind = text[max(0, at - digits_max) : at], text[at : at + digits_max + 1]
     return len(before) - len(before.rstrip(_DIGITS)) + len(behind) - len(behind.lstrip(_DIGITS))
+
+
+def check_utf8(body: bytes) -> None:
+    """msgspec takes over the bytes of a raw value unseen, so the whole body is checked."""
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Problem("invalid_utf8", f"byte {error.start} of the body is not UTF-8", byte=error.start) from None
+
+
+def malformed_json(body: bytes) -> Problem:
+    """Where a body stops being JSON, by line and column."""
+    try:
+        # As text: from bytes with a NUL json would guess UTF-16. A number of any length is JSON.
+        json.loads(body.decode("utf-8", "replace"), parse_int=str, parse_float=str)
+    except json.JSONDecodeError as error:
+        text = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        return Problem("malformed_json", text, line=error.lineno, column=error.colno)
+    except RecursionError:
+        return stack_exhausted(body)
+    return Problem("malformed_json", "the body is not JSON as RFC 8259 has it")

@@ -9,8 +9,8 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
+from gateway.http.context import HTTP
 from gateway.http.problems import Problem
-from gateway.node import NODE
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -64,7 +64,7 @@ def read_query(request: web.Request, rules: Rules) -> dict[str, Any]:
         return values
     _check_utf8(request.rel_url.raw_query_string)
     seen = set()
-    length_max = request.app[NODE].settings.query_value_chars_max
+    length_max = request.app[HTTP].query_value_chars_max
     for name, text in request.query.items():
         if len(text) > length_max:
             raise Problem("invalid_query", f"{name:.64} has more than {length_max} characters", parameter=name[:64])

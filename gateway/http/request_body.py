@@ -11,9 +11,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from engine.format.decompression import FIRST_ROOM_BYTES, Broken, DoesNotFit, unpack
+from gateway.http.context import HTTP
 from gateway.http.in_flight import InFlight
 from gateway.http.problems import Problem
-from gateway.node import NODE
 
 _PACKED_IN_LOOP_MAX = 64 * 1024  # 3,000 gzip members that are all empty take 14 ms
 
@@ -30,7 +30,7 @@ async def read_body(request: web.Request, limit: int, when_there: Callable[[], N
     if encoding not in ("identity", "gzip", "zstd"):
         text = f"Content-Encoding is {encoding!r}; give gzip, zstd or none"
         raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": "gzip, zstd"})
-    in_flight = request.app[NODE].in_flight
+    in_flight = request.app[HTTP].in_flight
     body = await _read_up_to(request, limit, in_flight)
     if when_there is not None:
         when_there()
@@ -54,7 +54,7 @@ async def _unpacked(request: web.Request, encoding: str, body: bytes, limit: int
         except DoesNotFit:
             if limit <= FIRST_ROOM_BYTES:
                 raise
-    return await request.app[NODE].in_thread(lambda: bytes(unpack(encoding, body, limit)))
+    return await request.app[HTTP].offload.in_thread(lambda: bytes(unpack(encoding, body, limit)))
 
 
 async def _read_up_to(request: web.Request, limit: int, in_flight: InFlight) -> bytes:

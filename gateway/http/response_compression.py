@@ -8,8 +8,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from engine.format.compression import pack
+from gateway.http.context import HTTP
 from gateway.http.negotiation import choose_encoding
-from gateway.node import NODE
 
 IN_LOOP_BYTES_MAX = 64 * 1024  # takes half a millisecond
 _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-batch+json")
@@ -17,11 +17,11 @@ _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-
 
 async def packed(request: web.Request, response: web.Response) -> web.Response:
     """The answer of a fetch, compressed if the client takes that and it is large enough."""
-    node, body = request.app[NODE], response.body
+    http, body = request.app[HTTP], response.body
     if not isinstance(body, (bytes, bytearray)):
         return response
-    node.unread_answers.count(request, len(body))  # before it waits for its turn, with others as large
-    if len(body) < node.settings.compress_bytes_min:
+    http.count_response(request, len(body))  # before it waits for its turn, with others as large
+    if len(body) < http.compress_bytes_min:
         return response
     if response.headers.get("Content-Type") not in _PACKED:
         return response
@@ -34,7 +34,7 @@ async def packed(request: web.Request, response: web.Response) -> web.Response:
     response.body = (
         pack(encoding, whole)
         if len(whole) <= IN_LOOP_BYTES_MAX
-        else await node.in_thread(lambda: pack(encoding, whole))
+        else await http.offload.in_thread(lambda: pack(encoding, whole))
     )
     response.headers["Content-Encoding"] = encoding
     return response

@@ -8,40 +8,25 @@ no second form.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 from engine.directory.placement import shard_of
 from engine.shard.shard import Shard
 from gateway.metrics.metrics import Numbers
 from gateway.routing.peers import Peers
-from gateway.settings import NodeSettings
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import PartitionState
 from replication.replica.standalone import Replicas
 
 
-class Reporting(Protocol):
-    """What is asked of a node: gateway.node.Node."""
-
-    @property
-    def settings(self) -> NodeSettings: ...
-    @property
-    def peers(self) -> Peers: ...
-    @property
-    def shard(self) -> Shard: ...
-    @property
-    def replicas(self) -> Replicas: ...
-
-
-def cluster_families(node: Reporting) -> Iterator[Numbers]:
+def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replicas) -> Iterator[Numbers]:
     """Of one process of a node."""
-    nodes, node_id = node.peers.nodes, node.settings.node_id
+    nodes = peers.nodes
     view = None if nodes is None else nodes.view
-    if node.peers.index == 0:
+    if peers.index == 0:
         yield from _view_families(view, node_id)
-    partitions = list(node.shard.partitions())
-    lags = [lag for one in partitions for lag in node.replicas.replica(one).lag.values()]
-    yield from _led_families(view, node_id, node.peers.index, node.peers.count, len(partitions), lags)
+    partitions = list(shard.partitions())
+    lags = [lag for one in partitions for lag in replicas.replica(one).lag.values()]
+    yield from _led_families(view, node_id, peers.index, peers.count, len(partitions), lags)
 
 
 def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:

@@ -73,12 +73,15 @@ class Metrics:
         self.produce_records = Count("penstock_produce_records_total", "Records taken in")
         self.produce_bytes = Count("penstock_produce_bytes_total", "Bytes of produce bodies")
         self.fetch_bytes = Count("penstock_fetch_bytes_total", "Stored bytes read for fetches")
-        self.long_polls = Count("penstock_long_polls", "Fetches that wait for data")
+        self.idle_connections = Count("penstock_idle_connections_total", "Connections ended: they asked for nothing")
+        self.requests_under_way = Count("penstock_requests_under_way", "Requests that have no answer yet")
+        self.waiting_produces = Count("penstock_waiting_produces", "Produces that wait for their acks")
         self.event_streams = Count("penstock_event_streams", "Event streams open; each is a long poll")
         self._requests: dict[tuple[str, int], _Answers] = {}
         self._seconds: dict[str, Histogram] = {}
         ProcessCollector(registry=registry)
-        counts = (self.produce_records, self.produce_bytes, self.fetch_bytes, self.long_polls, self.event_streams)
+        traffic = (self.produce_records, self.produce_bytes, self.fetch_bytes, self.event_streams)
+        counts = (*traffic, self.idle_connections, self.requests_under_way, self.waiting_produces)
         registry.register(_Given(lambda: [_family(count.numbers()) for count in counts]))
         registry.register(_Given(self._request_families))
         registry.register(_Given(lambda: map(_family, families())))

@@ -19,7 +19,7 @@ from engine.shard.served_topics import Topic
 from gateway.connections.request_order import Turn
 from gateway.http import problems
 from gateway.http.problems import Problem
-from gateway.node import Node
+from gateway.produce.context import ProduceContext
 from gateway.produce.placing import Batch
 from gateway.routing.leader_failover import AnyLeader, Parcel
 from replication.replica.acks import Acks
@@ -35,32 +35,49 @@ class Part(NamedTuple):
     terms: Terms | None = None
 
 
-async def append(node: Node, parts: Sequence[Part], acks: Acks, timeout_ms: int | None, turn: Turn) -> list[Outcome]:
+async def append(
+    context: ProduceContext, parts: Sequence[Part], acks: Acks, timeout_ms: int | None, turn: Turn
+) -> list[Outcome]:
     """The outcome of each part, queued in its turn. Raises Problem overloaded, before anything is appended."""
     if not turn.has_come:
         await turn.come()
-    node.check_capacity(sum(len(part.batch.data) for part in parts))
-    timeout = timeout_ms or node.settings.produce_timeout_ms
-    queued = [_queue(node, part, acks, timeout) for part in parts]
+    check_capacity(context, sum(len(part.batch.data) for part in parts))
+    timeout = timeout_ms or context.settings.produce_timeout_ms
+    queued = [_queue(context, part, acks, timeout) for part in parts]
     turn.end()
-    node.metrics.produce_records.inc(sum(part.batch.record_count for part in parts))
+    context.metrics.produce_records.inc(sum(part.batch.record_count for part in parts))
     began = time.perf_counter()
-    node.waiting_produces += 1
+    context.metrics.waiting_produces.inc()
     try:
         if len(queued) == 1:
             return [await _acknowledge(queued[0])]
         return await asyncio.gather(*map(_acknowledge, queued))
     finally:
-        node.waiting_produces -= 1
-        node.stages.ack.observe(time.perf_counter() - began)
+        context.metrics.waiting_produces.dec()
+        context.stages.ack.observe(time.perf_counter() - began)
 
 
-def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[Appended | None] | Problem | None:
+def check_capacity(context: ProduceContext, incoming_bytes: int) -> None:
+    """Raises Problem overloaded if too many bytes wait for the disk: the client waits then, not our memory.
+
+    Raises body_too_large for what does not fit an empty queue either: a retry could never succeed.
+    """
+    limit = context.settings.append_queue_bytes_max
+    if incoming_bytes > limit:
+        text = f"the batches of the request have {incoming_bytes} bytes, {limit} may wait for the disk"
+        raise Problem("body_too_large", text, limit=limit)
+    if context.queued_bytes() + incoming_bytes > limit:
+        raise Problem("overloaded", "too many bytes wait for the disk")
+
+
+def _queue(
+    context: ProduceContext, part: Part, acks: Acks, timeout_ms: int
+) -> Awaitable[Appended | None] | Problem | None:
     batch = part.batch
     try:
-        if node.peers.nodes is not None:
-            return node.handover.begin(_parcel(node, part, acks, timeout_ms))
-        leader = node.leader(part.topic, batch.partition)
+        if context.peers.nodes is not None:
+            return context.failover.begin(_parcel(context, part, acks, timeout_ms))
+        leader = context.partitions.leader(part.topic, batch.partition)
         if acks is Acks.NONE:
             leader.append_nowait(batch.data, part.terms)
             return None
@@ -69,12 +86,12 @@ def _queue(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Awaitable[App
         return problems.from_engine(error)
 
 
-def _parcel(node: Node, part: Part, acks: Acks, timeout_ms: int) -> Parcel:
+def _parcel(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int) -> Parcel:
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
     record, number = part.topic.record, part.batch.partition
 
     def find_leader() -> AnyLeader:
-        return node.leader(part.topic, number)
+        return context.partitions.leader(part.topic, number)
 
     return Parcel(record.topic_id, number, part.batch.data, acks, part.terms, deadline, find_leader)
 

@@ -8,21 +8,22 @@ from __future__ import annotations
 from engine.errors import DecodedTooLarge
 from engine.format import batch as record_batch
 from engine.settings import TopicSettings
+from gateway.http.offload import OFF_LOOP_BYTES, OFF_LOOP_RECORDS
 from gateway.http.problems import Problem
-from gateway.node import OFF_LOOP_BYTES, OFF_LOOP_RECORDS, Node
 from gateway.produce.conditions import demand_given
+from gateway.produce.context import ProduceContext
 from gateway.produce.placing import Batch, Destination, Sequenced, check_count, check_timestamp
 
 
-async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
+async def client_batch(body: bytes, to: Destination, context: ProduceContext) -> Batch:
     """The body as a batch for its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
     settings = to.settings
     header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
     check_timestamp(header.max_timestamp, settings, to.now_ms, 0)
-    check_count(header.record_count, node.settings.records_per_request_max)
+    check_count(header.record_count, context.settings.records_per_request_max)
     if settings.verify == "full":
-        await _check_records(body, header, settings, node)
-    await _check_sequence(header, to, node)
+        await _check_records(body, header, settings, context)
+    await _check_sequence(header, to, context)
     data: bytes | bytearray = body
     if settings.timestamp_type == "append":
         data = bytearray(body)
@@ -33,7 +34,7 @@ async def client_batch(body: bytes, to: Destination, node: Node) -> Batch:
     return Batch(to.sticky if to.partition is None else to.partition, data, header.record_count)
 
 
-async def _check_sequence(header: record_batch.Header, to: Destination, node: Node) -> None:
+async def _check_sequence(header: record_batch.Header, to: Destination, context: ProduceContext) -> None:
     """A batch that carries a sequence of its own keeps it. Raises Problem invalid_header, invalid_batch, …"""
     if header.producer_id < 0:
         return
@@ -44,10 +45,12 @@ async def _check_sequence(header: record_batch.Header, to: Destination, node: No
     if to.partition is None:
         text = "the batch is of a producer's sequence: name its partition in the path, or with partition="
         raise Problem("invalid_batch", text)
-    await demand_given(node, header.producer_id)
+    await demand_given(context, header.producer_id)
 
 
-async def _check_records(body: bytes, header: record_batch.Header, settings: TopicSettings, node: Node) -> None:
+async def _check_records(
+    body: bytes, header: record_batch.Header, settings: TopicSettings, context: ProduceContext
+) -> None:
     """Here as far as that is quick, else in a thread: how much a batch unpacks to is known only afterwards.
 
     A batch that is not packed takes a time that goes by its records, whatever their bytes.
@@ -68,4 +71,4 @@ async def _check_records(body: bytes, header: record_batch.Header, settings: Top
                 raise
         else:
             return
-    await node.in_thread(lambda: check(bound))
+    await context.offload.in_thread(lambda: check(bound))

@@ -18,11 +18,10 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Raw
 
-from gateway.http.json_limits import DEFAULT_LIMITS, JsonLimits, check_value
+from gateway.http.json_limits import DEFAULT_LIMITS, JsonLimits, check_utf8, check_value, malformed_json
 from gateway.http.problems import Problem
 from gateway.http.times import rfc3339_ms
 from gateway.produce.incoming import Headers, IncomingRow
-from gateway.produce.json_records import check_utf8, malformed_json
 
 EVENT = "application/cloudevents+json"
 EVENT_BATCH = "application/cloudevents-batch+json"

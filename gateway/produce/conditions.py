@@ -13,7 +13,7 @@ from aiohttp import web
 from engine.producers.append_validator import Terms
 from engine.producers.sequences import SEQUENCE_MAX
 from gateway.http.problems import Problem
-from gateway.node import Node
+from gateway.produce.context import ProduceContext
 from gateway.produce.placing import Sequenced
 
 EXPECTED_END = "Penstock-Expected-End"
@@ -59,9 +59,9 @@ def read_sequence(request: web.Request, partition: int | None) -> Sequenced | No
     )
 
 
-async def demand_given(node: Node, producer_id: int) -> None:
+async def demand_given(context: ProduceContext, producer_id: int) -> None:
     """Whether the id came from POST /v1/producers: one that was made up may be another's. Raises Problem."""
-    if not await node.producer_ids.is_given(producer_id):
+    if not await context.producer_ids.is_given(producer_id):
         raise Problem("unknown_producer", f"the producer id {producer_id} was never given out")
 
 

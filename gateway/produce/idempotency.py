@@ -28,13 +28,12 @@ from engine.producers.partition_keys import FoundKey
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem, from_engine
 from gateway.links.link import LinkDown, LinkLost
-from gateway.node import Node
 from gateway.produce.appending import Outcome
 from gateway.produce.cloud_events import binary_attributes
 from gateway.produce.conditions import has_sequence
+from gateway.produce.context import ProduceContext
 from gateway.routing.leader_failover import will_pass
 from gateway.routing.peers import Owner
-from gateway.routing.retry_budget import Patience
 
 HEADER = "Idempotency-Key"
 WINDOW_HEADER = "Penstock-Idempotency-Window"
@@ -86,14 +85,14 @@ class InHand:
     `now_ms` is the time of the request that is told to clients.
     """
 
-    __slots__ = ("_began_ms", "_is_held", "_keyed", "_node", "_now_ms", "_topic", "_window_ms")
+    __slots__ = ("_began_ms", "_context", "_is_held", "_keyed", "_now_ms", "_topic", "_window_ms")
 
-    def __init__(self, node: Node, topic: Topic, keyed: KeyedRequest, now_ms: int) -> None:
-        self._node = node
+    def __init__(self, context: ProduceContext, topic: Topic, keyed: KeyedRequest, now_ms: int) -> None:
+        self._context = context
         self._topic = topic
         self._keyed = keyed
         self._now_ms = now_ms
-        self._began_ms = node.clock.steady_ms()
+        self._began_ms = context.clock.steady_ms()
         self._window_ms = topic.settings.idempotency_window_ms
         self._is_held = False
 
@@ -101,12 +100,12 @@ class InHand:
         key_hash, request_hash = self._keyed
         record = self._topic.record
         try:
-            partitions = self._node.key_holds.hold(record.topic_id, key_hash, request_hash, record.partitions)
+            partitions = self._context.keys.hold(record.topic_id, key_hash, request_hash, record.partitions)
             self._is_held = True
-            found = await _found(self._node, self._topic, self._keyed)
+            found = await _found(self._context, self._topic, self._keyed)
         except (EngineError, Problem) as error:
             if isinstance(error, KeyReused):
-                self._node.key_holds.reused += 1
+                self._context.keys.reused += 1
             self._let_go()
             raise self._told(error) from None
         except BaseException:
@@ -125,11 +124,11 @@ class InHand:
     def _let_go(self) -> None:
         if self._is_held:
             self._is_held = False
-            self._node.key_holds.let_go(self._topic.record.topic_id, self._keyed.key_hash)
+            self._context.keys.let_go(self._topic.record.topic_id, self._keyed.key_hash)
 
     def _told(self, error: EngineError | Problem) -> Problem:
         problem = from_engine(error) if isinstance(error, EngineError) else error
-        return with_window(problem, self._window_ms - (self._node.clock.steady_ms() - self._began_ms))
+        return with_window(problem, self._window_ms - (self._context.clock.steady_ms() - self._began_ms))
 
 
 def with_window(problem: Problem, kept_ms: int) -> Problem:
@@ -161,49 +160,49 @@ def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: by
     return found
 
 
-async def _found(node: Node, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
+async def _found(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
     """What any partition knows of the key. Raises KeyReused if it is of another request, Busy."""
-    if node.peers.nodes is not None:
-        found = await _found_in_cluster(node, topic, keyed)
+    if context.peers.nodes is not None:
+        found = await _found_in_cluster(context, topic, keyed)
     else:
-        found = [find_here(topic.partitions.values(), *keyed, node.clock.steady_ms())]
-        if node.peers.count > 1:
-            found += await _found_elsewhere(node, topic, keyed)
+        found = [find_here(topic.partitions.values(), *keyed, context.clock.steady_ms())]
+        if context.peers.count > 1:
+            found += await _found_elsewhere(context, topic, keyed)
     known = [one for one in found if one is not None]
     for one in known:
         if one.request_hash != keyed.request_hash:
             text = "the Idempotency-Key belongs to another request; give each request a key of its own"
-            node.key_holds.reused += 1
+            context.keys.reused += 1
             raise with_window(from_engine(KeyReused(text)), one.kept_ms)
     return known[0] if known else None
 
 
-async def _found_in_cluster(node: Node, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
+async def _found_in_cluster(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """As soon as each partition's leader has told: one that does not know its log yet may not know the key either."""
-    patience = Patience(node)
+    budget = context.budgets.begin()
     while True:
         try:
-            return await _found_elsewhere(node, topic, keyed)
+            return await _found_elsewhere(context, topic, keyed)
         except EngineError as error:
             if not will_pass(error):
                 raise
-            await patience.pause(error)
+            await budget.pause(error)
 
 
-async def _found_elsewhere(node: Node, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
+async def _found_elsewhere(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """One call to each process that answers for partitions of the topic, all at once; none to this one, if alone."""
-    record, peers = topic.record, node.peers
+    record, peers = topic.record, context.peers
     by_owner: dict[Owner, list[int]] = {}
     for number in range(record.partitions):
         by_owner.setdefault(peers.owner(record.topic_id, number), []).append(number)
     here = by_owner.pop(Owner(None, peers.index), [])
     links = [(peers.link(owner), numbers) for owner, numbers in by_owner.items()]
-    now_ms = node.clock.now_ms()  # for processes of an older version only, which judge ages by it
+    now_ms = context.clock.now_ms()  # for processes of an older version only, which judge ages by it
     begun = [link.begin("find_key", (record.name, record.topic_id, numbers, *keyed, now_ms)) for link, numbers in links]
     found: list[FoundKey | None] = []
     if peers.nodes is not None:
-        led = [node.led_partition(topic, number) for number in here]
-        found.append(find_here(led, *keyed, node.clock.steady_ms()))
+        led = [context.partitions.led(topic, number) for number in here]
+        found.append(find_here(led, *keyed, context.clock.steady_ms()))
     for one in begun:
         try:
             async with asyncio.timeout(FIND_S):

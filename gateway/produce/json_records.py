@@ -18,9 +18,11 @@ from engine.format.batch import RESERVED_PREFIX
 from gateway.http.json_limits import (
     DEFAULT_LIMITS,
     JsonLimits,
+    check_utf8,
     check_value,
     check_values,
     harmless_bytes,
+    malformed_json,
     stack_exhausted,
 )
 from gateway.http.media_types import is_text, media_type_of
@@ -222,29 +224,6 @@ def to_rows(records: Sequence[RecordObject], limits: JsonLimits = DEFAULT_LIMITS
             row.partition = _partition(record.partition, position)
         rows.append(row)
     return rows
-
-
-def check_utf8(body: bytes) -> None:
-    """msgspec takes over the bytes of a raw value unseen, so the whole body is checked."""
-    if body.isascii():
-        return
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise Problem("invalid_utf8", f"byte {error.start} of the body is not UTF-8", byte=error.start) from None
-
-
-def malformed_json(body: bytes) -> Problem:
-    """Where a body stops being JSON, by line and column."""
-    try:
-        # As text: from bytes with a NUL json would guess UTF-16. A number of any length is JSON.
-        json.loads(body.decode("utf-8", "replace"), parse_int=str, parse_float=str)
-    except json.JSONDecodeError as error:
-        text = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        return Problem("malformed_json", text, line=error.lineno, column=error.colno)
-    except RecursionError:
-        return stack_exhausted(body)
-    return Problem("malformed_json", "the body is not JSON as RFC 8259 has it")
 
 
 def _wrong_shape(error: msgspec.ValidationError, expected: str) -> Problem:

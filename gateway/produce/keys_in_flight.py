@@ -7,6 +7,7 @@ what that leaves open.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.errors import KeyReused
@@ -28,6 +29,10 @@ class KeyHolds:
 
     def __repr__(self) -> str:
         return f"KeyHolds({len(self._held)})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Name, text and value of each, for the metrics."""
+        yield "penstock_idempotency_keys_reused_total", "Requests refused with the key of another", self.reused
 
     def hold(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> int:
         """Gives the number of partitions among which the first holder places its records; to be let go of again.

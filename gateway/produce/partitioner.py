@@ -14,6 +14,7 @@ from random import Random
 
 import murmurhash2
 
+from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 
 KAFKA_SEED = 0x9747B28C
@@ -71,3 +72,31 @@ class Partitioner:
         """Uniform over the others: a choice that may repeat makes long runs on one partition."""
         other = self._random.randrange(len(self._preferred) - 1)
         return self._preferred[other if self._preferred[other] < partition else other + 1]
+
+
+class Partitioners:
+    """The partitioner of each topic, by id: a topic created again starts afresh."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._by_topic: dict[str, Partitioner] = {}
+
+    def of(self, topic: Topic) -> Partitioner:
+        """The same one until the topic has more partitions."""
+        topic_id, count = topic.record.topic_id, topic.record.partitions
+        partitioner = self._by_topic.get(topic_id)
+        if partitioner is None or partitioner.partitions != count:
+            preferred = sorted(number for number in topic.partitions if number < count)
+            partitioner = Partitioner(topic.record.name, count, self._random, preferred)
+            self._by_topic[topic_id] = partitioner
+        return partitioner
+
+    def among(self, topic: Topic, partitions: int) -> Partitioner:
+        """A partitioner for records that are placed as they were when the topic had so many partitions."""
+        if partitions == topic.record.partitions:
+            return self.of(topic)
+        return Partitioner(topic.record.name, partitions, self._random)
+
+    def forget(self, topic_id: str) -> None:
+        """No-op if the topic has no partitioner."""
+        self._by_topic.pop(topic_id, None)

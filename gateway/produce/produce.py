@@ -21,7 +21,6 @@ from gateway.connections.request_order import Turn
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.http.request_body import read_body
-from gateway.node import NODE, Node
 from gateway.produce.appending import Part, answer, append, demand_one_success, result_of
 from gateway.produce.client_batch import client_batch
 from gateway.produce.cloud_events import (
@@ -33,6 +32,7 @@ from gateway.produce.cloud_events import (
     decode_event_batch,
 )
 from gateway.produce.conditions import demand_given, read_sequence, read_terms
+from gateway.produce.context import PRODUCE, ProduceContext
 from gateway.produce.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
 from gateway.produce.incoming import Incoming, IncomingRow
 from gateway.produce.json_records import decode_envelope, decode_record_lines
@@ -84,7 +84,7 @@ async def _produce(
     request: web.Request, query: dict[str, Any], partition: int | None, *, is_only: bool
 ) -> web.Response:
     """`is_only`: no record may name another partition."""
-    turn = request.app[NODE].produce_turns.begin(request)
+    turn = request.app[PRODUCE].order.begin(request)
     try:
         return await _produce_in_turn(request, query, partition, turn, is_only=is_only)
     finally:
@@ -94,34 +94,34 @@ async def _produce(
 async def _produce_in_turn(
     request: web.Request, query: dict[str, Any], partition: int | None, turn: Turn, *, is_only: bool
 ) -> web.Response:
-    node = request.app[NODE]
-    node.check_accepting()
+    context = request.app[PRODUCE]
+    context.lifecycle.check_accepting()
     terms, sequenced = read_terms(request, partition), read_sequence(request, partition)
     key = read_key(request)
     if sequenced is not None:
-        await demand_given(node, sequenced.producer_id)
+        await demand_given(context, sequenced.producer_id)
     wish = _Wish(query, partition, is_only or terms is not None or sequenced is not None, terms, sequenced, turn)
-    topic = await node.topic_to_produce_to(request.match_info["topic"])
+    topic = await context.topics.to_produce_to(request.match_info["topic"])
     if partition is not None:
-        node.partitioner(topic).check(partition)
+        context.partitioners.of(topic).check(partition)
     began = time.perf_counter()
-    body = await read_body(request, node.settings.request_body_bytes_max, turn.body_is_there)
-    node.stages.body.observe(time.perf_counter() - began)
-    now_ms = node.clock.now_ms()
-    node.metrics.produce_bytes.inc(len(body))
-    keyed = None if key is None else await node.off_loop(len(body), lambda: keyed_request(key, request, body))
+    body = await read_body(request, context.settings.request_body_bytes_max, turn.body_is_there)
+    context.stages.body.observe(time.perf_counter() - began)
+    now_ms = context.clock.now_ms()
+    context.metrics.produce_bytes.inc(len(body))
+    keyed = None if key is None else await context.offload.by_size(len(body), lambda: keyed_request(key, request, body))
     partitions = topic.record.partitions
     try:
-        return await _store_keyed(request, node, topic, wish, body, now_ms, keyed)
+        return await _store_keyed(request, context, topic, wish, body, now_ms, keyed)
     except Problem as problem:  # of a partition that a record names: nothing is stored yet
-        if problem.code != "unknown_partition" or not await node.has_grown(topic.record.name, partitions):
+        if problem.code != "unknown_partition" or not await context.topics.has_grown(topic.record.name, partitions):
             raise
-    return await _store_keyed(request, node, node.shard.topic(topic.record.name), wish, body, now_ms, keyed)
+    return await _store_keyed(request, context, context.topics.topic(topic.record.name), wish, body, now_ms, keyed)
 
 
 async def _store_keyed(
     request: web.Request,
-    node: Node,
+    context: ProduceContext,
     topic: Topic,
     wish: _Wish,
     body: bytes,
@@ -129,13 +129,19 @@ async def _store_keyed(
     keyed: KeyedRequest | None,
 ) -> web.Response:
     if keyed is None:
-        return await _store(request, node, topic, wish, body, now_ms, None)
-    async with InHand(node, topic, keyed, now_ms) as entry:
-        return await _store(request, node, topic, wish, body, now_ms, entry)
+        return await _store(request, context, topic, wish, body, now_ms, None)
+    async with InHand(context, topic, keyed, now_ms) as entry:
+        return await _store(request, context, topic, wish, body, now_ms, entry)
 
 
 async def _store(
-    request: web.Request, node: Node, topic: Topic, wish: _Wish, body: bytes, now_ms: int, entry: KeyEntry | None
+    request: web.Request,
+    context: ProduceContext,
+    topic: Topic,
+    wish: _Wish,
+    body: bytes,
+    now_ms: int,
+    entry: KeyEntry | None,
 ) -> web.Response:
     """Everything after the body has come. With an `entry` its records are placed as the first request of its key."""
     began = time.perf_counter()
@@ -143,10 +149,10 @@ async def _store(
     content_type = request.content_type if "Content-Type" in request.headers else ""
     key = query["key"] if query["key"] is not None else request.headers.get("Penstock-Key")
     if entry is None:
-        partitioner = node.partitioner(topic)
-        sticky = 0 if wish.partition is not None else partitioner.sticky(len(body), node.clock.monotonic())
+        partitioner = context.partitioners.of(topic)
+        sticky = 0 if wish.partition is not None else partitioner.sticky(len(body), context.clock.monotonic())
     else:
-        partitioner = node.partitioner_among(topic, entry.partitions)
+        partitioner = context.partitioners.among(topic, entry.partitions)
         sticky = partitioner.for_request(entry.key_hash)
     to = Destination(
         partitioner,
@@ -165,17 +171,17 @@ async def _store(
             raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
         if entry is not None:
             raise Problem("invalid_header", "a stored batch takes Producer-Id, -Epoch and -Seq in place of a key")
-        batches = [await client_batch(body, to, node)]
+        batches = [await client_batch(body, to, context)]
     else:
         decode = _decoder(request, query, content_type, attributes)
-        records_max = node.settings.records_per_request_max
-        batches = await node.off_loop(len(body), lambda: _batches(decode(body), to, records_max))
-    node.stages.decode.observe(time.perf_counter() - began)
+        records_max = context.settings.records_per_request_max
+        batches = await context.offload.by_size(len(body), lambda: _batches(decode(body), to, records_max))
+    context.stages.decode.observe(time.perf_counter() - began)
     terms = wish.terms if entry is None else _with_key(wish.terms, entry)
     parts = [Part(topic, batch, terms) for batch in batches]
     if FORWARD in request.headers:
-        await demand_direct(request, node, [(topic.record.name, batch.partition) for batch in batches])
-    return await _append(node, topic, parts, ACKS_BY_WORD[query["acks"]], wish, now_ms, entry)
+        await demand_direct(request, context.router, [(topic.record.name, batch.partition) for batch in batches])
+    return await _append(context, topic, parts, ACKS_BY_WORD[query["acks"]], wish, now_ms, entry)
 
 
 def _with_key(terms: Terms | None, entry: KeyEntry) -> Terms:
@@ -203,7 +209,7 @@ def _decoder(
         return partial(binary_event, attributes, request.headers.get("Content-Type"))
     if content_type in (JSON, NDJSON, *EVENT_DECODERS):
         demand_utf8(request)
-    limits = request.app[NODE].json_limits
+    limits = request.app[PRODUCE].json_limits
     if content_type in EVENT_DECODERS:
         return partial(EVENT_DECODERS[content_type], limits=limits)
     if content_type == JSON:
@@ -231,7 +237,7 @@ def _raw(body: bytes, kept_type: bytes) -> Incoming:
 
 
 async def _append(
-    node: Node,
+    context: ProduceContext,
     topic: Topic,
     parts: list[Part],
     acks: Acks,
@@ -242,7 +248,7 @@ async def _append(
     """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
     success = 202 if acks is Acks.NONE else 200
     began = time.perf_counter()
-    outcomes = await append(node, parts, acks, wish.query["timeout_ms"], wish.turn)
+    outcomes = await append(context, parts, acks, wish.query["timeout_ms"], wish.turn)
     acknowledged = time.perf_counter()
     status = success if demand_one_success(outcomes) else 207
     told = success if status == 207 else None
@@ -257,8 +263,8 @@ async def _append(
         "results": results,
     }
     headers = window_headers([topic], outcomes, time.perf_counter() - began) if entry is not None else {}
-    if node.peers.nodes is not None:
-        headers |= leader_headers(node, topic.record.topic_id, [part.batch.partition for part in parts])
+    if context.peers.nodes is not None:
+        headers |= leader_headers(context.peers, topic.record.topic_id, [part.batch.partition for part in parts])
     response = answer(document, status, outcomes, headers)
-    node.stages.answer.observe(time.perf_counter() - acknowledged)
+    context.stages.answer.observe(time.perf_counter() - acknowledged)
     return response

@@ -26,10 +26,10 @@ from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Rules, Word, read_query
 from gateway.http.request_body import read_body
-from gateway.node import NODE, Node
 from gateway.produce.appending import Outcome, Part, answer, append, demand_one_success, result_of
 from gateway.produce.cloud_events import binary_attributes
 from gateway.produce.conditions import refuse_terms
+from gateway.produce.context import PRODUCE, ProduceContext
 from gateway.produce.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
 from gateway.produce.incoming import IncomingRow
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
@@ -68,7 +68,7 @@ class _Entry(NamedTuple):
 
 async def produce_many(request: web.Request) -> web.Response:
     """POST /v1/records"""
-    turn = request.app[NODE].produce_turns.begin(request)
+    turn = request.app[PRODUCE].order.begin(request)
     try:
         return await _produce_in_turn(request, turn)
     finally:
@@ -77,8 +77,8 @@ async def produce_many(request: web.Request) -> web.Response:
 
 async def _produce_in_turn(request: web.Request, turn: Turn) -> web.Response:
     query = read_query(request, QUERY)
-    node = request.app[NODE]
-    node.check_accepting()
+    context = request.app[PRODUCE]
+    context.lifecycle.check_accepting()
     refuse_terms(request)
     key = read_key(request)
     if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
@@ -88,13 +88,13 @@ async def _produce_in_turn(request: web.Request, turn: Turn) -> web.Response:
         raise Problem("invalid_header", "a CloudEvent in binary mode goes to one topic")
     decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
     began = time.perf_counter()
-    body = await read_body(request, node.settings.request_body_bytes_max, turn.body_is_there)
-    node.stages.body.observe(time.perf_counter() - began)
-    now_ms = node.clock.now_ms()
-    node.metrics.produce_bytes.inc(len(body))
+    body = await read_body(request, context.settings.request_body_bytes_max, turn.body_is_there)
+    context.stages.body.observe(time.perf_counter() - began)
+    now_ms = context.clock.now_ms()
+    context.metrics.produce_bytes.inc(len(body))
     if key is None:
         return await _store(request, query, decode, body, now_ms, None, turn)
-    keyed = await node.off_loop(len(body), lambda: keyed_request(key, request, body))
+    keyed = await context.offload.by_size(len(body), lambda: keyed_request(key, request, body))
     return await _store(request, query, decode, body, now_ms, keyed, turn)
 
 
@@ -107,21 +107,23 @@ async def _store(
     keyed: KeyedRequest | None,
     turn: Turn,
 ) -> web.Response:
-    node, here = request.app[NODE], time.perf_counter()
-    by_topic = await node.off_loop(len(body), lambda: _by_topic(*decode(body, node.json_limits)))
-    check_count(sum(len(rows.rows) for rows in by_topic.values()), node.settings.records_per_request_max)
+    context, here = request.app[PRODUCE], time.perf_counter()
+    by_topic = await context.offload.by_size(len(body), lambda: _by_topic(*decode(body, context.json_limits)))
+    check_count(sum(len(rows.rows) for rows in by_topic.values()), context.settings.records_per_request_max)
     async with AsyncExitStack() as keys_in_hand:
         caller = caller_of(request)
-        entries, destinations = await _destinations(node, caller, by_topic, now_ms, keyed, keys_in_hand)
-        entries += await node.off_loop(len(body), lambda: _encoded(by_topic, destinations))
-        if len(entries) > node.settings.produce_partitions_max:
-            raise _too_many_partitions(len(entries), node)
-        node.stages.decode.observe(time.perf_counter() - here)
+        entries, destinations = await _destinations(context, caller, by_topic, now_ms, keyed, keys_in_hand)
+        entries += await context.offload.by_size(len(body), lambda: _encoded(by_topic, destinations))
+        if len(entries) > context.settings.produce_partitions_max:
+            raise _too_many_partitions(len(entries), context)
+        context.stages.decode.observe(time.perf_counter() - here)
         acks = ACKS_BY_WORD[query["acks"]]
         if FORWARD in request.headers:
             placed = [(one.name, one.partition) for one in entries if one.batch is not None]
-            await demand_direct(request, node, [(name, number) for name, number in placed if number is not None])
-        entries = await _appended(node, entries, acks, query["timeout_ms"], turn)
+            await demand_direct(
+                request, context.router, [(name, number) for name, number in placed if number is not None]
+            )
+        entries = await _appended(context, entries, acks, query["timeout_ms"], turn)
         headers = {} if keyed is None else _window_headers(entries, time.perf_counter() - here)
         return _answer(entries, acks, now_ms, headers)
 
@@ -140,7 +142,7 @@ def _by_topic(names: Sequence[str], rows: Sequence[IncomingRow]) -> dict[str, _R
 
 
 async def _destinations(
-    node: Node,
+    context: ProduceContext,
     caller: Caller,
     by_topic: dict[str, _Rows],
     now_ms: int,
@@ -148,8 +150,8 @@ async def _destinations(
     keys_in_hand: AsyncExitStack,
 ) -> tuple[list[_Entry], dict[str, tuple[Topic, Destination]]]:
     """Where the records of each topic go; an entry for each topic that there is not, or not for this caller."""
-    if len(by_topic) > node.settings.produce_partitions_max:
-        raise _too_many_partitions(len(by_topic), node)
+    if len(by_topic) > context.settings.produce_partitions_max:
+        raise _too_many_partitions(len(by_topic), context)
     entries, destinations = [], {}
     for name, of_topic in by_topic.items():
         rows = of_topic.rows
@@ -157,13 +159,13 @@ async def _destinations(
             entries.append(_Entry(name, None, len(rows), None, None, forbidden(caller, Right.WRITE, name)))
             continue
         try:
-            await node.look_for(name, of_topic.partitions)
-            topic = await node.topic_to_produce_to(name)
+            await context.topics.look_for(name, of_topic.partitions)
+            topic = await context.topics.to_produce_to(name)
             if keyed is None:
-                to = _destination(node, topic, rows, now_ms)
+                to = _destination(context, topic, rows, now_ms)
             else:
-                key_entry = await keys_in_hand.enter_async_context(InHand(node, topic, keyed, now_ms))
-                to = _destination_of_key(node, topic, key_entry, now_ms)
+                key_entry = await keys_in_hand.enter_async_context(InHand(context, topic, keyed, now_ms))
+                to = _destination_of_key(context, topic, key_entry, now_ms)
         except EngineError as error:
             entries.append(_Entry(name, None, len(rows), None, None, problems.from_engine(error)))
         except Problem as problem:
@@ -173,15 +175,15 @@ async def _destinations(
     return entries, destinations
 
 
-def _destination(node: Node, topic: Topic, rows: list[IncomingRow], now_ms: int) -> Destination:
-    partitioner = node.partitioner(topic)
-    sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows), node.clock.monotonic())
+def _destination(context: ProduceContext, topic: Topic, rows: list[IncomingRow], now_ms: int) -> Destination:
+    partitioner = context.partitioners.of(topic)
+    sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows), context.clock.monotonic())
     return Destination(partitioner, topic.settings, now_ms, sticky)
 
 
-def _destination_of_key(node: Node, topic: Topic, entry: KeyEntry, now_ms: int) -> Destination:
+def _destination_of_key(context: ProduceContext, topic: Topic, entry: KeyEntry, now_ms: int) -> Destination:
     """The same again when the request comes again."""
-    partitioner = node.partitioner_among(topic, entry.partitions)
+    partitioner = context.partitioners.among(topic, entry.partitions)
     sticky = partitioner.for_request(entry.key_hash)
     return Destination(partitioner, topic.settings, now_ms, sticky, key_entry=entry)
 
@@ -206,7 +208,9 @@ def _encoded(by_topic: dict[str, _Rows], destinations: dict[str, tuple[Topic, De
     return entries
 
 
-async def _appended(node: Node, entries: list[_Entry], acks: Acks, timeout_ms: int | None, turn: Turn) -> list[_Entry]:
+async def _appended(
+    context: ProduceContext, entries: list[_Entry], acks: Acks, timeout_ms: int | None, turn: Turn
+) -> list[_Entry]:
     """The entries with what became of them, in the order of topics and partitions."""
     entries.sort(key=lambda entry: (entry.name, entry.partition or 0))
     parts = [
@@ -214,7 +218,7 @@ async def _appended(node: Node, entries: list[_Entry], acks: Acks, timeout_ms: i
         for entry in entries
         if entry.topic is not None and entry.batch is not None
     ]
-    outcomes = iter(await append(node, parts, acks, timeout_ms, turn) if parts else ())
+    outcomes = iter(await append(context, parts, acks, timeout_ms, turn) if parts else ())
     return [entry if entry.batch is None else entry._replace(outcome=next(outcomes)) for entry in entries]
 
 
@@ -247,7 +251,7 @@ def _result(entry: _Entry, acks: Acks, now_ms: int, status: int | None) -> dict[
     return {"topic": entry.name, **result, "durability": durability}
 
 
-def _too_many_partitions(count: int, node: Node) -> Problem:
-    limit = node.settings.produce_partitions_max
+def _too_many_partitions(count: int, context: ProduceContext) -> Problem:
+    limit = context.settings.produce_partitions_max
     text = f"the request is for {count} topics and partitions, {limit} are allowed"
     return Problem("body_too_large", text, limit=limit)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from gateway.http.problems import Problem
-from gateway.node import Node
-from gateway.routing.routing import at_owner, topic_id_of
+from gateway.routing.peers import Peers
+from gateway.routing.router import Router
 
 FORWARD = "Penstock-Forward"
 LEADER = "Penstock-Leader"
@@ -26,26 +26,26 @@ def check_forward(request: web.Request) -> None:
         raise Problem("invalid_header", f"{FORWARD} takes the word never")
 
 
-async def demand_direct(request: web.Request, node: Node, partitions: Iterable[tuple[str, int]]) -> None:
+async def demand_direct(request: web.Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
     """With `Penstock-Forward: never`, raises Problem misdirected unless this process answers for all of them."""
     if FORWARD not in request.headers:
         return
     for topic_name, number in partitions:
-        topic_id = topic_id_of(node, topic_name, number)
-        if not node.peers.answers_for(topic_id, number):
-            url = node.peers.leader_url(topic_id, number)
+        topic_id = router.partitions.topic_id(topic_name, number)
+        if not router.peers.answers_for(topic_id, number):
+            url = router.peers.leader_url(topic_id, number)
             if url is None:  # of another shard: it alone knows its port
-                row, _ = await at_owner(node, "describe", topic_name, number, None)
+                row, _ = await router.call("describe", topic_name, number, None)
                 url = row["leader_url"]
             text = f"partition {number} of topic {topic_name!r} is led at {url}, and the request must not be passed on"
             raise Problem("misdirected", text, headers={LEADER: url}, leader_url=url)
 
 
-def leader_headers(node: Node, topic_id: str, numbers: Iterable[int]) -> dict[str, str]:
+def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[str, str]:
     """Where a request should have gone that was passed on to another node, if there is one such place."""
-    if node.peers.nodes is None:
+    if peers.nodes is None:
         return {}
-    urls = {node.peers.leader_url(topic_id, number) for number in numbers}
+    urls = {peers.leader_url(topic_id, number) for number in numbers}
     url = urls.pop() if len(urls) == 1 else None
     return {} if url is None else {LEADER: url}
 

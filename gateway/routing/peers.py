@@ -9,7 +9,7 @@ gateway/routing/routing.py do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -70,11 +70,18 @@ class Peers:
         self.count = count
         self.nodes = nodes
         self.forwarded = 0
+        self.url = ""  # of this node, as clients reach it
+        self.direct_url = ""  # of this process, which a node of several shards has besides
         self._callers = callers or {}
         self._waiting: set[asyncio.Future[bool]] = set()
 
     def __repr__(self) -> str:
         return f"Peers({self.index} of {self.count}{'' if self.nodes is None else f', node {self.nodes.node_id}'})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Name, text and value of each, for the metrics."""
+        yield "penstock_forwarding_bytes", "Bytes on their way to another shard", self.bytes_under_way
+        yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.forwarded
 
     def connect(self) -> None:
         for caller in self._callers.values():

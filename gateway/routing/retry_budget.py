@@ -1,40 +1,58 @@
-"""How long a request that appends nothing looks for a leader: pauses between its tries, and their end.
+"""How long a request that appends nothing looks for a leader: the pauses between its tries, and their end.
 
-For a node of a cluster only. What may be tried again is handover.will_pass's to say; a read may also be done twice.
+For a node of a cluster only. leader_failover.will_pass says what may be tried again; a read may also be done twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 from engine.errors import EngineError
-from gateway.node import Node
+from gateway.http.lifecycle import Lifecycle
+from gateway.routing.peers import Peers
 
-PAUSE_S = 0.01  # the first; leaders that move end it early
+PAUSE_S = 0.01  # the first; a change of leaders ends it early
 PAUSE_S_MAX = 0.25
 
 
-class Patience:
-    """Of one request, from now on. `wait_ms` is what its client would wait in any case; without `patience_ms` it is as
-    long as the node has it for all.
-    """
+class RetryBudgets:
+    """What all retry budgets of a process share. `leader_wait_ms` is the budget of a request that names none."""
 
-    def __init__(self, node: Node, wait_ms: int = 0, patience_ms: int | None = None) -> None:
-        self._node = node
+    def __init__(self, peers: Peers, lifecycle: Lifecycle, leader_wait_ms: int, random: Random) -> None:
+        self.peers = peers
+        self.lifecycle = lifecycle
+        self.leader_wait_ms = leader_wait_ms
+        self._random = random
+
+    def begin(self, wait_ms: int = 0, budget_ms: int | None = None) -> RetryBudget:
+        """The budget of one request, from now on. `wait_ms` is what its client waits in any case."""
+        return RetryBudget(self, wait_ms, self.leader_wait_ms if budget_ms is None else budget_ms)
+
+    def jittered(self, seconds: float) -> float:
+        """Half of `seconds` to all of it, so that requests that wait for the same do not retry at once."""
+        return self._random.uniform(seconds / 2, seconds)
+
+
+class RetryBudget:
+    """Of one request."""
+
+    def __init__(self, shared: RetryBudgets, wait_ms: int, budget_ms: int) -> None:
+        self._shared = shared
         self._pause_s = PAUSE_S
         now = asyncio.get_running_loop().time()
         self._waits_until = now + wait_ms / 1000
-        self._ends = now + max(wait_ms, node.settings.leader_wait_ms if patience_ms is None else patience_ms) / 1000
+        self._ends = now + max(wait_ms, budget_ms) / 1000
 
     @property
     def wait_left_ms(self) -> int:
         return max(0, round((self._waits_until - asyncio.get_running_loop().time()) * 1000))
 
     async def pause(self, error: EngineError) -> None:
-        """Before the next try. Raises the error when there is to be none."""
+        """Waits before the next try. Raises `error` once the budget is spent or the process refuses work."""
         left_s = self._ends - asyncio.get_running_loop().time()
-        if left_s <= 0 or self._node.is_refusing:
+        if left_s <= 0 or self._shared.lifecycle.is_refusing:
             raise error
-        pause_s = self._node.jittered(self._pause_s)
+        pause_s = self._shared.jittered(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
-        await self._node.peers.wait_for_leaders(min(pause_s, left_s))
+        await self._shared.peers.wait_for_leaders(min(pause_s, left_s))

@@ -19,12 +19,16 @@ from engine.errors import EngineError
 from gateway.access.hosts import Hosts
 from gateway.access.origins import Origins, options
 from gateway.admin import cluster_operations, fencing, operations, producers, topics
+from gateway.admin.context import ADMIN
 from gateway.fetch import fetch, fetch_many, tail
+from gateway.fetch.context import FETCH
+from gateway.http.context import HTTP
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import partitions_named
 from gateway.http.response_headers import answer_headers, keep_answer_headers
-from gateway.node import NODE, Node
 from gateway.produce import produce, produce_many
+from gateway.produce.context import PRODUCE
+from gateway.server.context import ServerContext
 from gateway.server.request_head import RequestHead, check_common_headers
 from gateway.server.request_log import RequestLog
 
@@ -93,10 +97,12 @@ ROUTES: list[tuple[str, str, Handler]] = [
 METHODS = {method for method, _, _ in ROUTES} | {"HEAD"}
 
 
-def make_app(node: Node) -> web.Application:
-    """The application of one node."""
-    app = web.Application(middlewares=[_Surroundings(node).around], client_max_size=2**40)  # read_body has the limits
-    app[NODE] = node
+def make_app(context: ServerContext) -> web.Application:
+    """The application of one process."""
+    app = web.Application(
+        middlewares=[_Surroundings(context).around], client_max_size=2**40
+    )  # read_body has the limits
+    app[HTTP], app[PRODUCE], app[FETCH], app[ADMIN] = context.http, context.produce, context.fetch, context.admin
     for method, path, handler in ROUTES:
         app.router.add_route(method, path, handler)
         if method == "GET":  # the same without its body
@@ -107,19 +113,19 @@ def make_app(node: Node) -> web.Application:
 class _Surroundings:
     """Around every handler: a request id, the problem document for any failure, and the counters."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._unread = node.unread_answers
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._unread = context.responses
         self._ids = itertools.count(1)
-        self._head = RequestHead(Hosts(node.settings))
-        self._origins = Origins(node.settings)
-        self._log = RequestLog(node.settings, node.clock)
-        self._id_prefix = f"{node.settings.node_id}.{node.peers.index}-{node.clock.now_ms():x}"
+        self._head = RequestHead(Hosts(context.settings))
+        self._origins = Origins(context.settings)
+        self._log = RequestLog(context.settings, context.clock)
+        self._id_prefix = f"{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
 
     @web.middleware
     async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
-        self._node.requests_under_way += 1
+        self._context.metrics.requests_under_way.inc()
         request_id = self._request_id(request)
         keep_answer_headers(request, {"Penstock-Request-Id": request_id})
         try:
@@ -128,11 +134,11 @@ class _Surroundings:
                 answer_headers(request).update(self._origins.answer_headers(request))
             if request.method == "OPTIONS":  # browsers ask without a token
                 handler = _options_of(handler)
-            elif self._node.access.tokens is not None:
-                self._node.access.check(request, _operation(handler))
+            elif self._context.access.tokens is not None:
+                self._context.access.check(request, _operation(handler))
             check_common_headers(request)
-            if self._node.topic_finder is not None and "topic" in request.match_info:
-                await self._node.look_for(request.match_info["topic"], partitions_named(request))
+            if not self._context.topics.is_standalone and "topic" in request.match_info:
+                await self._context.topics.look_for(request.match_info["topic"], partitions_named(request))
             response = await handler(request)
             if isinstance(response, web.Response) and (body := response.body) is not None:
                 may_refuse = request.method == "GET" and _operation(handler) != "metrics"
@@ -153,12 +159,12 @@ class _Surroundings:
             self._log.left(request, _operation(handler), time.perf_counter() - started, request_id)
             raise
         finally:  # of a client that has left too
-            self._node.in_flight.release(request)
-            self._node.requests_under_way -= 1
+            self._context.in_flight.release(request)
+            self._context.metrics.requests_under_way.dec()
         seconds = time.perf_counter() - started
         if not response.prepared:  # else it is a stream, which has sent its headers and counted itself
             response.headers.extend(answer_headers(request))
-            self._node.metrics.answered(_operation(handler), response.status, seconds)
+            self._context.metrics.answered(_operation(handler), response.status, seconds)
         if seconds >= self._log.least_s or response.status >= 500:
             self._log.answered(request, _operation(handler), response, seconds, request_id)
         return response

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from engine.runtime.clock import Clock
 from gateway.access.access import ANYBODY, caller_of
+from gateway.fetch.context import FETCH
 from gateway.http.problems import MEDIA_TYPE
-from gateway.node import NODE
 from gateway.settings import NodeSettings
 
 log = logging.getLogger("penstock.requests")
@@ -89,7 +89,7 @@ def _fields(request: web.Request, operation: str, seconds: float, request_id: st
     }
     if (caller := caller_of(request)) is not ANYBODY:
         fields["caller"] = caller.name
-    if (topic := match.get("topic")) in request.app[NODE].shard.topics:
+    if (topic := match.get("topic")) is not None and request.app[FETCH].topics.get(topic) is not None:
         fields["topic"] = topic
     return fields
 

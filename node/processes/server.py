@@ -37,10 +37,10 @@ from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.store.store import ObjectStore, open_store
 from engine.tiering.tier import Tier
 from gateway.links.addresses import free_port, url_of
-from gateway.node import Node
 from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from node.cluster.sessions import check_alone, open_coordination
+from node.node import Node
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
@@ -61,13 +61,13 @@ async def serve(settings: NodeSettings) -> None:
     port = free_port(settings.host, settings.port)
     stop = stop_event()
     async with running_node(settings) as node:
-        node.url = node.direct_url = settings.advertised_url or url_of(settings, port)
+        node.peers.url = node.peers.direct_url = settings.advertised_url or url_of(settings, port)
         settle_memory()
         listener = Listener(node, settings, [port])
         await listener.open()
         reloader = reloader_of_one(settings, node, listener)
         reloader.start()
-        tell_ready(node.url, settings, node.tier.store_url)
+        tell_ready(node.peers.url, settings, node.tier.store_url)
         await first_of(listener.closed_by_itself(), stop.wait())
         reloader.stop()
         await listener.drain()

@@ -36,9 +36,7 @@ from engine.tiering.shipping.shippers import TierStatistics
 from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
 from gateway.links.link import Busy, Caller, Handler, Link, LinkLost, listen
-from gateway.node import Node
 from gateway.routing.peers import Peers
-from gateway.routing.routing import handlers_for_peers
 from gateway.routing.topic_finder import TopicFinder
 from node.cluster.shard_cluster import ShardCluster
 from node.messages import (
@@ -51,6 +49,7 @@ from node.messages import (
     supervisor_socket,
     worker_socket,
 )
+from node.node import Node
 from node.processes.liveness_watchdog import SIGNS_OF_LIFE
 from node.processes.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
 from node.setup.file_limit import within_file_limit
@@ -86,13 +85,24 @@ async def run(task: ShardTask) -> None:
         changes.is_alone = cluster is None
         replicas = None if cluster is None else cluster.begin(shard, peers, changes.link, new_id, clock.boottime)
         producer_ids = ProducerIds(SupervisedBlocks(changes))
-        node = Node(settings, shard, tier, changes, peers, producer_ids, clock, executor, random.Random(), replicas)
-        node.url, node.direct_url = task.url, task.direct_url
-        node.is_ready = False
-        if cluster is not None:
-            node.topic_finder = TopicFinder(changes.find_topic)
-            node.operate = changes.operate
-        changes.when_all_ready = lambda: setattr(node, "is_ready", True)
+        peers.url, peers.direct_url = task.url, task.direct_url
+        node = Node(
+            settings,
+            shard,
+            tier,
+            changes,
+            peers,
+            producer_ids,
+            clock,
+            executor,
+            random.Random(),
+            replicas,
+            is_ready=False,
+            topic_finder=None if cluster is None else TopicFinder(changes.find_topic),
+            operate=None if cluster is None else changes.operate,
+            siblings=lambda: {"worker": worker, "supervisor": changes.supervisor},
+        )
+        changes.when_all_ready = lambda: setattr(node.lifecycle, "is_ready", True)
         await logs.start()
         supervisor_gone = asyncio.Event()
         listener = Listener(node, settings, task.ports)
@@ -100,7 +110,6 @@ async def run(task: ShardTask) -> None:
         if cluster is not None:
             handlers |= cluster.handlers()
         changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
-        node.siblings = {"worker": worker, "supervisor": changes.supervisor}
         link = await joined(changes.supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call("tokens", None, timeout_s=CHANGE_S)  # after joining: a later change will be told
@@ -109,7 +118,7 @@ async def run(task: ShardTask) -> None:
             await cluster.take_view(link)
         await shard.start(list(map(record_from, records)))
         changes.is_started.set()
-        for_peers = handlers_for_peers(node)
+        for_peers = node.peer_handlers()
         server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers()})
         if cluster is not None:
             await cluster.open(for_peers)

@@ -17,11 +17,11 @@ from gateway.connections.memory import MemoryWatch
 from gateway.connections.own_sockets import let_nobody_in, own_listeners
 from gateway.connections.send_buffers import Unread
 from gateway.links.addresses import addresses_of
-from gateway.node import Node
 from gateway.server.app import make_app
 from gateway.server.rsgi import HttpServer, RsgiApp, Sent, make_server, stop_server
 from gateway.server.rsgi_body import BodyLimits
 from gateway.settings import NodeSettings
+from node.node import Node
 
 LISTEN_ATTEMPTS = 200
 LISTEN_PAUSE_S = 0.02
@@ -36,9 +36,12 @@ class Listener:
         self._settings = settings
         self._node = node
         self._unread = Unread(settings.stream_unread_bytes_max)
-        self._connections = ConnectionWatch(node, ports)
-        sent = Sent(self._unread, node.unread_answers, self._connections.connections)
-        self._target = RsgiApp(make_app(node), _body_limits(settings), sent)
+        count_idle = node.metrics.idle_connections.inc
+        self._connections = ConnectionWatch(
+            settings, ports, node.responses, node.clock.monotonic, node.offload, count_idle
+        )
+        sent = Sent(self._unread, node.responses, self._connections.connections)
+        self._target = RsgiApp(make_app(node.server), _body_limits(settings), sent)
         self._servers: dict[asyncio.Future[None], HttpServer] = {}
         self._retired: dict[asyncio.Future[None], HttpServer] = {}  # take nothing new, and end what they have
         self._renewing = asyncio.Lock()
@@ -53,7 +56,7 @@ class Listener:
             keep_running(self._connections.run, "watching connections"),
             keep_running(MemoryWatch(self._node.executor).run, "giving memory back"),
         ]
-        self._addresses = await self._node.in_thread(partial(addresses_of, self._settings.host))
+        self._addresses = await self._node.offload.in_thread(partial(addresses_of, self._settings.host))
         async with self._renewing:
             for address, port in self._places:
                 serving, server = self._begin(address, port)
@@ -69,11 +72,11 @@ class Listener:
         """
         async with self._renewing:
             before, fresh = set(self._servers), dict[asyncio.Future[None], HttpServer]()
-            if not before or self._node.is_draining:
+            if not before or self._node.lifecycle.is_draining:
                 return
             try:
                 for address, port in self._places:
-                    listening = await self._node.in_thread(partial(own_listeners, port))
+                    listening = await self._node.offload.in_thread(partial(own_listeners, port))
                     serving, server = self._begin(address, port)
                     fresh[serving] = server
                     await self._until_another_listens(serving, port, listening)
@@ -97,7 +100,7 @@ class Listener:
         self._target.begin_last_call()
         await asyncio.sleep(FAREWELL_S)
         for port in self._ports:
-            await self._node.in_thread(partial(let_nobody_in, port))
+            await self._node.offload.in_thread(partial(let_nobody_in, port))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 await self._target.last_call()
@@ -151,7 +154,7 @@ class Listener:
 
     async def _until_another_listens(self, serving: asyncio.Future[None], port: int, before: set[str]) -> None:
         for _ in range(LISTEN_ATTEMPTS):
-            if not serving.done() and await self._node.in_thread(partial(own_listeners, port)) - before:
+            if not serving.done() and await self._node.offload.in_thread(partial(own_listeners, port)) - before:
                 return
             await asyncio.sleep(LISTEN_PAUSE_S)
         raise StartRefused(f"a second listener on port {port} did not open")

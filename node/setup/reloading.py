@@ -18,8 +18,8 @@ from engine.errors import EngineError, StartRefused
 from engine.runtime.tasks import keep_running
 from gateway.access.tokens_file import InvalidTokens, parse_tokens, read_tokens_text
 from gateway.links.link import Handler
-from gateway.node import Node
 from gateway.settings import NodeSettings
+from node.node import Node
 from node.setup.listener import Listener
 from node.setup.setting_sources import check_certificate
 from node.setup.watched_files import WatchedFiles

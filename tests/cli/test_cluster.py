@@ -23,7 +23,7 @@ async def operated(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
 
 
 async def ask_cluster(operated: Operated, *words: object, group: click.Group = cluster) -> str:
-    arguments = [*map(str, words), "--url", operated.gateway.node.url]
+    arguments = [*map(str, words), "--url", operated.gateway.node.peers.url]
     ran = await asyncio.to_thread(CliRunner().invoke, group, arguments, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     return ran.output

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.connections.memory import CHANGE_BYTES, OPTIONS
 from gateway.connections.read_budget import RENDERED_COPIES
-from gateway.node import READ_BYTES_MAX
+from node.node import READ_BYTES_MAX
 from tests.e2e.deaf_clients import MIB, begin_peak, http2_requests, peak_mib, resident_mib, statuses
 from tests.e2e.node_process import running_process
 from tests.scenarios.gateways import RECORD_BATCH, over_http2

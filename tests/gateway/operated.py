@@ -71,7 +71,7 @@ async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> As
         world = World()
         world.view = one.view
         gateway.node.peers.nodes = Unreachable(world, 1)
-        gateway.node.operate = operate
+        object.__setattr__(gateway.node.server.admin, "operate", operate)
         yield Operated(cluster, gateway)
         supervisor.close()
         server.close()

@@ -9,14 +9,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
 from gateway.links.link import Caller, Link, LinkDown, listen
-from gateway.routing.leader_failover import Handover
-from gateway.routing.routing import handlers_for_peers
 from replication.cluster.values import NodeInfo, TopicEntry
 from replication.cluster.view import ClusterView, Place
 from replication.cores.partition_state import Member, PartitionState, VersionedState
@@ -135,10 +132,9 @@ class OneNode:
         self._world = world
         self._server: asyncio.Server | None = None
         self.node.peers.nodes = self.nodes
-        self.node.handover = Handover(self.node.peers, Random(1))
 
     async def serve(self) -> None:
-        self._server = await listen(self.path, handlers_for_peers(self.node))
+        self._server = await listen(self.path, self.node.peer_handlers())
 
     def stop_serving(self) -> None:
         assert self._server is not None
@@ -155,7 +151,7 @@ class OneNode:
         return Topic(self.gateway, record.name)
 
     def leader(self, name: str, number: int = 0) -> LedByWord:
-        leader = self.node.local_leader(self.node.shard.partition(name, number))
+        leader = self.node.partitions.replica(self.node.shard.partition(name, number))
         assert isinstance(leader, LedByWord)
         return leader
 
@@ -189,7 +185,7 @@ async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> Asy
             await member.serve()
         world.view.put_nodes(
             {
-                number: NodeInfo(number, 1, one.node.url, (), ("internal",), f"rack {number}")
+                number: NodeInfo(number, 1, one.node.peers.url, (), ("internal",), f"rack {number}")
                 for number, one in world.members.items()
             }
         )

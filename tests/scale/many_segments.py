@@ -19,8 +19,8 @@ from engine.cleaning.scrubber import Scrubber
 from engine.format import batch
 from engine.runtime.disk import RealDisk
 from engine.shard.shard import Shard
-from gateway.node import Node
 from gateway.settings import NodeSettings
+from node.node import Node
 from node.processes.server import running_node
 from node.setup.file_limit import within_file_limit
 from replication.replica.acks import Acks
@@ -99,7 +99,7 @@ async def main(directory: Path, segments: int) -> dict[str, Any]:
     watching = asyncio.create_task(watch())
     async with running_node(settings) as node:
         at_rest = look()
-        await node.create_topic("t", 1, 1, {"segment_bytes": 65536})
+        await node.topics.create("t", 1, 1, {"segment_bytes": 65536})
         await produce(node, segments)
         first_life = await read_all(node, segments)
         tiered = await shipped(node, segments)
@@ -107,13 +107,13 @@ async def main(directory: Path, segments: int) -> dict[str, Any]:
         second_life = await read_all(node, segments)
         scrubbed_bytes = await scrubbed(node.shard)
         local_bytes = sum(segment.size_bytes for segment in node.shard.partition("t", 0).log.segments)
-        await node.alter_topic("t", {"local_retention_bytes": 1}, None)
+        await node.topics.alter("t", {"local_retention_bytes": 1}, None)
         async with asyncio.timeout(PASS_S):
             while len(node.shard.partition("t", 0).log.segments) > 2:  # the last one sealed stays
                 await asyncio.sleep(0.05)
         from_store = await read_all(node, segments)
         offline = [str(one.offline) for one in node.shard.partitions() if one.offline is not None]
-        await node.delete_topic("t")
+        await node.topics.delete("t")
         await asyncio.sleep(0.1)
         left = look()
     watching.cancel()

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.routing.routing import handlers_for_peers
 from tests.scale.count import SCALE
 from tests.scenarios.gateways import in_process
 
@@ -37,9 +36,9 @@ async def test_an_owner_is_asked_once_for_all_of_its_partitions(tmp_path):
         topic_id = gateway.node.shard.topic("t").record.topic_id
         asked = [(number, 0) for number in (*range(1, FEW, 2), FEW)]  # there is no such partition as the last
         for name in ("describe", "tier_status", "roll"):
-            rows, _ = await handlers_for_peers(gateway.node)["rows"]((name, topic_id, "t", asked), b"")
+            rows, _ = await gateway.node.peer_handlers()["rows"]((name, topic_id, "t", asked), b"")
             assert [number for number, _ in rows] == list(range(1, FEW, 2))
             assert [row["partition"] for _, row in rows] == list(range(1, FEW, 2))
         described = (await gateway.send("GET", topic.path)).json["partitions"]
-        rows, _ = await handlers_for_peers(gateway.node)["rows"](("describe", topic_id, "t", asked), b"")
+        rows, _ = await gateway.node.peer_handlers()["rows"](("describe", topic_id, "t", asked), b"")
         assert [row for _, row in rows] == described[1::2]

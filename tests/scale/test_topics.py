@@ -62,7 +62,7 @@ async def test_a_creation_makes_no_calls_for_each_topic_that_is_there(tmp_path: 
         node = gateway.node
 
         async def create(name: str) -> None:
-            await node.create_topic(name, 1, 1, {})
+            await node.topics.create(name, 1, 1, {})
 
         async def create_slowly(name: str) -> None:
             assert sum(topic.record.partitions for topic in node.shard.topics.values()) == len(node.shard.topics)
@@ -84,7 +84,7 @@ async def test_topics_are_listed_described_written_to_and_there_after_a_start(tm
         async with in_process(tmp_path, topics_max=SCALE, log_files_max=FEW) as gateway:
             at_rest = files_open()
             for name in names if life == 0 else ():
-                await gateway.node.create_topic(name, 1, 1, {})
+                await gateway.node.topics.create(name, 1, 1, {})
             for name in names[::STEP]:
                 topic = Topic(gateway, name)
                 answer = await topic.post_records({"value": life})

@@ -20,9 +20,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.node import Node
 from gateway.server.app import make_app
 from gateway.settings import NodeSettings
+from node.node import Node
 from node.processes.server import running_node
 from tests.scenarios.conformity import assert_conforms
 from tests.scenarios.http2_client import Http2Client
@@ -171,10 +171,10 @@ class OverHttp2(Gateway):
 @asynccontextmanager
 async def in_process(directory: Path, **settings: Any) -> AsyncIterator[InProcess]:
     async with running_node(NodeSettings(data_dir=str(directory / "data"), **settings)) as node:
-        server = TestServer(make_app(node))
+        server = TestServer(make_app(node.server))
         await server.start_server(auto_decompress=False)  # read_body unpacks, against its limits
         async with TestClient(server) as client:
-            node.url = node.direct_url = str(client.make_url("/")).rstrip("/")
+            node.peers.url = node.peers.direct_url = str(client.make_url("/")).rstrip("/")
             yield InProcess(client, node)
 
 

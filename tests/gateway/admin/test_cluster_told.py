@@ -22,7 +22,7 @@ async def test_a_partition_without_a_leader_is_described_by_what_is_known(cluste
     cluster.world.lead(1, None, in_sync=[2])
     led, unled = (await topics[1].describe())["partitions"]
     assert (led["leader"], led["replicas"], led["log_end"], led["under_replicated"]) == (2, [1, 2], 0, False)
-    assert led["leader_url"] == cluster.members[2].node.url
+    assert led["leader_url"] == cluster.members[2].node.peers.url
     assert (unled["leader"], unled["leader_url"], unled["in_sync"], unled["leader_epoch"]) == (None, None, [2], 2)
     assert unled["offline"]
     assert unled["high_watermark"] is None

@@ -138,18 +138,18 @@ async def overtaking(tmp_path, patience_s: float) -> list[object]:
     answered, or for so long."""
     async with in_process(tmp_path) as gateway:
         topic = await gateway.create("t")
-        in_thread, may_decode = gateway.node.in_thread, asyncio.Event()
+        in_thread, may_decode = gateway.node.offload.in_thread, asyncio.Event()
 
         async def slow_thread(work):
             await may_decode.wait()
             return await in_thread(work)
 
-        with mock.patch.object(gateway.node, "in_thread", slow_thread):
+        with mock.patch.object(gateway.node.offload, "in_thread", slow_thread):
             large = asyncio.ensure_future(topic.post(LARGE, NDJSON, to=0))
             while gateway.node.in_flight.held_bytes < len(LARGE):
                 await asyncio.sleep(0)
             small = asyncio.ensure_future(topic.post(b"2", NDJSON, to=0))
-            while gateway.node.requests_under_way < 2 and not small.done():
+            while gateway.node.metrics.requests_under_way._value < 2 and not small.done():
                 await asyncio.sleep(0.001)
             await asyncio.wait([small], timeout=patience_s)
             may_decode.set()

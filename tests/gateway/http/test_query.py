@@ -9,9 +9,9 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.http.context import HTTP
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, path_partition, read_query
-from gateway.node import NODE
 from gateway.settings import NodeSettings
 from tests.gateway.refusals import refusal_of
 
@@ -20,7 +20,7 @@ RULES = {"n": Number(7, -1, 100), "w": Word("a", ("a", "b")), "t": Text(None, 5)
 
 def read(query, rules=RULES):
     app = web.Application()
-    app[NODE] = SimpleNamespace(settings=NodeSettings())
+    app[HTTP] = SimpleNamespace(query_value_chars_max=NodeSettings().query_value_chars_max)
     return read_query(make_mocked_request("GET", f"/x{query}", app=app), rules)
 
 

@@ -10,20 +10,21 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.http.context import HTTP
 from gateway.http.in_flight import InFlight
 from gateway.http.problems import Problem
 from gateway.http.request_body import read_body
-from gateway.node import NODE
 from tests.gateway.refusals import refusal_of
 
 PACK = {"gzip": lambda data: gzip.compress(data, 1), "zstd": zstandard.ZstdCompressor(level=1).compress}
 
 
 class InThisThread:
-    """Stands for a node where it is asked to do something off the loop."""
+    """Stands for the context, where it runs something off the loop."""
 
     def __init__(self):
         self.in_flight = InFlight(2**40, 2**40)
+        self.offload = self
 
     async def in_thread(self, work):
         return work()
@@ -38,7 +39,7 @@ class Request(dict):
         self.headers = {} if encoding is None else {"Content-Encoding": encoding}
         self.content_length = announced
         self.content = self
-        self.app = {NODE: InThisThread()}
+        self.app = {HTTP: InThisThread()}
         self._pieces = [piece for piece in pieces if piece]
         self.was_read = 0
 

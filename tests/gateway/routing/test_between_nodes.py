@@ -30,7 +30,7 @@ async def test_any_node_takes_records_and_gives_them_back(cluster):
     topics = await cluster.create("t", leader=2)
     answer = await topics[1].post_lines("1", "2")
     assert answer.status == 200
-    assert answer.headers["Penstock-Leader"] == cluster.members[2].node.url
+    assert answer.headers["Penstock-Leader"] == cluster.members[2].node.peers.url
     assert cluster.members[2].partition("t").log_end == 2
     assert cluster.members[1].partition("t").log_end == 0
     assert await topics[1].values() == await topics[2].values() == [1, 2]
@@ -43,7 +43,7 @@ async def test_who_goes_straight_is_told_where(cluster):
     topics = await cluster.create("t", leader=2)
     straight = {"Penstock-Forward": "never"}
     refused = await topics[1].post(b"1", NDJSON, straight)
-    url = cluster.members[2].node.url
+    url = cluster.members[2].node.peers.url
     assert_problem(refused, "misdirected", leader_url=url, no_side_effects=True, retryable=False)
     assert refused.headers["Penstock-Leader"] == url
     path = f"{topics[1].path}/partitions/0/records?offset=0"
@@ -56,7 +56,7 @@ async def test_a_produce_waits_for_a_leader(cluster):
     topics = await cluster.create("t", leader=2)
     cluster.world.lead(0, None)
     waiting = asyncio.ensure_future(topics[1].post_lines("1"))
-    await until(lambda: cluster.members[1].node.handover.repeats)
+    await until(lambda: cluster.members[1].node.failover.repeats)
     assert not waiting.done()
     cluster.world.lead(0, 2)
     assert (await waiting).status == 200
@@ -78,7 +78,7 @@ async def test_what_nobody_took_in_time_is_told_as_not_stored(cluster):
 async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cluster):
     """However their tries fell; and what comes while others wait is behind them."""
     topics = await cluster.create("t", leader=2)
-    leader, handover = cluster.members[2].leader("t"), cluster.members[1].node.handover
+    leader, handover = cluster.members[2].leader("t"), cluster.members[1].node.failover
     leader.refusal = NotEnoughReplicas("one of two")
     waiting = []
     for value in range(20):
@@ -100,7 +100,7 @@ async def test_too_few_replicas_stop_those_only_who_ask_for_them(cluster):
     leader = cluster.members[1].leader("t")
     leader.refusal = NotEnoughReplicas("one of two")
     waiting = asyncio.ensure_future(topics[1].post_lines("1"))
-    await until(lambda: cluster.members[1].node.handover.repeats)
+    await until(lambda: cluster.members[1].node.failover.repeats)
     leader.refusal = None
     assert (await topics[1].post_lines("2", acks=1)).status == 200
     assert (await waiting).status == 200
@@ -159,7 +159,7 @@ async def test_a_long_poll_goes_on_at_the_next_leader(cluster):
     assert (await topics[2].post_lines("3", "4")).status == 200  # node 1's copy, which is empty, has the same offsets
     cluster.world.lead(0, 2)
     polls = [asyncio.ensure_future(topic.fetch(2, wait_ms=20_000)) for topic in topics.values()]
-    await until(lambda: cluster.members[2].node._long_polls == 2)
+    await until(lambda: cluster.members[2].node.long_polls.open == 2)
     cluster.world.lead(0, None)
     await asyncio.sleep(0.05)
     cluster.world.lead(0, 1)
@@ -174,7 +174,7 @@ async def test_a_poll_over_many_partitions_goes_on_at_the_next_leaders(cluster):
     entries = f'{{"partitions":[{entry % 0},{entry % 1}],"wait_ms":20000}}'.encode()
     json = {"Content-Type": "application/json"}
     poll = asyncio.ensure_future(topics[1].gateway.send("POST", "/v1/fetch", entries, json))
-    await until(lambda: cluster.members[1].node._long_polls == 1)
+    await until(lambda: cluster.members[1].node.long_polls.open == 1)
     cluster.world.lead(0, None)
     cluster.world.lead(1, None)
     await asyncio.sleep(0.05)
@@ -315,8 +315,8 @@ async def test_a_long_poll_at_a_follower_goes_on_at_the_leader_when_it_leaves_th
     topics = await cluster.create("t", leader=2)
     path = f"{topics[1].path}/partitions/0/records?offset=0&wait_ms=20000"
     poll = asyncio.ensure_future(topics[1].gateway.send("GET", path, b"", {"Penstock-Rack": "rack 1"}))
-    await until(lambda: cluster.members[1].node._long_polls == 1)
+    await until(lambda: cluster.members[1].node.long_polls.open == 1)
     cluster.world.put(0, 2, 2, in_sync=[2])
-    await until(lambda: cluster.members[2].node._long_polls == 1)
+    await until(lambda: cluster.members[2].node.long_polls.open == 1)
     await topics[2].post_lines("7")
     assert [record["value"] for record in (await poll).json["records"]] == [7]

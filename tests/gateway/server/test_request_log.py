@@ -84,7 +84,7 @@ async def test_a_client_that_leaves_is_a_line_without_a_status(tmp_path, lines):
     async with in_process(tmp_path, request_log=True) as gateway:
         topic = await gateway.create("t")
         poll = asyncio.create_task(topic.fetch(offset=0, wait_ms=60_000))
-        while not gateway.node._long_polls:
+        while not gateway.node.long_polls.open:
             await asyncio.sleep(0.01)
         poll.cancel()
         with suppress(asyncio.CancelledError):

@@ -303,16 +303,17 @@ async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(
     batch = [f'"{number}{"x" * 1_000_000}"' for number in range(7)]
     assert (await topic.post_lines(*batch)).status == 200
     assert (await topic.post_lines(*batch)).status == 200
+    budget = gateway.node.server.fetch.stream_budget
     head = f"GET {topic.path}/records?from=earliest HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
     clients = [await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024) for _ in range(5)]
     for _, writer in clients:
         writer.write(head.encode())
     await until(topic, "penstock_event_streams", 5)
     async with asyncio.timeout(PROMPT_S):
-        while not gateway.node.held_pieces.size_bytes:
+        while not budget.size_bytes:
             await asyncio.sleep(0.02)
     for _ in range(20):
-        assert gateway.node.held_pieces.size_bytes < 2 * 2 * sum(map(len, batch)), "one has found room, the others wait"
+        assert budget.size_bytes < 2 * 2 * sum(map(len, batch)), "one has found room, the others wait"
         await asyncio.sleep(0.05)
 
     async def whole(reader):
@@ -326,4 +327,4 @@ async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(
     for _, writer in clients:
         writer.close()
     await until(topic, "penstock_event_streams", 0)
-    assert gateway.node.held_pieces.size_bytes == 0
+    assert budget.size_bytes == 0

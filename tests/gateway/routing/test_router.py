@@ -6,7 +6,6 @@ import pytest
 
 from engine.errors import UnknownTopic
 from engine.format import batch
-from gateway.routing.routing import handlers_for_peers
 from tests.scenarios.gateways import in_process
 
 
@@ -16,7 +15,7 @@ async def test_an_append_on_its_way_to_a_topic_that_was_deleted_does_not_reach_t
         deleted_id = gateway.node.shard.topic("t").record.topic_id
         await gateway.send("DELETE", topic.path)
         again = await gateway.create("t")
-        append = handlers_for_peers(gateway.node)["append"]
+        append = gateway.node.peer_handlers()["append"]
         for acks in ("0", "1", "all"):
             with pytest.raises(UnknownTopic):
                 await append((deleted_id, "t", 0, 0, acks, 1000, None), bytes(batch.encode_values([b"1"], 5)))

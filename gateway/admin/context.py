@@ -1,0 +1,70 @@
+"""What administration needs of its process: at the partitions' owner, and where the request came in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from engine.partition.partition import Partition
+from engine.runtime.clock import Clock
+from engine.shard.shard import Shard
+from engine.tiering.shipping.shippers import TierStatistics
+from gateway.http.lifecycle import Lifecycle
+from gateway.http.offload import Offload
+from gateway.links.link import Caller
+from gateway.metrics.metrics import Metrics
+from gateway.routing.partitions import Partitions
+from gateway.routing.peers import Peers
+from gateway.routing.router import Router
+from gateway.routing.topics import Topics
+from gateway.settings import NodeSettings
+
+Operate = Callable[..., Awaitable[Any]]
+
+
+class TierStatus(Protocol):
+    """How much of a partition the store has."""
+
+    async def statistics(self, partition: Partition) -> TierStatistics: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerContext:
+    """What administering partitions of this process needs."""
+
+    settings: NodeSettings
+    partitions: Partitions
+    peers: Peers
+    shard: Shard
+    tier: TierStatus
+    lifecycle: Lifecycle
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class AdminContext:
+    """What answering a request of an operator needs.
+
+    `operate` runs an operation on the cluster; None on a standalone node. `siblings` are the processes of this node
+    that serve no requests, by name.
+    """
+
+    settings: NodeSettings
+    topics: Topics
+    partitions: Partitions
+    peers: Peers
+    router: Router
+    operate: Operate | None
+    siblings: Callable[[], Mapping[str, Caller]]
+    own_sizes: Callable[[], dict[str, int]]
+    cluster_id: str
+    store_url: str
+    lifecycle: Lifecycle
+    offload: Offload
+    metrics: Metrics
+
+
+ADMIN = web.AppKey("admin", AdminContext)

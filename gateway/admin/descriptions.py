@@ -1,0 +1,59 @@
+"""Describes the partitions of a topic, also those whose leaders cannot be asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from engine.directory.topics import TopicRecord
+from engine.errors import EngineError
+from engine.runtime.slices import in_slices
+from engine.shard.served_topics import Topic
+from gateway.admin.cluster_rows import offline_row, topology_row
+from gateway.admin.context import AdminContext
+from gateway.routing.router import CALL_S, may_repeat
+from replication.cluster.view import ClusterView
+
+DESCRIBE_S = 0.5  # for a leader's answer, beside the budget to find one
+
+
+async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[dict[str, Any]]:
+    """A row for each partition, without positions where the leader does not answer within the budget."""
+    record, nodes = topic.record, context.peers.nodes
+    timeout_s = CALL_S if nodes is None else _describe_s(context, budget_ms)
+    found = await context.router.rows("describe", record, timeout_s)
+    if nodes is not None:
+        async for number, row in in_slices(list(found.items())):
+            found[number] = _in_cluster(nodes.view, record.topic_id, number, row)
+    left = [number for number in range(record.partitions) if number not in found]
+    rows = await asyncio.gather(*(described_row(context, record, number, budget_ms) for number in left))
+    found.update(zip(left, rows, strict=True))
+    return [found[number] for number in range(record.partitions)]
+
+
+async def described_row(
+    context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None
+) -> dict[str, Any]:
+    """See `described_rows`."""
+    nodes = context.peers.nodes
+    if nodes is None:
+        row, _ = await context.router.call("describe", record.name, number, None)
+        return row  # type: ignore[no-any-return]
+    try:
+        async with asyncio.timeout(_describe_s(context, budget_ms)):  # a node that hangs does not refuse either
+            row, _ = await context.router.call("describe", record.name, number, None, budget_ms=budget_ms)
+    except TimeoutError:
+        return offline_row(nodes.view, record.topic_id, number)
+    except EngineError as error:
+        if not may_repeat("describe", error):
+            raise
+        return offline_row(nodes.view, record.topic_id, number)
+    return _in_cluster(nodes.view, record.topic_id, number, row)
+
+
+def _in_cluster(view: ClusterView, topic_id: str, number: int, row: dict[str, Any] | None) -> dict[str, Any]:
+    return offline_row(view, topic_id, number) if row is None else {**row, **topology_row(view, topic_id, number)}
+
+
+def _describe_s(context: AdminContext, budget_ms: int | None) -> float:
+    return (context.settings.leader_wait_ms if budget_ms is None else budget_ms) / 1000 + DESCRIBE_S

@@ -1,0 +1,124 @@
+"""Administers one partition at its owner: describes it, rolls its segment, deletes its beginning, sets its fence.
+
+Arguments and results are plain values, so that any process can make the call over a link.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from engine.format.control_batch import encode_fence
+from engine.partition.partition import Partition
+from engine.producers.append_validator import Terms
+from engine.producers.fencing import Fence
+from gateway.admin.context import OwnerContext
+from gateway.routing.router import PartitionCall
+from replication.cluster.leadership_check import confirm_leading
+from replication.replica.acks import Acks
+
+
+async def describe(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
+    """A partition's row in the description of its topic."""
+    positions, leader = partition.statistics(), context.partitions.replica(partition)
+    described = {
+        "partition": partition.number,
+        "leader": context.settings.node_id,
+        "replicas": [context.settings.node_id],
+        "in_sync": leader.in_sync,
+        "eligible": [],
+        "under_replicated": False,
+        "lag": leader.lag,
+        "lag_bytes": {node: partition.log.bytes_from(partition.log_end - lag) for node, lag in leader.lag.items()},
+        "leader_epoch": positions.leader_epoch,
+        "log_start": positions.log_start,
+        "local_log_start": positions.local_log_start,
+        "log_end": positions.log_end,
+        "durable_end": positions.durable_end,
+        "high_watermark": positions.high_watermark,
+        "size_bytes": positions.size_bytes,
+        "segments": positions.segments,
+        "leader_url": context.peers.direct_url,
+    }
+    if partition.offline is not None:
+        described["offline"] = str(partition.offline)
+    return described, b""
+
+
+async def tier_status(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
+    """A partition's row in the status of the store."""
+    positions, tiered = partition.statistics(), await context.tier.statistics(partition)
+    document = {
+        "partition": partition.number,
+        "log_start": positions.log_start,
+        "local_log_start": positions.local_log_start,
+        "sealed_end": positions.sealed_end,
+        "tiered_end": tiered.tiered_end,
+        "high_watermark": positions.high_watermark,
+        "objects": tiered.objects,
+        "tiered_bytes": tiered.tiered_bytes,
+        "pending_segments": tiered.pending_segments,
+        "pending_bytes": tiered.pending_bytes,
+        "last_error": tiered.last_error,
+    }
+    return document, b""
+
+
+async def roll(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, int], bytes]:
+    """Seal the active segment."""
+    return {"partition": partition.number, "sealed_end": await context.shard.committer.roll(partition)}, b""
+
+
+async def delete_before(context: OwnerContext, partition: Partition, offset: int) -> tuple[dict[str, Any], bytes]:
+    """Give up the records below an offset. A leader that was replaced would delete them from its own log only."""
+    await confirm_leading(context.partitions.replica(partition))
+    log_start = await context.shard.delete_before(partition, offset)
+    return {"topic": partition.topic, "partition": partition.number, "log_start": log_start}, b""
+
+
+async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
+    """The token that the partition demands of every append."""
+    if partition.offline is not None:
+        raise partition.offline
+    return _fence_told(partition, partition.admission.fencing.present), b""
+
+
+async def set_fence(context: OwnerContext, partition: Partition, arguments: Any) -> tuple[dict[str, Any], bytes]:
+    """Set the token, or take it back when it is empty; if the present one is the expected one, when that is told.
+
+    What is in force already is not said again: a request that is sent again succeeds.
+    """
+    token, expected = arguments
+    context.lifecycle.check_accepting()
+    if partition.offline is not None:
+        raise partition.offline
+    leader, present = context.partitions.replica(partition), partition.admission.fencing.present
+    if present.token == token:
+        await confirm_leading(leader)  # or another leader may have another token in force
+    else:
+        await context.shard.note_fenced(partition)
+        batch = encode_fence(token, context.clock.now_ms())
+        terms, timeout_ms = Terms(fencing_token=expected), context.settings.produce_timeout_ms
+        present = Fence(token, (await leader.produce(batch, Acks.ALL, timeout_ms, terms)).base_offset)
+    return _fence_told(partition, present), b""
+
+
+def _fence_told(partition: Partition, fence: Fence) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "token": fence.token or None,
+        "offset": None if fence.offset < 0 else fence.offset,
+    }
+
+
+def partition_calls(context: OwnerContext) -> dict[str, PartitionCall]:
+    """What this process does for operators of its partitions, by the name of the call."""
+    return {
+        "describe": partial(describe, context),
+        "tier_status": partial(tier_status, context),
+        "roll": partial(roll, context),
+        "delete_before": partial(delete_before, context),
+        "fence": partial(fence, context),
+        "set_fence": partial(set_fence, context),
+    }

@@ -1,0 +1,59 @@
+"""What every process of a node or a cluster is asked together: metrics, sizes of partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gateway.admin.context import AdminContext
+from gateway.links.link import Handler
+from gateway.metrics.metrics import text_of
+from gateway.metrics.process_metrics import text_of_process
+
+METRICS_S = 2.0
+
+
+async def metrics_of_all(context: AdminContext) -> dict[int | str, str]:
+    """The metrics of every process of the node that answers: shards by index, the others by name."""
+    calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in context.peers.links()]
+    texts: dict[int | str, str] = {context.peers.index: await _metrics_text(context)}
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(outcome, BaseException):
+            (index, text), _ = outcome
+            texts[index] = text
+    siblings = context.siblings()
+    of_siblings = [text_of_process(caller, METRICS_S) for caller in siblings.values()]
+    for name, found in zip(siblings, await asyncio.gather(*of_siblings, return_exceptions=True), strict=True):
+        if isinstance(found, str):
+            texts[name] = found
+    return texts
+
+
+async def sizes_of_all(context: AdminContext) -> dict[str, int]:
+    """The bytes of each partition on the disks of the nodes that answer: of a partition the largest copy."""
+    nodes = context.peers.nodes
+    links = context.peers.links() + ([] if nodes is None else nodes.links())
+    calls = [link.call("sizes", None, timeout_s=METRICS_S) for link in links]
+    found = context.own_sizes()
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(outcome, BaseException):
+            for name, size_bytes in outcome[0].items():
+                found[name] = max(size_bytes, found.get(name, 0))
+    return found
+
+
+def admin_handlers(context: AdminContext) -> dict[str, Handler]:
+    """What this process does when another one asks."""
+
+    async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
+        return (context.peers.index, await _metrics_text(context)), b""
+
+    async def sizes(_: Any, __: bytes) -> tuple[dict[str, int], bytes]:
+        return context.own_sizes(), b""
+
+    return {"metrics": metrics, "sizes": sizes}
+
+
+async def _metrics_text(context: AdminContext) -> str:
+    families = context.metrics.collected()
+    return (await context.offload.in_thread(lambda: text_of(families))).decode()

@@ -1,0 +1,72 @@
+"""What fetches need of their process: at the partitions' owner, and where the request came in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+
+from engine.partition.partition import Partition
+from engine.partition.reader import Chunk, Reader
+from gateway.access.access import Access
+from gateway.connections.long_polls import LongPolls
+from gateway.connections.read_budget import ReadRoom
+from gateway.connections.stream_budget import HeldPieces
+from gateway.http.lifecycle import Lifecycle
+from gateway.http.offload import Offload
+from gateway.metrics.metrics import Metrics
+from gateway.routing.partitions import Partitions
+from gateway.routing.peers import Peers
+from gateway.routing.retry_budget import RetryBudgets
+from gateway.routing.router import Router
+from gateway.routing.topics import Topics
+from gateway.settings import NodeSettings
+
+
+class TierReader(Protocol):
+    """Reads records from the store, below the start of the local log."""
+
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None: ...
+    async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadContext:
+    """What reading partitions of this process needs. The rooms bound what is read and rendered at once."""
+
+    settings: NodeSettings
+    topics: Topics
+    partitions: Partitions
+    reader: Reader
+    tier: TierReader
+    local_room: ReadRoom
+    store_room: ReadRoom
+    long_polls: LongPolls
+    lifecycle: Lifecycle
+    offload: Offload
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class FetchContext:
+    """What answering a fetch needs. `turns` numbers reads over many partitions: each begins at another one."""
+
+    settings: NodeSettings
+    topics: Topics
+    partitions: Partitions
+    peers: Peers
+    router: Router
+    budgets: RetryBudgets
+    reads: ReadContext
+    long_polls: LongPolls
+    stream_budget: HeldPieces
+    turns: Iterator[int]
+    access: Access
+    lifecycle: Lifecycle
+    offload: Offload
+    metrics: Metrics
+
+
+FETCH = web.AppKey("fetch", FetchContext)

@@ -1,0 +1,30 @@
+"""The lifecycle of a process as requests see it: ready, draining, refusing."""
+
+from __future__ import annotations
+
+from engine.errors import Draining
+from engine.partition.position_waiters import PositionWaiters
+
+DRAINING = 1  # the position of `Lifecycle.draining` once the process drains
+
+
+class Lifecycle:
+    """Starts ready. Draining ends long polls and streams; refusing also rejects new work."""
+
+    def __init__(self, *, is_ready: bool = True) -> None:
+        self.is_ready = is_ready
+        self.is_refusing = False
+        self.draining = PositionWaiters(0)  # waits for DRAINING end when the process begins to drain
+
+    @property
+    def is_draining(self) -> bool:
+        return self.draining.position >= DRAINING
+
+    def check_accepting(self) -> None:
+        """Raises Draining once new work is refused."""
+        if self.is_refusing:
+            raise Draining("the node is stopping")
+
+    def drain(self) -> None:
+        """Ends all waits for draining. Work is still accepted."""
+        self.draining.advance(DRAINING)

@@ -1,0 +1,53 @@
+"""What a produce request needs of its process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from engine.runtime.clock import Clock
+from gateway.connections.request_order import Turns
+from gateway.http.json_limits import JsonLimits
+from gateway.http.lifecycle import Lifecycle
+from gateway.http.offload import Offload
+from gateway.metrics.metrics import Metrics
+from gateway.metrics.stages import Stages
+from gateway.produce.keys_in_flight import KeyHolds
+from gateway.produce.partitioner import Partitioners
+from gateway.routing.leader_failover import Handover
+from gateway.routing.partitions import Partitions
+from gateway.routing.peers import Peers
+from gateway.routing.retry_budget import RetryBudgets
+from gateway.routing.router import Router
+from gateway.routing.topics import Topics
+from gateway.settings import NodeSettings
+from replication.cluster.producer_ids import ProducerIds
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceContext:
+    """`queued_bytes` returns the bytes that wait for the disk."""
+
+    settings: NodeSettings
+    topics: Topics
+    partitions: Partitions
+    partitioners: Partitioners
+    peers: Peers
+    router: Router
+    failover: Handover
+    budgets: RetryBudgets
+    producer_ids: ProducerIds
+    keys: KeyHolds
+    order: Turns
+    queued_bytes: Callable[[], int]
+    lifecycle: Lifecycle
+    json_limits: JsonLimits
+    clock: Clock
+    offload: Offload
+    metrics: Metrics
+    stages: Stages
+
+
+PRODUCE = web.AppKey("produce", ProduceContext)

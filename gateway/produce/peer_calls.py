@@ -1,0 +1,49 @@
+"""What this process does when another process of the node or the cluster appends here, or looks for a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.producers.append_validator import Appended, terms_of
+from engine.producers.partition_keys import FoundKey
+from gateway.links.link import Handler
+from gateway.produce.appending import check_capacity
+from gateway.produce.context import ProduceContext
+from gateway.produce.idempotency import find_here
+from replication.replica.acks import ACKS_BY_WORD, Acks
+
+
+def append_handlers(context: ProduceContext) -> dict[str, Handler]:
+    """By the name of the call. Arguments grow at their end, for calls between two versions."""
+
+    async def append(arguments: Any, payload: bytes) -> tuple[Appended | None, bytes]:
+        topic_id, topic, number, epoch, acks_word, timeout_ms, fields, *_ = arguments
+        context.lifecycle.check_accepting()
+        check_capacity(context, len(payload))
+        leader = context.partitions.replica(context.partitions.answered(topic, topic_id, number, epoch))
+        acks = ACKS_BY_WORD[acks_word]
+        terms = terms_of(fields)
+        if acks is Acks.NONE:
+            leader.append_nowait(payload, terms)
+            return None, b""
+        return await leader.produce(payload, acks, timeout_ms, terms), b""
+
+    async def check_append(arguments: Any, _: bytes) -> tuple[None, bytes]:
+        topic_id, topic, number, epoch, acks_word, *_rest = arguments
+        context.lifecycle.check_accepting()
+        leader = context.partitions.replica(context.partitions.answered(topic, topic_id, number, epoch))
+        leader.check_append(ACKS_BY_WORD[acks_word])
+        return None, b""
+
+    async def find_key(arguments: Any, _: bytes) -> tuple[FoundKey | None, bytes]:
+        topic_name, topic_id, numbers, key_hash, request_hash, *_rest = arguments
+        now_ms = context.clock.steady_ms()
+        if context.peers.nodes is None:
+            topic = context.topics.get(topic_name)
+            if topic is None or topic.record.topic_id != topic_id:
+                return None, b""
+            return find_here(topic.partitions.values(), key_hash, request_hash, now_ms), b""
+        asked = [context.partitions.answered(topic_name, topic_id, number) for number in numbers]
+        return find_here(asked, key_hash, request_hash, now_ms), b""
+
+    return {"append": append, "check_append": check_append, "find_key": find_key}

@@ -1,0 +1,174 @@
+"""Brings a call for a partition to the process that answers for it: this one, or another over a link.
+
+Nodes of two versions call each other during an upgrade: arguments grow at their end (`*_` in the handlers), and a
+process that does not know an argument goes without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from engine.directory.topics import TopicRecord
+from engine.errors import EngineError
+from engine.partition.partition import Partition
+from engine.runtime.slices import SLICE, in_slices
+from engine.shard.served_topics import Topic
+from gateway.links.link import Handler, LinkDown, LinkLost
+from gateway.routing.leader_failover import is_doubt, will_pass
+from gateway.routing.partitions import Partitions
+from gateway.routing.peers import Owner, Peers
+from gateway.routing.retry_budget import RetryBudgets
+from replication.errors import NoLeader
+
+# What a partition's owner does for a caller, by name: arguments and results are plain values, as links carry them.
+PartitionCall = Callable[[Partition, Any], Awaitable[tuple[Any, bytes | bytearray]]]
+
+CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
+CHANGES = ("set_fence",)  # the others can be repeated without harm
+TOGETHER = ("roll",)  # waits for the disk, which serves many in the time of one
+
+_Asked = Sequence[tuple[int, int]]  # partitions, each with the least leader epoch
+
+
+def may_repeat(name: str, error: EngineError) -> bool:
+    """Whether a call failed because leadership moved, and may be repeated."""
+    return will_pass(error) or (is_doubt(error) and name not in CHANGES)
+
+
+class Router:
+    """`calls` has what this process does for the partitions that it answers for."""
+
+    def __init__(
+        self, partitions: Partitions, peers: Peers, budgets: RetryBudgets, calls: Mapping[str, PartitionCall]
+    ) -> None:
+        self.partitions = partitions
+        self.peers = peers
+        self.budgets = budgets
+        self._calls = calls
+
+    async def call(
+        self,
+        name: str,
+        topic_name: str,
+        number: int,
+        arguments: Any,
+        *,
+        wait_ms: int = 0,
+        budget_ms: int | None = None,
+    ) -> tuple[Any, bytes | bytearray]:
+        """Makes a call at the partition's owner. In a cluster it waits for a leader and follows it when it moves.
+
+        Raises UnknownTopic, UnknownPartition, NoLeader, and what the call raises.
+        """
+        if self.peers.nodes is None:
+            return await self._call_now(name, topic_name, number, arguments, wait_ms)
+        budget = self.budgets.begin(wait_ms, budget_ms)
+        while True:
+            try:
+                return await self._call_now(name, topic_name, number, arguments, wait_ms)
+            except EngineError as error:
+                if not may_repeat(name, error):
+                    raise
+                await budget.pause(error)
+            if wait_ms:
+                wait_ms = budget.wait_left_ms
+                if isinstance(arguments, dict):  # a fetch's; those of set_fence have no time in them
+                    arguments = {**arguments, "wait_ms": wait_ms}
+
+    async def call_here(self, name: str, partition: Partition, arguments: Any) -> tuple[Any, bytes | bytearray]:
+        """Makes a call for a partition of this process. Raises what the call raises."""
+        return await self._calls[name](partition, arguments)
+
+    async def call_all(self, name: str, topic: Topic) -> list[Any]:
+        """Makes a call for every partition of a topic. The results are in the order of the partitions."""
+        found = await self.rows(name, topic.record)
+        left = [number for number in range(topic.record.partitions) if number not in found]
+        results = await asyncio.gather(*(self.call(name, topic.record.name, number, None) for number in left))
+        found.update(zip(left, (result for result, _ in results), strict=True))
+        return [found[number] for number in range(topic.record.partitions)]
+
+    async def rows(self, name: str, record: TopicRecord, timeout_s: float = CALL_S) -> dict[int, Any]:
+        """Makes a call for all partitions of a topic, with one message to each process that answers for some.
+
+        Looks for no leader and does not retry: a partition without a leader has no row, and the row of one whose owner
+        does not answer in time is None. Thousands of rows are made in slices of a turn of the loop.
+        """
+        by_owner: dict[Owner, list[int]] = {}
+        for number in range(record.partitions):
+            try:
+                by_owner.setdefault(self.peers.owner(record.topic_id, number), []).append(number)
+            except NoLeader:
+                continue
+        asking = [self._rows_of(name, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
+        return {number: row for rows in await asyncio.gather(*asking) for number, row in rows}
+
+    def handlers(self) -> dict[str, Handler]:
+        """What this process does when another one makes these calls."""
+
+        def of(name: str) -> Handler:
+            async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
+                topic_id, topic_name, number, epoch, call_arguments, *_rest = arguments
+                partition = self.partitions.answered(topic_name, topic_id, number, epoch)
+                return await self._calls[name](partition, call_arguments)
+
+            return call
+
+        async def rows(arguments: Any, _: bytes) -> tuple[list[tuple[int, Any]], bytes]:
+            name, topic_id, topic_name, asked, *_rest = arguments
+            return await self._own_rows(name, topic_id, topic_name, asked), b""
+
+        return {"rows": rows, **{name: of(name) for name in self._calls}}
+
+    async def _call_now(
+        self, name: str, topic_name: str, number: int, arguments: Any, wait_ms: int
+    ) -> tuple[Any, bytes | bytearray]:
+        partitions, peers = self.partitions, self.peers
+        topic_id = partitions.topic_id(topic_name, number)
+        owner = peers.owner(topic_id, number)
+        if peers.is_here(owner):
+            return await self._calls[name](partitions.answered(topic_name, topic_id, number), arguments)
+        link, epoch = peers.link(owner), peers.known_epoch(topic_id, number)
+        try:
+            sent = (topic_id, topic_name, number, epoch, arguments)
+            return await link.call(name, sent, timeout_s=wait_ms / 1000 + CALL_S)
+        except LinkLost:
+            if name in CHANGES:
+                raise  # it may have been done
+            raise LinkDown("the process that owns the partition went away") from None
+
+    async def _rows_of(
+        self, name: str, record: TopicRecord, owner: Owner, numbers: list[int], timeout_s: float
+    ) -> Sequence[tuple[int, Any]]:
+        if self.peers.is_here(owner):
+            return await self._own_rows(name, record.topic_id, record.name, [(number, 0) for number in numbers])
+        asked = [(number, self.peers.known_epoch(record.topic_id, number)) for number in numbers]
+        arguments = (name, record.topic_id, record.name, asked)
+        try:
+            async with asyncio.timeout(timeout_s):
+                rows, _ = await self.peers.link(owner).call("rows", arguments, timeout_s=CALL_S)
+        except TimeoutError:
+            return [(number, None) for number in numbers] if timeout_s < CALL_S else []
+        except EngineError:  # it restarts, or is of a version that does not know the call
+            return []
+        return rows  # type: ignore[no-any-return]
+
+    async def _own_rows(self, name: str, topic_id: str, topic_name: str, asked: _Asked) -> list[tuple[int, Any]]:
+        async def row(number: int, epoch: int) -> Any:
+            try:
+                found, _ = await self._calls[name](self.partitions.answered(topic_name, topic_id, number, epoch), None)
+            except EngineError:
+                return None
+            return found
+
+        rows: list[tuple[int, Any]] = []
+        if name in TOGETHER:
+            for first in range(0, len(asked), SLICE):
+                part = asked[first : first + SLICE]
+                found = await asyncio.gather(*(row(number, epoch) for number, epoch in part))
+                rows += [(number, one) for (number, _), one in zip(part, found, strict=True)]
+        else:
+            async for number, epoch in in_slices(asked):
+                rows.append((number, await row(number, epoch)))
+        return [(number, one) for number, one in rows if one is not None]

@@ -1,0 +1,35 @@
+"""What serving HTTP needs: the contexts of the routes, and what surrounds every request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.runtime.clock import Clock
+from gateway.access.access import Access
+from gateway.admin.context import AdminContext
+from gateway.connections.response_buffers import UnreadAnswers
+from gateway.fetch.context import FetchContext
+from gateway.http.context import HttpContext
+from gateway.http.in_flight import InFlight
+from gateway.metrics.metrics import Metrics
+from gateway.produce.context import ProduceContext
+from gateway.routing.topics import Topics
+from gateway.settings import NodeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """`shard` is the index of this process among the shards of its node."""
+
+    settings: NodeSettings
+    shard: int
+    http: HttpContext
+    produce: ProduceContext
+    fetch: FetchContext
+    admin: AdminContext
+    access: Access
+    topics: Topics
+    responses: UnreadAnswers
+    in_flight: InFlight
+    metrics: Metrics
+    clock: Clock

@@ -1,0 +1,304 @@
+"""Composes one process that serves requests: the parts of the log, of replication and of the gateway.
+
+No HTTP in it and no I/O of its own: node/processes makes the parts and starts them, node/setup/listener.py serves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from random import Random
+from typing import Protocol
+
+from engine.directory.topics import TopicRecord
+from engine.partition.partition import Partition
+from engine.runtime.clock import Clock
+from engine.runtime.histogram import Histogram
+from engine.shard.served_topics import Topic
+from engine.shard.shard import Shard
+from gateway.access.access import Access
+from gateway.admin import partition_calls as admin_calls
+from gateway.admin.context import AdminContext, Operate, OwnerContext, TierStatus
+from gateway.admin.peer_calls import admin_handlers
+from gateway.connections.kernel_sockets import KernelSockets
+from gateway.connections.long_polls import LongPolls
+from gateway.connections.read_budget import ReadRoom
+from gateway.connections.request_order import Turns
+from gateway.connections.response_buffers import AnswerLimits, UnreadAnswers
+from gateway.connections.stream_budget import HeldPieces
+from gateway.fetch import partition_reads
+from gateway.fetch.context import FetchContext, ReadContext, TierReader
+from gateway.fetch.fetch import nearby_handlers
+from gateway.fetch.multi_fetch import handlers_of_many
+from gateway.http.context import HttpContext
+from gateway.http.in_flight import InFlight
+from gateway.http.json_limits import JsonLimits
+from gateway.http.lifecycle import Lifecycle
+from gateway.http.offload import Offload
+from gateway.links.link import Caller, Handler
+from gateway.metrics.cluster_metrics import cluster_families
+from gateway.metrics.loop_watch import LoopWatch
+from gateway.metrics.metrics import Families, Metrics, Numbers
+from gateway.metrics.node_metrics import admission_families, time_families, topic_families
+from gateway.metrics.process_metrics import background_numbers
+from gateway.metrics.shard_gauges import shard_gauges
+from gateway.metrics.stages import Stages
+from gateway.produce.context import ProduceContext
+from gateway.produce.keys_in_flight import KeyHolds
+from gateway.produce.partitioner import Partitioners
+from gateway.produce.peer_calls import append_handlers
+from gateway.routing.leader_failover import Handover
+from gateway.routing.partitions import Partitions
+from gateway.routing.peers import Peers
+from gateway.routing.retry_budget import RetryBudgets
+from gateway.routing.router import Router
+from gateway.routing.topic_finder import TopicFinder
+from gateway.routing.topics import TopicChanges, Topics
+from gateway.server.context import ServerContext
+from gateway.settings import NodeSettings
+from replication.cluster.keys import partition_name
+from replication.cluster.producer_ids import ProducerIds
+from replication.replica.standalone import AloneReplicas, Replicas
+
+READ_BYTES_MAX = 128 * 1024 * 1024  # of all copies of what is read and rendered at once: 32 fetches of the usual size
+
+
+class NodeTier(TierReader, TierStatus, Protocol):
+    """The store as a process uses it; the worker process of the node ships, or this one."""
+
+    store_url: str
+
+    def add(self, topic: TopicRecord, partition: Partition) -> None: ...
+    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
+    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        """Other nodes have them from now on."""
+
+
+class Node:
+    """One process of a node. `server` is what serving HTTP needs, `peer_handlers` what other processes call.
+
+    `find_topic` asks the cluster for a topic that this process does not know; None on a standalone node. `operate` and
+    `siblings`: see AdminContext.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        shard: Shard,
+        tier: NodeTier,
+        changes: TopicChanges,
+        peers: Peers,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        executor: Executor,
+        random: Random,
+        replicas: Replicas | None = None,
+        *,
+        is_ready: bool = True,
+        topic_finder: TopicFinder | None = None,
+        operate: Operate | None = None,
+        siblings: Callable[[], Mapping[str, Caller]] = dict,
+    ) -> None:
+        self.settings = settings
+        self.shard = shard
+        self.tier = tier
+        self.peers = peers
+        self.clock = clock
+        self.executor = executor
+        self.replicas = replicas or AloneReplicas(shard.committer, settings.node_id)
+        self.lifecycle = Lifecycle(is_ready=is_ready)
+        self.offload = Offload(executor)
+        self.access = Access()
+        self.metrics = Metrics(self._families)
+        self.stages = Stages()
+        self.loop_watch = LoopWatch(clock, self._histograms)
+        self.long_polls = LongPolls(settings.long_polls_max, settings.waiting_partitions_max)
+        self.failover = Handover(peers, random)
+        self.keys = KeyHolds()
+        self.partitioners = Partitioners(random)
+        self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
+        self.responses = UnreadAnswers(KernelSockets(), _answer_limits(settings), clock.monotonic)
+        self.partitions = Partitions(shard, peers, self.replicas)
+        self.topics = Topics(shard, settings, changes, topic_finder)
+        budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
+        self.reads = ReadContext(
+            settings,
+            self.topics,
+            self.partitions,
+            shard.reader,
+            tier,
+            ReadRoom(READ_BYTES_MAX),
+            ReadRoom(READ_BYTES_MAX),
+            self.long_polls,
+            self.lifecycle,
+            self.offload,
+            self.metrics,
+        )
+        owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
+        calls = {**partition_reads.partition_calls(self.reads), **admin_calls.partition_calls(owner)}
+        self.router = Router(self.partitions, peers, budgets, calls)
+        self.server = ServerContext(
+            settings,
+            peers.index,
+            self._http(),
+            self._produce(producer_ids, budgets),
+            self._fetch(budgets),
+            self._admin(operate, siblings),
+            self.access,
+            self.topics,
+            self.responses,
+            self.in_flight,
+            self.metrics,
+            clock,
+        )
+        shard.when_opened = self._opened
+        shard.when_closed = self._closed
+        shard.when_moved_away = self._moved_away
+
+    def __repr__(self) -> str:
+        return f"Node({self.peers.url}, {self.peers}, {self.shard})"
+
+    def peer_handlers(self) -> dict[str, Handler]:
+        """What this process does when another one calls, by the name of the call."""
+        server = self.server
+        return {
+            **append_handlers(server.produce),
+            **self.router.handlers(),
+            **nearby_handlers(self.reads),
+            **handlers_of_many(self.reads),
+            **admin_handlers(server.admin),
+        }
+
+    async def drain(self) -> None:
+        """Rejects new work, and ends long polls and streams with what there is."""
+        self.lifecycle.is_refusing = True
+        self.let_go()
+        await asyncio.sleep(0)
+
+    def let_go(self) -> None:
+        """Ends long polls and streams. Work is still accepted: in a cluster other nodes take over."""
+        self.lifecycle.drain()
+        for partition in self.shard.partitions():
+            partition.wake_all()
+
+    def _http(self) -> HttpContext:
+        settings = self.settings
+        return HttpContext(
+            settings.request_body_bytes_max,
+            settings.query_value_chars_max,
+            settings.compress_bytes_min,
+            self.in_flight,
+            self.offload,
+            self.responses.count,
+        )
+
+    def _produce(self, producer_ids: ProducerIds, budgets: RetryBudgets) -> ProduceContext:
+        settings, committer = self.settings, self.shard.committer
+        return ProduceContext(
+            settings,
+            self.topics,
+            self.partitions,
+            self.partitioners,
+            self.peers,
+            self.router,
+            self.failover,
+            budgets,
+            producer_ids,
+            self.keys,
+            Turns(),
+            lambda: committer.queued_bytes,
+            self.lifecycle,
+            JsonLimits(settings.json_depth_max, settings.json_number_digits_max),
+            self.clock,
+            self.offload,
+            self.metrics,
+            self.stages,
+        )
+
+    def _fetch(self, budgets: RetryBudgets) -> FetchContext:
+        return FetchContext(
+            self.settings,
+            self.topics,
+            self.partitions,
+            self.peers,
+            self.router,
+            budgets,
+            self.reads,
+            self.long_polls,
+            HeldPieces(self.settings.stream_unread_bytes_max),
+            itertools.count(1),
+            self.access,
+            self.lifecycle,
+            self.offload,
+            self.metrics,
+        )
+
+    def _admin(self, operate: Operate | None, siblings: Callable[[], Mapping[str, Caller]]) -> AdminContext:
+        return AdminContext(
+            self.settings,
+            self.topics,
+            self.partitions,
+            self.peers,
+            self.router,
+            operate,
+            siblings,
+            partial(_sizes, self.shard),
+            self.shard.directory.identity.cluster_id,
+            self.tier.store_url,
+            self.lifecycle,
+            self.offload,
+            self.metrics,
+        )
+
+    def _opened(self, topic: Topic, partition: Partition) -> None:
+        self.replicas.opened(topic, partition)
+        self.tier.add(topic.record, partition)
+
+    def _closed(self, topic: Topic) -> None:
+        self.partitioners.forget(topic.record.topic_id)
+        self.replicas.closed(topic.partitions.values())
+        self.tier.remove_topic(topic.record, list(topic.partitions.values()))
+
+    def _moved_away(self, topic: Topic, partitions: list[Partition]) -> None:
+        self.partitioners.forget(topic.record.topic_id)
+        self.replicas.closed(partitions)
+        self.tier.leave(topic.record, partitions)
+
+    def _histograms(self) -> Iterator[Histogram]:
+        yield from self.stages.histograms()
+        yield from self.shard.committer.times.histograms()
+        yield from self.metrics.histograms()
+
+    def _families(self) -> Families:
+        own = (self.in_flight, self.responses, self.long_polls, self.peers, self.failover, self.keys)
+        gauges = itertools.chain(
+            shard_gauges(self.shard, is_first=self.peers.index == 0), *(one.gauges() for one in own)
+        )
+        for name, text, value in gauges:
+            yield Numbers(name, text, None, {"": value})
+        yield from time_families(self.shard, self.stages, self.loop_watch)
+        yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.steady_ms())
+        yield from admission_families(self.shard)
+        yield from cluster_families(self.settings.node_id, self.shard, self.peers, self.replicas)
+        yield background_numbers()
+
+
+def _sizes(shard: Shard) -> dict[str, int]:
+    """The bytes of each partition on the disks of this process."""
+    return {
+        partition_name(topic.record.topic_id, number): partition.log.size_bytes
+        for topic in shard.topics.values()
+        for number, partition in topic.partitions.items()
+    }
+
+
+def _answer_limits(settings: NodeSettings) -> AnswerLimits:
+    return AnswerLimits(
+        settings.unread_answer_bytes_max,
+        settings.connection_unread_bytes_max,
+        settings.stream_stall_ms / 1000,
+        settings.body_bytes_per_second_min,
+    )

@@ -1,0 +1,103 @@
+"""Follows one request through the code of a node: `python -m tests.architecture.request_path`.
+
+Prints, for each kind of request, how many of our files it visits and how often it passes from one file to another: a
+reader who follows a request opens so many files, and turns to another one so often. A node in this process serves the
+requests over aiohttp's own server, so the adapter of the HTTP server is not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from tests.architecture.sources import CODE, ROOT
+from tests.scenarios.gateways import in_process
+
+WARM_UPS = 20
+SETTLE_S = 0.3  # what the warm-ups have left to do in the background
+
+
+class RequestPath(NamedTuple):
+    """The files that a request visits, in the order of the first visit, and the number of passages between files."""
+
+    files: list[str]
+    changes: int
+
+
+class Follower:
+    """Notes the file of each call of our code on the loop while it is on. Threads that run already are not seen."""
+
+    def __init__(self) -> None:
+        self.visited: list[str] = []
+        self._roots = tuple(f"{ROOT}/{name}/" for name in CODE if name != "openapi")  # the tests look things up there
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(self._roots):
+            self.visited.append(path.removeprefix(f"{ROOT}/"))
+
+    def path(self) -> RequestPath:
+        files = list(dict.fromkeys(self.visited))
+        return RequestPath(files, sum(one != other for one, other in itertools.pairwise(self.visited)))
+
+
+async def followed(request: Callable[[], Awaitable[Any]]) -> RequestPath:
+    """One request after others of its kind have warmed up what is cached."""
+    for _ in range(WARM_UPS):
+        await request()
+    await asyncio.sleep(SETTLE_S)
+    follower = Follower()
+    sys.setprofile(follower)
+    threading.setprofile(follower)
+    try:
+        await request()
+    finally:
+        threading.setprofile(None)
+        sys.setprofile(None)
+    return follower.path()
+
+
+async def paths(directory: Path) -> dict[str, RequestPath]:
+    """Of a produce of one record, of a fetch of it, and of a long poll that a produce ends."""
+    async with in_process(directory) as gateway:
+        topic = await gateway.create("t")
+        records = f"{topic.path}/partitions/0/records"
+
+        async def produce() -> None:
+            answer = await gateway.send("POST", f"{records}?acks=1", b"1", {"Content-Type": "application/x-ndjson"})
+            assert answer.status == 200, answer
+
+        async def fetch() -> None:
+            answer = await gateway.send("GET", f"{records}?offset={WARM_UPS}")
+            assert answer.status == 200, answer
+
+        offsets = itertools.count(WARM_UPS + 1)
+
+        async def long_poll() -> None:
+            polling = asyncio.create_task(gateway.send("GET", f"{records}?offset={next(offsets)}&wait_ms=10000"))
+            await asyncio.sleep(0.05)
+            await produce()
+            assert (await polling).status == 200
+
+        found = {"produce": await followed(produce), "fetch": await followed(fetch)}
+        return found | {"produce that ends a long poll, with both": await followed(long_poll)}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        found = asyncio.run(paths(Path(directory)))
+    for name, path in found.items():
+        print(f"{name}: {len(path.files)} files, {path.changes} changes of file")
+        for file in path.files:
+            print(f"    {file}")
+
+
+if __name__ == "__main__":
+    main()

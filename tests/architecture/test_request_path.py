@@ -1,0 +1,26 @@
+"""A request does not wander through more files than it did: the bounds go down, never up.
+
+`python -m tests.architecture.request_path` (make request-path) lists the files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.architecture.request_path import Follower, RequestPath, paths
+
+BOUNDS = {"produce": (53, 145), "fetch": (40, 105), "produce that ends a long poll, with both": (75, 310)}
+
+
+async def test_requests_visit_no_more_files_than_allowed(tmp_path: Path) -> None:
+    found = await paths(tmp_path)
+    assert found.keys() == BOUNDS.keys()
+    for name, (files_max, changes_max) in BOUNDS.items():
+        assert 10 < len(found[name].files) <= files_max, (name, found[name].files)
+        assert 10 < found[name].changes <= changes_max, (name, found[name].changes)
+
+
+def test_a_passage_is_counted_each_time() -> None:
+    follower = Follower()
+    follower.visited = ["a.py", "a.py", "b.py", "a.py"]
+    assert follower.path() == RequestPath(["a.py", "b.py"], 2)
