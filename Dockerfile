@@ -17,8 +17,7 @@ COPY replication replication
 COPY openapi openapi
 COPY gateway gateway
 COPY node node
-COPY client client
-COPY cli cli
+COPY penstock penstock
 COPY spark_ingest spark_ingest
 RUN /opt/penstock/bin/pip install --quiet --no-deps --no-build-isolation . \
     && /opt/penstock/bin/pip uninstall --quiet --yes setuptools pip

@@ -47,7 +47,7 @@ class Server:
 def penstock(directory: Path, *flags: str, flush_delay_ms: int = 0) -> Iterator[Server]:
     """`penstock serve` with its data below a directory; on a disk that flushes so much more slowly, if asked for."""
     command = Path(sys.executable).with_name("penstock")
-    start = [str(command)] if command.exists() else [sys.executable, "-m", "cli.main"]
+    start = [str(command)] if command.exists() else [sys.executable, "-m", "penstock.cli.main"]
     data = directory / "penstock-data"
     if flush_delay_ms:
         start = [sys.executable, "-m", "loadtests.peers.slow_flush", str(flush_delay_ms)]

@@ -25,6 +25,11 @@ class NodeFailed(Exception):
     """A node did not start. What it said."""
 
 
+def command_module(source: Path) -> str:
+    """The module of the command in this checkout. It was `cli.main` before there was the package `penstock`."""
+    return "penstock.cli.main" if (source / "penstock" / "cli").is_dir() else "cli.main"
+
+
 class ClusterNode:
     """One node as a process. `settings` are flags by name; a node that was stopped or killed can be started again,
     also with other code: `source` is where it lies.
@@ -79,7 +84,7 @@ class ClusterNode:
         """Without waiting. In a session of its own, so that Ctrl-C reaches whoever stops the nodes in order, alone."""
         with self._output.open("wb") as out, self._output.with_suffix(".err").open("ab") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", "serve", *self._flags],
+                [sys.executable, "-m", command_module(self.source), "serve", *self._flags],
                 cwd=self.source,
                 env={**os.environ, "PYTHONPATH": str(self.source)},
                 stdin=subprocess.DEVNULL,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from client import ClientError
 from loadtests.demo.failure import DemoFailed
 from loadtests.demo.java import demand_java
 from loadtests.demo.outcome import Outcome, checks
 from loadtests.demo.progress import shown_progress
 from loadtests.demo.screen import print_screen
 from loadtests.demo.story import play
+from penstock import ClientError
 
 OUTPUT = Path("demo-output")
 EXIT_WRONG, EXIT_INTERRUPTED = 1, 130

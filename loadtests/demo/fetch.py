@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from client import Consumer
 from loadtests.demo.checker import Checker
+from penstock import Consumer
 
 PATIENCE_S = 20.0  # how long nothing may come, after all has been produced, before it is taken for lost
 _LOOK_UP_MS = 500

@@ -1,6 +1,6 @@
 """Produces all flights over one HTTP/2 connection, a few bodies of NDJSON at a time.
 
-Not a client library: client/ speaks HTTP/1.1 and batches; here the bodies are ready, and the protocol is the point.
+Not a client library: penstock/ speaks HTTP/1.1 and batches; here the bodies are ready, and the protocol is the point.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from client import Client
 from loadtests.demo.checker import Checker
 from loadtests.demo.fetch import Fetched, fetch
 from loadtests.demo.flights import Flights, read_flights
@@ -28,6 +27,7 @@ from loadtests.demo.screen import plain_screen
 from loadtests.demo.spark_report import Report
 from loadtests.demo.tier import Tiered, tier
 from loadtests.demo.workspace import LAKE, PLOT, SCREEN, workspace
+from penstock import Client
 
 TOPIC = "flights"
 PARTITIONS = 4

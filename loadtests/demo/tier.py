@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from client import Client
-from client.exchange import Json
 from loadtests.demo.failure import DemoFailed
+from penstock import Client
+from penstock.transport.exchange import Json
 
 PATIENCE_S = 60.0
 _LOOK_UP_S = 0.02

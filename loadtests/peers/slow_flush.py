@@ -21,7 +21,7 @@ def main() -> None:
         flush(handle)
 
     os.fdatasync = slow_fdatasync  # type: ignore[assignment] # the disk door hands over numbers only
-    runpy.run_module("cli.main", run_name="__main__")
+    runpy.run_module("penstock.cli.main", run_name="__main__")
 
 
 if __name__ == "__main__":

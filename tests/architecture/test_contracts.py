@@ -59,6 +59,24 @@ PLANTED = {
         ("spark_ingest.output.names", "spark_ingest.protocol.task"),
         ("spark_ingest.protocol.task", "spark_ingest.spark.worker"),
     ],
+    "The packages of the client, from its errors up": [
+        ("penstock.errors", "penstock.options"),
+        ("penstock.records", "penstock.transport.exchange"),
+        ("penstock.transport.exchange", "penstock.admin.api"),
+        ("penstock.admin.topics", "penstock.producer.batch"),
+        ("penstock.producer.batch", "penstock.consumer.start"),
+        ("penstock.consumer.start", "penstock.producer.lines"),
+        ("penstock.consumer.consumer", "penstock.aio"),
+        ("penstock.aio", "penstock.sync"),
+        ("penstock.sync", "penstock.cli.output"),
+    ],
+    "The parts of the command": [
+        ("penstock.cli.output", "penstock.cli.node"),
+        ("penstock.cli.node", "penstock.cli.sending"),
+        ("penstock.cli.sending", "penstock.cli.commands.produce"),
+        ("penstock.cli.doctor.machine_judge", "penstock.cli.commands.doctor"),
+        ("penstock.cli.commands.topic", "penstock.cli.main"),
+    ],
     "A running node has no test doubles": [("engine.shard.shard", "engine.testing.faulty_disk")],
     "No package goes round in a circle": [("engine.format.paths", "engine.format.batch")],
     "The log does not know that it is tiered": [("engine.shard.shard", "engine.tiering.tier")],
@@ -66,18 +84,20 @@ PLANTED = {
         ("replication.replica.replica", "engine.tiering.shipping.shipper")
     ],
     "The log, replication and the gateway know no command, client, job or load test": [
-        ("gateway.produce.produce", "client.partitioning"),
+        ("gateway.produce.produce", "penstock.producer.partitioners"),
+        ("node.messages", "penstock.cli.output"),
     ],
     "Only `penstock serve` starts a node; `penstock token` writes the tokens file": [
-        ("cli.topic", "node.messages"),
-        ("cli.topic", "gateway.settings"),
-        ("client.lines", "gateway.server.app"),
+        ("penstock.cli.commands.topic", "node.messages"),
+        ("penstock.cli.commands.topic", "gateway.settings"),
+        ("penstock.producer.lines", "gateway.server.app"),
     ],
     "The contract stands alone": [("openapi.contract", "engine.errors")],
-    "The client speaks HTTP only": [("client.lines", "engine.format.batch")],
-    "Commands speak HTTP only, but serve, token, segment and ingest": [
-        ("cli.produce", "engine.format.batch"),
-        ("cli.segment", "engine.log.log"),
+    "`penstock` speaks HTTP only, but serve, token, segment and ingest": [
+        ("penstock.producer.lines", "engine.format.batch"),
+        ("penstock.transport.exchange", "openapi.contract"),
+        ("penstock.cli.commands.produce", "engine.format.batch"),
+        ("penstock.cli.commands.segment", "engine.log.log"),
     ],
     "Load tests speak HTTP only": [("loadtests.generators.bodies", "engine.format.batch")],
     "Ingestion imports of the engine its pure modules and the stores": [

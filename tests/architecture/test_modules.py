@@ -24,7 +24,7 @@ FOR_TESTS_ONLY = {
 
 # What programs import and no command of ours does.
 PUBLIC = {
-    "client.sync": "the client for programs that are not async",
+    "penstock.sync": "the client for programs that are not async",
     "spark_ingest.job": "the script that spark-submit is given",
     "spark_ingest.data_source": "what programs register with Spark",
 }
@@ -109,6 +109,13 @@ def test_every_module_of_the_tests_is_a_test_or_used_by_one() -> None:
 
 def is_test(path: Path) -> bool:
     return path.name.startswith("test_") or path.name in ("conftest.py", "__init__.py")
+
+
+def test_type_checkers_of_users_read_the_types_of_the_client() -> None:
+    """PEP 561: the marker is in the package and in what is built of it."""
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert "py.typed" in built["penstock"]
+    assert (ROOT / "penstock" / "py.typed").exists()
 
 
 def test_no_module_is_over_400_lines() -> None:

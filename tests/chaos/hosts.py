@@ -141,7 +141,7 @@ class NodeHost(Host):
             **self._settings,
         }
         flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-        command = [sys.executable, "-m", "cli.main", "serve", "--insecure", *flags]
+        command = [sys.executable, "-m", "penstock.cli.main", "serve", "--insecure", *flags]
         environment = {**os.environ, "PYTHONPATH": str(self.source)}
         self._begin(command, environment if self.clock is None else self.clock.environment(environment))
 

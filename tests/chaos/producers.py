@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import orjson
 
-from client import Client, ClientOptions
-from client.errors import ClientError
+from penstock import Client, ClientOptions
+from penstock.errors import ClientError
 from tests.chaos.asking import ACK_TIMEOUT_MS, NOT_SENT, Answer, Asking, now
 from tests.faults.history import Outcome, outcome_of
 from tests.simulation.history import History, Produced

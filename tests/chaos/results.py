@@ -16,7 +16,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.hosts import ROOT
 from tests.chaos.judge import Verdict
 
-PACKAGES = ("cli", "client", "engine", "gateway", "openapi", "replication", "spark_ingest")
+PACKAGES = ("engine", "gateway", "node", "openapi", "penstock", "replication", "spark_ingest")
 RECORDED = ROOT / "docs" / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- begin: written by make chaos -->", "<!-- end -->"

@@ -10,7 +10,18 @@ from pathlib import Path
 from urllib.parse import unquote
 
 ROOT = Path(__file__).parents[2]
-HOMES = ("docs", "engine", "replication", "gateway", "openapi", "client", "cli", "spark_ingest", "loadtests", "tests")
+HOMES = (
+    "docs",
+    "engine",
+    "replication",
+    "gateway",
+    "node",
+    "openapi",
+    "penstock",
+    "spark_ingest",
+    "loadtests",
+    "tests",
+)
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")

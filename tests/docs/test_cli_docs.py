@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import PLACES, penstock
+from penstock.cli.main import PLACES, penstock
 from tests.docs.console import PAGES, blocks, run_step, steps_of
 from tests.e2e.node_process import running_process
 

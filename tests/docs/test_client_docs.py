@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import client
-from client.admin import Admin
-from client.errors import ClientError
-from client.options import ClientOptions
+import penstock
+from penstock.admin.admin import Admin
+from penstock.errors import ClientError
+from penstock.options import ClientOptions
 from tests.docs.console import PAGES, blocks
 from tests.e2e.node_process import ROOT, running_process
 
@@ -45,7 +45,9 @@ def test_the_table_of_options_is_complete() -> None:
 
 
 def test_every_error_is_on_the_page() -> None:
-    errors = {name for name in client.__all__ if issubclass_of(getattr(client, name), ClientError)} - {"ClientError"}
+    errors = {name for name in penstock.__all__ if issubclass_of(getattr(penstock, name), ClientError)} - {
+        "ClientError"
+    }
     assert set(re.findall(r"^\| `(\w+)` \| (?:The|No|`d|With)", PAGE.read_text(), re.MULTILINE)) == errors
 
 
@@ -56,11 +58,11 @@ def test_every_topic_method_is_on_the_page() -> None:
 
 
 def test_every_name_that_the_package_gives_can_be_had() -> None:
-    assert set(client.__all__) == set(client._HOMES)
-    for name in client.__all__:
-        assert getattr(client, name).__name__ == name
+    assert set(penstock.__all__) == set(penstock._HOMES)
+    for name in penstock.__all__:
+        assert getattr(penstock, name).__name__ == name
     with pytest.raises(AttributeError):
-        _ = client.nothing
+        _ = penstock.nothing
 
 
 @pytest.mark.e2e

@@ -81,7 +81,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not which("java"), reason="Spark needs Java")
 def test_spark_reads_what_was_produced(tmp_path: Path) -> None:
-    if find_spec("cli.ingest") is None:
+    if find_spec("penstock.cli.commands.ingest") is None:
         pytest.skip("not written yet")
     story(tmp_path / "a directory", with_spark=True)
     assert [*(tmp_path / "a directory" / "tables").rglob("*.parquet")]

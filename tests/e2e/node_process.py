@@ -114,4 +114,4 @@ def serve_command(settings: dict[str, object]) -> list[str]:
             flags.append(flag)
         for one in value if isinstance(value, list) else [] if value is True else [value]:
             flags += [flag, str(one)]
-    return [sys.executable, "-m", "cli.main", "serve", *flags]
+    return [sys.executable, "-m", "penstock.cli.main", "serve", *flags]

@@ -29,7 +29,7 @@ START = """
 import sys
 sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder)]  # or ours would be found anyway
 sys.path.insert(0, {tree!r})
-from cli.main import main
+from penstock.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -108,7 +108,7 @@ def node(tmp_path: Path, environment: dict[str, str]) -> Iterator[subprocess.Pop
 
 def is_healthy(environment: dict[str, str]) -> bool:
     assert HEALTH[0] == "penstock"
-    command = [sys.executable, "-m", "cli.main", *HEALTH[1:]]
+    command = [sys.executable, "-m", "penstock.cli.main", *HEALTH[1:]]
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from client.aio import Client
 from gateway.links.addresses import free_port
 from gateway.settings import NodeSettings
 from node.processes.server import running_node
 from node.setup.listener import Listener
+from penstock.aio import Client
 from tests.e2e.node_process import ROOT, running_process
 from tests.e2e.test_cluster import Cluster, call, until
 from tests.gateway.links.test_addresses import both, needs_ipv6  # noqa: F401  a fixture
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, needs_ipv6]
 
 def penstock(url: str, *arguments: str, given: str = "") -> str:
     """What the command prints."""
-    command = [sys.executable, "-m", "cli.main", *arguments, "--url", url]
+    command = [sys.executable, "-m", "penstock.cli.main", *arguments, "--url", url]
     ended = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

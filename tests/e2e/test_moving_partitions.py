@@ -163,7 +163,7 @@ async def all_go_on(loads: list[Load]) -> None:
 
 def penstock(*arguments: str, url: str) -> Any:
     """What `penstock cluster` answers."""
-    command = [sys.executable, "-m", "cli.main", "cluster", *arguments, "--json", "--url", url]
+    command = [sys.executable, "-m", "penstock.cli.main", "cluster", *arguments, "--json", "--url", url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     return orjson.loads(done.stdout)

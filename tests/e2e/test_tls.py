@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cli.readiness import is_ready
+from penstock.cli.doctor.readiness import is_ready
 from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e

@@ -1,12 +1,12 @@
-"""Producers of client/, async and sync, as one more kind beside those of tests/faults/reference.py."""
+"""Producers of penstock/, async and sync, as one more kind beside those of tests/faults/reference.py."""
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from client import Client, ClientOptions
-from client.sync import Client as SyncClient
+from penstock import Client, ClientOptions
+from penstock.sync import Client as SyncClient
 from tests.faults.history import History
 from tests.faults.reference import Job
 

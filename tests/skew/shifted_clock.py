@@ -1,9 +1,9 @@
 """A wall clock of its own for the processes of one node: ahead, behind, and stepped while they run.
 
-`ShiftedClock(file, ahead_ms).environment()` is the environment to start `python -m cli.main serve` with; all children
-inherit it. `step(ahead_ms)` takes effect in running processes within 20 ms. Nothing in the product knows of it: Python
-imports tests/skew/site/sitecustomize.py by itself. Wall time, times of files and the log's times are shifted; monotonic
-time, timers and ZooKeeper's own clock are not.
+`ShiftedClock(file, ahead_ms).environment()` is the environment to start `python -m penstock.cli.main serve` with; all
+children inherit it. `step(ahead_ms)` takes effect in running processes within 20 ms. Nothing in the product knows of
+it: Python imports tests/skew/site/sitecustomize.py by itself. Wall time, times of files and the log's times are
+shifted; monotonic time, timers and ZooKeeper's own clock are not.
 """
 
 from __future__ import annotations

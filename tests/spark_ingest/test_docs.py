@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from cli.ingest import ingest
+from penstock.cli.commands.ingest import ingest
 from spark_ingest.command import run_command
 from spark_ingest.decode.blocks import table_schema
 from spark_ingest.decode.json_types import STANDARD_COLUMNS, evolve, infer, merge_all, spark_ddl

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(300)]
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
-INGEST = [sys.executable, "-m", "cli.main", "ingest", "run"]
+INGEST = [sys.executable, "-m", "penstock.cli.main", "ingest", "run"]
 
 
 class Lake:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from loadtests.cluster.nodes import ROOT
+from loadtests.cluster.nodes import ROOT, command_module
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 from tests.upgrade.__main__ import Cannot, earlier_commit
 from tests.upgrade.rolling import replace_in_turn, running_nodes
@@ -22,6 +22,12 @@ async def test_nodes_replaced_in_turn_lose_nothing_and_answer_nobody_with_an_err
     assert found.findings == [], str(found)
     assert found.verdict.acknowledged > 500, "there was load"
     assert found.turned_away > 0, "nodes were away"
+
+
+def test_code_of_before_the_package_penstock_is_started_by_its_own_name(tmp_path):
+    assert command_module(ROOT) == "penstock.cli.main"
+    (tmp_path / "cli").mkdir()
+    assert command_module(tmp_path) == "cli.main"
 
 
 def test_an_upgrade_needs_a_commit_that_has_a_cluster(tmp_path):

@@ -73,7 +73,7 @@ def test_serving_settles_the_allocators_before_granian_is_there_and_leaves_what_
         "real = m.settle_allocators\n"
         "def settle():\n    assert 'granian' not in sys.modules\n    real()\n"
         "m.settle_allocators = settle\n"
-        "import cli.serve\nassert 'granian' in sys.modules\n"
+        "import penstock.cli.commands.serve\nassert 'granian' in sys.modules\n"
         f"print([os.environ[name] for name in {names}])"
     )
     found = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)

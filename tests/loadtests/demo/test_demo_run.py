@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from client import Client
 from loadtests.demo.checker import Checker
 from loadtests.demo.fetch import fetch
 from loadtests.demo.flights import read_flights
@@ -21,6 +20,7 @@ from loadtests.demo.produce import produce
 from loadtests.demo.progress import PlainProgress
 from loadtests.demo.story import through_the_log
 from loadtests.demo.tier import tier
+from penstock import Client
 
 FLIGHTS = 2_500
 

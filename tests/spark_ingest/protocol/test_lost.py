@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.endings import ExitCode
-from cli.ingest import ingest
 from engine.tiering.manifest.deleted_topic import deleted_ends
 from engine.tiering.shipping.collect import remove_topic
 from engine.tiering.store.store import ObjectStore, open_store
+from penstock.cli.commands.ingest import ingest
+from penstock.cli.endings import ExitCode
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.verify import verify

@@ -1,0 +1,87 @@
+"""The Python client of Penstock: what users import. Speaks HTTP only and imports nothing of the server.
+
+Names are loaded when first used, because aiohttp takes longer to import than a short command takes to run.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.aio import Client, ClientStatistics
+    from penstock.consumer.consumer import Consumer
+    from penstock.errors import (
+        BufferFull,
+        ChecksumMismatch,
+        ClientClosed,
+        ClientError,
+        ConnectionFailed,
+        DeliveryTimedOut,
+        IdempotenceUnavailable,
+        ProblemError,
+        UndecodableBatch,
+    )
+    from penstock.options import ClientOptions
+    from penstock.producer.delivery import Delivery, RecordPosition
+    from penstock.producer.outgoing import Interceptor, OutgoingRecord
+    from penstock.producer.producer import Producer
+    from penstock.producer.serializers import Serializer, load_serializer
+    from penstock.producer.statistics import ProducerStatistics
+    from penstock.records import Record
+
+_HOMES = {
+    "Client": "penstock.aio",
+    "Consumer": "penstock.consumer.consumer",
+    "Producer": "penstock.producer.producer",
+    "Delivery": "penstock.producer.delivery",
+    "RecordPosition": "penstock.producer.delivery",
+    "Record": "penstock.records",
+    "ClientOptions": "penstock.options",
+    "ClientStatistics": "penstock.aio",
+    "Interceptor": "penstock.producer.outgoing",
+    "OutgoingRecord": "penstock.producer.outgoing",
+    "ProducerStatistics": "penstock.producer.statistics",
+    "Serializer": "penstock.producer.serializers",
+    "load_serializer": "penstock.producer.serializers",
+    "ClientError": "penstock.errors",
+    "BufferFull": "penstock.errors",
+    "ChecksumMismatch": "penstock.errors",
+    "ClientClosed": "penstock.errors",
+    "ConnectionFailed": "penstock.errors",
+    "DeliveryTimedOut": "penstock.errors",
+    "IdempotenceUnavailable": "penstock.errors",
+    "ProblemError": "penstock.errors",
+    "UndecodableBatch": "penstock.errors",
+}
+
+__all__ = [
+    "BufferFull",
+    "ChecksumMismatch",
+    "Client",
+    "ClientClosed",
+    "ClientError",
+    "ClientOptions",
+    "ClientStatistics",
+    "ConnectionFailed",
+    "Consumer",
+    "Delivery",
+    "DeliveryTimedOut",
+    "IdempotenceUnavailable",
+    "Interceptor",
+    "OutgoingRecord",
+    "ProblemError",
+    "Producer",
+    "ProducerStatistics",
+    "Record",
+    "RecordPosition",
+    "Serializer",
+    "UndecodableBatch",
+    "load_serializer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

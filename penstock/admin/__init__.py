@@ -1,0 +1,1 @@
+"""Manages topics and the cluster."""

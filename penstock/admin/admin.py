@@ -1,0 +1,91 @@
+"""The methods that manage topics, written once for the async client, the sync client and short commands.
+
+They differ only in what a call gives: a JSON document, or something to await that gives one. Each returns the
+document of the contract unchanged, so a field that a newer node adds is there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from penstock.admin import api
+from penstock.transport.api import positions
+from penstock.transport.exchange import Request
+
+ResultT = TypeVar("ResultT")
+
+
+class Admin(Generic[ResultT]):
+    def _call(self, request: Request) -> ResultT:
+        raise NotImplementedError
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> ResultT:
+        """Create a topic; what is not given is the node's default. The same again is no error."""
+        return self._call(api.create_topic(topic, partitions, replication_factor, config))
+
+    def list_topics(self) -> ResultT:
+        return self._call(api.list_topics())
+
+    def describe_topic(self, topic: str) -> ResultT:
+        return self._call(api.describe_topic(topic))
+
+    def alter_topic(
+        self,
+        topic: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+    ) -> ResultT:
+        """Change the settings named in `config`, and no others; with `partitions`, grow the topic to so many; with
+        `replication_factor`, add or take away replicas, which goes on after the answer.
+        """
+        return self._call(api.alter_topic(topic, config, partitions, replication_factor))
+
+    def delete_topic(self, topic: str) -> ResultT:
+        return self._call(api.delete_topic(topic))
+
+    def roll_topic(self, topic: str) -> ResultT:
+        """Seal the open segments now, so that they can be tiered."""
+        return self._call(api.roll_topic(topic))
+
+    def tier_status(self, topic: str) -> ResultT:
+        return self._call(api.tier_status(topic))
+
+    def find_positions(self, topic: str, partition: int, timestamp: int | str | None = None) -> ResultT:
+        """The bounds of a partition and, for a timestamp, the first position at or after it."""
+        return self._call(positions(topic, partition, timestamp))
+
+    def cluster(self) -> ResultT:
+        return self._call(api.cluster())
+
+    def reassignments(self) -> ResultT:
+        """Which partitions are being moved."""
+        return self._call(api.reassignments())
+
+    def reassign(self, topic: str, targets: Mapping[int, Sequence[int]]) -> ResultT:
+        """Move partitions to these nodes, the preferred leader first; goes on after the answer."""
+        return self._call(api.reassign(topic, targets))
+
+    def cancel_reassignment(self, topic: str, partition: int) -> ResultT:
+        return self._call(api.cancel_reassignment(topic, partition))
+
+    def drain_node(self, node_id: int, is_drained: bool = True) -> ResultT:
+        """Have a node lead nothing that another can lead, or take it back."""
+        return self._call(api.drain_node(node_id, is_drained))
+
+    def decommission_node(self, node_id: int) -> ResultT:
+        """Drain a node and move everything off it."""
+        return self._call(api.decommission_node(node_id))
+
+    def balance(self, is_applied: bool = False) -> ResultT:
+        """Moves that spread bytes over the nodes; begun only if told so."""
+        return self._call(api.balance(is_applied))

@@ -1,0 +1,85 @@
+"""The routes of topics and of the cluster, as functions from arguments to Request values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from penstock.transport.api import JSON_TYPE, topic_path
+from penstock.transport.exchange import Request
+
+
+def create_topic(
+    topic: str,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Request:
+    wanted = {"partitions": partitions, "replication_factor": replication_factor, "config": config}
+    return _with_json("PUT", topic_path(topic), {name: value for name, value in wanted.items() if value is not None})
+
+
+def list_topics() -> Request:
+    return Request("GET", "/v1/topics")
+
+
+def describe_topic(topic: str) -> Request:
+    return Request("GET", topic_path(topic))
+
+
+def alter_topic(
+    topic: str,
+    config: Mapping[str, Any] | None = None,
+    partitions: int | None = None,
+    replication_factor: int | None = None,
+) -> Request:
+    wish = {"config": config, "partitions": partitions, "replication_factor": replication_factor}
+    return _with_json("PATCH", topic_path(topic), {name: value for name, value in wish.items() if value is not None})
+
+
+def delete_topic(topic: str) -> Request:
+    return Request("DELETE", topic_path(topic))
+
+
+def roll_topic(topic: str) -> Request:
+    return Request("POST", f"{topic_path(topic)}/roll")
+
+
+def tier_status(topic: str) -> Request:
+    return Request("GET", f"{topic_path(topic)}/tier")
+
+
+def cluster() -> Request:
+    return Request("GET", "/v1/cluster")
+
+
+def reassignments() -> Request:
+    return Request("GET", "/v1/cluster/reassignments")
+
+
+def reassign(topic: str, targets: Mapping[int, Sequence[int]]) -> Request:
+    partitions = {str(number): list(nodes) for number, nodes in targets.items()}
+    return _with_json("POST", "/v1/cluster/reassignments", {"topic": topic, "partitions": partitions})
+
+
+def cancel_reassignment(topic: str, partition: int) -> Request:
+    return Request("DELETE", f"/v1/cluster/reassignments/{quote(topic, safe='')}/{partition}")
+
+
+def drain_node(node_id: int, is_drained: bool) -> Request:
+    return _with_json("POST", f"/v1/cluster/nodes/{node_id}/drain", {"drained": is_drained})
+
+
+def decommission_node(node_id: int) -> Request:
+    return Request("POST", f"/v1/cluster/nodes/{node_id}/decommission")
+
+
+def balance(is_applied: bool) -> Request:
+    return _with_json("POST", "/v1/cluster/balance", {"apply": is_applied})
+
+
+def _with_json(method: str, path: str, document: Mapping[str, Any]) -> Request:
+    return Request(method, path, {}, orjson.dumps(document), {"Content-Type": JSON_TYPE})

@@ -1,0 +1,52 @@
+"""How many partitions a topic has: asked at first use, and again now and then, because a topic may grow."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.admin import api
+from penstock.transport.attempts import Attempts
+
+
+class TopicPartitions:
+    def __init__(self, attempts: Attempts, give_up_ms: int, age_ms_max: int) -> None:
+        self._attempts = attempts
+        self._give_up_ms = give_up_ms
+        self._age_s_max = age_ms_max / 1000
+        self._counts: dict[str, int] = {}
+        self._asked_at: dict[str, float] = {}  # loop time, seconds
+        self._asking: dict[str, asyncio.Task[int]] = {}
+
+    def known(self, topic: str) -> int:
+        """The number of partitions, or 0 when nobody has asked yet."""
+        return self._counts.get(topic, 0)
+
+    def refresh_when_old(self, topic: str, now: float) -> None:
+        """Ask again in the background, if it was long ago. Until the answer, and without one, what was known holds."""
+        if now - self._asked_at.get(topic, now) > self._age_s_max:
+            self._asked_at[topic] = now
+            self._start(topic)
+
+    async def learn(self, topic: str) -> int:
+        """Ask the node; many callers at once ask it once. Raises ProblemError when there is no such topic."""
+        return await asyncio.shield(self._start(topic))
+
+    def _start(self, topic: str) -> asyncio.Task[int]:
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
+            task.add_done_callback(lambda done: self._finish(topic, done))
+        return task
+
+    def _finish(self, topic: str, task: asyncio.Task[int]) -> None:
+        del self._asking[topic]
+        if not task.cancelled():
+            task.exception()  # looked at here, because all who asked may have been cancelled meanwhile
+
+    async def _ask(self, topic: str) -> int:
+        answer = await self._attempts.ask(api.describe_topic(topic), self._give_up_ms)
+        count = len(answer.json()["partitions"])
+        assert count > 0
+        self._counts[topic] = count
+        self._asked_at[topic] = asyncio.get_running_loop().time()
+        return count

@@ -1,0 +1,191 @@
+"""The async client of a cluster: topic management, producers, consumers, and posting whole bodies.
+
+Puts the parts together and holds no logic of its own. One client has one pool of connections; close it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.admin.admin import Admin
+from penstock.admin.topics import TopicPartitions
+from penstock.consumer.consumer import Consumer, decode_json, decode_verified
+from penstock.consumer.fetcher import Fetcher, FetchView
+from penstock.consumer.start import Start, StartPosition, start_positions
+from penstock.options import ClientOptions
+from penstock.producer.outgoing import Interceptor, Preparation
+from penstock.producer.partitioners import Partitioner, chooser
+from penstock.producer.producer import Producer
+from penstock.producer.serializers import Serializer, as_serializer
+from penstock.transport import api
+from penstock.transport.attempts import Attempts
+from penstock.transport.compression import encoding_headers, packed
+from penstock.transport.exchange import Json, Request, problem_from
+from penstock.transport.nodes import DEFAULT_URL
+from penstock.transport.transport import Transport
+
+
+@dataclass(frozen=True)
+class ClientStatistics:
+    """Of all that a client has sent, its producers and consumers included."""
+
+    url: str  # the node that answered last
+    requests: int  # repeats too
+    node_changes: int  # how often another node had to take over
+
+
+class Client(Admin[Awaitable[Json]]):
+    """`async with Client(url) as client`. Topic methods make one attempt; producing and consuming retry.
+
+    Several addresses are nodes of one cluster: one that is down is left for the next. The token goes to these only.
+    """
+
+    def __init__(
+        self,
+        urls: str | Iterable[str] = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        options: ClientOptions | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.options = options or ClientOptions()
+        self._transport = Transport(urls, token, self.options)
+        self._attempts = Attempts(self._transport, self.options, jitter or random.Random())
+        self._topics = TopicPartitions(
+            self._attempts, self.options.delivery_timeout_ms, self.options.partitions_age_ms_max
+        )
+
+    def __repr__(self) -> str:
+        return f"<Client {self._transport!r} {self._attempts!r}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def url(self) -> str:
+        """The node that answered last."""
+        return self._transport.nodes.current_url
+
+    def statistics(self) -> ClientStatistics:
+        return ClientStatistics(self.url, self._transport.requests, self._transport.nodes.changes)
+
+    async def close(self) -> None:
+        """Close the connections. Producers and consumers of this client should be closed before."""
+        await self._transport.close()
+
+    async def call(self, request: Request) -> Json:
+        """Makes one attempt at a request of penstock.transport.api or penstock.admin.api. Returns its JSON document."""
+        return (await self._transport.send(request)).json()
+
+    def producer(
+        self,
+        *,
+        partitioner: str | Partitioner = "key_hash",
+        key_serializer: str | Serializer | None = None,
+        value_serializer: str | Serializer | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        **changed: Any,
+    ) -> Producer:
+        """A producer with the client's options, but for those named: `client.producer(linger_ms=0)`.
+
+        `partitioner` is key_hash, sticky, round_robin or a function; a serializer is json, string, bytes, the name of
+        an installed one, or an object; interceptors see every record before it is sent and when it has its result.
+        """
+        options = replace(self.options, **changed)
+        attempts = Attempts(self._transport, options, self._attempts.jitter)
+        preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors)
+        return Producer(attempts, self._topics, options, chooser(partitioner), preparation)
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        start: Start = "earliest",
+        follow: bool = True,
+        **changed: Any,
+    ) -> Consumer:
+        """Read a topic: `async for record in client.consume("flights")`.
+
+        `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition such as
+        positions() gave. Without `follow` it ends at what was there when it began. Further names change options:
+        `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
+        """
+        options = replace(self.options, **changed)
+        if options.verify_crc:
+            view, decode = FetchView(api.BATCH_TYPE, {}, follow), decode_verified
+        else:
+            view, decode = FetchView(api.JSON_TYPE, {"value": "json"}, follow), decode_json
+
+        async def opener() -> tuple[Fetcher, list[StartPosition]]:
+            return await self.fetcher(topic, partitions, start, view, options)
+
+        return Consumer(topic, opener, decode)
+
+    async def fetcher(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None,
+        start: Start,
+        view: FetchView,
+        options: ClientOptions,
+    ) -> tuple[Fetcher, list[StartPosition]]:
+        """What a consumer stands on: undecoded answers in the form of the view, and where they begin."""
+        give_up_ms = options.unreachable_timeout_ms
+        attempts = Attempts(self._transport, options, self._attempts.jitter)
+        topics = TopicPartitions(attempts, give_up_ms, options.partitions_age_ms_max)
+        growth = topics.learn if partitions is None and view.is_following else None
+        if partitions is None:
+            partitions = range(await topics.learn(topic))
+        starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
+        return Fetcher(attempts, topic, starts, view, options, growth), starts
+
+    async def post_records(
+        self,
+        topic: str,
+        body: bytes,
+        content_type: str = api.NDJSON_TYPE,
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        key_pointer: str | None = None,
+        ndjson: str | None = None,
+        idempotency_key: str | None = None,
+        expected_end: int | None = None,
+        fencing_token: str | None = None,
+    ) -> Json:
+        """Post a body that is already in a form of the contract; the produce answer. Retries by the options.
+
+        For bulk data: nothing is parsed or batched here. Raises the first problem when some partitions failed. With an
+        `idempotency_key` a repeat stores nothing; with `expected_end` the partition's log must end there; with
+        `fencing_token` the partition's token must be this one.
+        """
+        wanted = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
+        query: dict[str, str | int] = {name: value for name, value in wanted.items() if value is not None}
+        query |= {"acks": self.options.acks, "timeout_ms": self.options.ack_timeout_ms}
+        compression = self.options.compression
+        headers = api.produce_conditions(idempotency_key, expected_end, fencing_token) | encoding_headers(compression)
+        if compression != "none":  # in a thread, because a body of bulk data may be many MiB
+            body = await asyncio.to_thread(packed, body, compression)
+        request = api.produce(topic, body, content_type, partition=partition, query=query, headers=headers)
+        deadline = asyncio.get_running_loop().time() + self.options.delivery_timeout_ms / 1000
+        is_safe = idempotency_key is not None or expected_end is not None
+        answer = await self._attempts.send(request, deadline, is_repeatable=is_safe)
+        document = answer.json()
+        for result in document.get("results", ()):
+            if "problem" in result:
+                raise problem_from(result["problem"], result.get("status", answer.status), answer.headers)
+        return document
+
+    def _call(self, request: Request) -> Awaitable[Json]:
+        return self.call(request)

@@ -1,0 +1,68 @@
+"""`penstock doctor`: is this machine fit for a node, and is the node well; a line for each point, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import click
+
+from penstock.cli.doctor.machine import read_machine
+from penstock.cli.doctor.machine_judge import FAIL, OK, WARN, Finding, judge
+from penstock.cli.doctor.node_judge import judge_node
+from penstock.cli.doctor.readiness import is_ready
+from penstock.cli.endings import ExitCode
+from penstock.cli.node import Node, check_urls
+from penstock.cli.output import print_json
+
+_COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    envvar="PENSTOCK_DATA_DIR",
+    default="penstock-data",
+    metavar="DIR",
+    help="The data directory, or where it will be.  [env: PENSTOCK_DATA_DIR; default: penstock-data]",
+)
+@click.option("--url", metavar="URL", multiple=True, callback=check_urls, help="Ask this running node too.")
+@click.option("--token", envvar="PENSTOCK_TOKEN", metavar="TOKEN", help="Bearer token.  [env: PENSTOCK_TOKEN]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
+@click.option("--ready", "is_health_check", is_flag=True, help="Only ask whether the node of this machine is ready.")
+@click.pass_context
+def doctor(
+    ctx: click.Context, data_dir: str, url: str | None, token: str | None, as_json: bool, is_health_check: bool
+) -> None:
+    """Check this machine, and a running node.
+
+    Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
+    """
+    if is_health_check:
+        ctx.exit(ExitCode.OK if is_ready(os.environ) else ExitCode.FAILED)
+    findings = judge(read_machine(data_dir))
+    if url is not None:
+        findings += judge_node(Node(url, token))
+    if as_json:
+        print_json({"level": _worst(findings), "findings": [finding._asdict() for finding in findings]})
+    else:
+        _print(findings)
+    ctx.exit(ExitCode.FAILED if _worst(findings) == FAIL else ExitCode.OK)
+
+
+def _worst(findings: Iterable[Finding]) -> str:
+    levels = {finding.level for finding in findings}
+    return FAIL if FAIL in levels else WARN if WARN in levels else OK
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    """What to do stands below what it is about: whole, so that it can be copied, whatever the width."""
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        level = click.style(finding.level.ljust(4), fg=_COLOURS[finding.level], bold=finding.level != OK)
+        click.echo(f"{level}  {finding.name.ljust(width)}  {finding.found}")
+        if finding.what_to_do:
+            click.echo(f"{'':{width + 6}}  {click.style(finding.what_to_do, dim=True)}")
+    counts = Counter(finding.level for finding in findings)
+    click.echo(f"\n{counts[OK]} ok, {counts[WARN]} to look at, {counts[FAIL]} failed")

@@ -1,0 +1,98 @@
+"""`penstock tier`: how much of a topic the object store has."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.cli.node import Node, node_options
+from penstock.cli.output import Column, print_facts, print_json, print_table, shown_bytes, tell
+from penstock.transport.exchange import Json
+
+
+@click.group()
+def tier() -> None:
+    """See what is in the object store."""
+
+
+@tier.command()
+@click.argument("topic", required=False)
+@node_options
+def status(topic: str | None, url: str, token: str | None, as_json: bool) -> None:
+    """Show what is sealed, stored and waiting: per topic, or per partition of one TOPIC."""
+    client = Node(url, token).once()
+    if topic is not None:
+        document = client.tier_status(topic)
+        print_json(document) if as_json else _print_partitions(document)
+        return
+    documents = [client.tier_status(one["topic"]) for one in client.list_topics()["topics"]]
+    if as_json:
+        print_json({"topics": documents})
+    elif documents:
+        _print_topics(documents)
+    else:
+        tell("There are no topics.")
+
+
+def _print_partitions(document: Json) -> None:
+    print_facts([("topic", document["topic"]), ("store", document["store"])])
+    click.echo()
+    print_table(
+        [
+            Column("partition"),
+            Column("log\nstart"),
+            Column("local\nstart"),
+            Column("tiered\nend"),
+            Column("sealed\nend"),
+            Column("high\nwatermark"),
+            Column("objects"),
+            Column("stored"),
+            Column("waiting"),
+        ],
+        [
+            (
+                one["partition"],
+                one["log_start"],
+                one["local_log_start"],
+                one["tiered_end"],
+                one["sealed_end"],
+                one["high_watermark"],
+                one["objects"],
+                shown_bytes(one["tiered_bytes"]),
+                shown_bytes(one["pending_bytes"]),
+            )
+            for one in document["partitions"]
+        ],
+    )
+    _tell_errors(document)
+
+
+def _print_topics(documents: list[Json]) -> None:
+    print_table(
+        [
+            Column("topic", is_text=True),
+            Column("records"),
+            Column("stored\nrecords"),
+            Column("objects"),
+            Column("stored"),
+            Column("waiting"),
+        ],
+        [
+            (
+                document["topic"],
+                sum(one["high_watermark"] - one["log_start"] for one in document["partitions"]),
+                sum(max(0, one["tiered_end"] - one["log_start"]) for one in document["partitions"]),
+                sum(one["objects"] for one in document["partitions"]),
+                shown_bytes(sum(one["tiered_bytes"] for one in document["partitions"])),
+                shown_bytes(sum(one["pending_bytes"] for one in document["partitions"])),
+            )
+            for document in documents
+        ],
+    )
+    for document in documents:
+        _tell_errors(document)
+
+
+def _tell_errors(document: Json) -> None:
+    for one in document["partitions"]:
+        if one["last_error"]:
+            tell(f"{document['topic']}/{one['partition']}: the last upload failed: {one['last_error']}")

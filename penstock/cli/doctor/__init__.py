@@ -1,0 +1,1 @@
+"""The checks of `penstock doctor`: the machine and the node."""

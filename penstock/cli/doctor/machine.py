@@ -1,0 +1,197 @@
+"""What a machine says of itself, as far as a log on it depends on that: files, file system, memory, clocks, libraries.
+
+Reads and measures; whether that is well is penstock/cli/doctor/machine_judge.py's business. What cannot be known is
+None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import resource
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+FLUSHES = 40  # enough for a median; a slow disk takes half a second for them
+FLUSHED_BYTES = 4096
+CLOCK_WATCHED_S = 0.2
+_TIMEX_BYTES = 208 + 128  # struct timex, and room
+_STA_UNSYNC = 0x40
+_STATUS_AT = 40  # of `status` in it: modes, then offset, freq, maxerror, esterror as longs
+_PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^;\s]+)$")
+
+
+@dataclass(frozen=True)
+class Mount:
+    point: str
+    kind: str
+    options: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Machine:
+    data_dir: str
+    examined_dir: str  # the data directory, or the nearest one above it that is there
+    files_max: int
+    mount: Mount | None
+    has_volatile_cache: bool | None  # the drive keeps writes in a cache that a flush must empty
+    flush_s: float | None  # the median of an append of 4 KiB with its fdatasync
+    flush_error: str | None
+    free_bytes: int
+    size_bytes: int
+    free_files: int
+    memory_bytes: int
+    has_swap: bool
+    swappiness: int | None
+    dirty_background_bytes: int | None
+    huge_pages: str | None
+    is_clock_synchronised: bool | None
+    clock_jump_s: float  # how far wall time and monotonic time came apart while they were watched
+    newest_file_ahead_s: float  # how far the newest file of the directory lies in the future
+    python: str
+    libraries: dict[str, tuple[str, str | None]]  # pinned: the version wanted, and the one that is there
+
+
+def read_machine(data_dir: str) -> Machine:
+    """Everything, in about a second. Leaves nothing behind."""
+    examined = _nearest(Path(data_dir).absolute())
+    disk = os.statvfs(examined)
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    flush_s, flush_error = _measured_flush(examined)
+    return Machine(
+        data_dir=data_dir,
+        examined_dir=str(examined),
+        files_max=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        mount=_mount_of(examined),
+        has_volatile_cache=_has_volatile_cache(examined),
+        flush_s=flush_s,
+        flush_error=flush_error,
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        size_bytes=disk.f_blocks * disk.f_frsize,
+        free_files=disk.f_favail,
+        memory_bytes=memory_bytes,
+        has_swap=len((_text("/proc/swaps") or "").splitlines()) > 1,
+        swappiness=_number("/proc/sys/vm/swappiness"),
+        dirty_background_bytes=_dirty_background_bytes(memory_bytes),
+        huge_pages=_chosen(_text("/sys/kernel/mm/transparent_hugepage/enabled")),
+        is_clock_synchronised=_is_clock_synchronised(),
+        clock_jump_s=_watched_jump(),
+        newest_file_ahead_s=_newest_file_ahead(examined),
+        python=platform.python_version(),
+        libraries=_libraries(),
+    )
+
+
+def _nearest(path: Path) -> Path:
+    return next(one for one in (path, *path.parents) if one.is_dir())
+
+
+def _measured_flush(directory: Path) -> tuple[float | None, str | None]:
+    """As the log does it: append, then fdatasync. The file has no name, so nothing is left whatever happens."""
+    times = []
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            for _ in range(FLUSHES):
+                began = time.perf_counter()
+                os.write(file.fileno(), b"\x5a" * FLUSHED_BYTES)
+                os.fdatasync(file.fileno())
+                times.append(time.perf_counter() - began)
+    except OSError as error:
+        return None, error.strerror or str(error)
+    return statistics.median(times), None
+
+
+def _mount_of(directory: Path) -> Mount | None:
+    """The mount that the directory is on: the longest mount point above it, the last of equals."""
+    best: Mount | None = None
+    for line in (_text("/proc/self/mountinfo") or "").splitlines():
+        mounted, _, source = line.partition(" - ")
+        point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), mounted.split()[4])
+        if Path(point) == directory or Path(point) in directory.parents:
+            kind, _, options = source.split(" ", 2)
+            found = {*mounted.split()[5].split(","), *options.split(",")}
+            if best is None or len(point) >= len(best.point):
+                best = Mount(point, kind, frozenset(found))
+    return best
+
+
+def _has_volatile_cache(directory: Path) -> bool | None:
+    device = os.stat(directory).st_dev
+    block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+    for place in (block, block / ".."):  # a partition's queue is its drive's
+        kind = _text(str(place / "queue" / "write_cache"))
+        if kind is not None:
+            return kind.strip() == "write back"
+    return None
+
+
+def _dirty_background_bytes(memory_bytes: int) -> int | None:
+    """How much may be dirty before the kernel begins to write by itself."""
+    return (
+        _number("/proc/sys/vm/dirty_background_bytes")
+        or (_number("/proc/sys/vm/dirty_background_ratio") or 0) * memory_bytes // 100
+        or None
+    )
+
+
+def _is_clock_synchronised() -> bool | None:
+    buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # all zeros: change nothing, only tell
+    try:
+        state = ctypes.CDLL(None).adjtimex(buffer)
+    except (AttributeError, OSError):
+        return None
+    if state < 0:
+        return None
+    return not int.from_bytes(buffer.raw[_STATUS_AT : _STATUS_AT + 4], "little") & _STA_UNSYNC
+
+
+def _watched_jump() -> float:
+    wall, monotonic = time.time(), time.monotonic()
+    time.sleep(CLOCK_WATCHED_S)
+    return abs((time.time() - wall) - (time.monotonic() - monotonic))
+
+
+def _newest_file_ahead(directory: Path) -> float:
+    newest = max((entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(directory)), default=0.0)
+    return max(0.0, newest - time.time())
+
+
+def _libraries() -> dict[str, tuple[str, str | None]]:
+    """Those of which Penstock needs exactly one version."""
+    found: dict[str, tuple[str, str | None]] = {}
+    try:
+        wishes = requires("penstock") or []
+    except PackageNotFoundError:
+        return found
+    for wish in wishes:
+        if (pinned := _PINNED.match(wish)) is not None:
+            name, wanted = pinned.groups()
+            try:
+                found[name] = wanted, version(name)
+            except PackageNotFoundError:
+                found[name] = wanted, None
+    return found
+
+
+def _chosen(text: str | None) -> str | None:
+    """`always [madvise] never` says madvise."""
+    match = re.search(r"\[(\w+)\]", text or "")
+    return match[1] if match else None
+
+
+def _number(path: str) -> int | None:
+    text = _text(path)
+    return int(text) if text is not None and text.strip().isdecimal() else None
+
+
+def _text(path: str) -> str | None:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return None

@@ -1,0 +1,159 @@
+"""Whether a machine is fit for a log, point by point, with what to do where it is not. Values in, values out.
+
+fail: data may be lost, or a node will not work; warn: slower or riskier than it need be; ok: nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.cli.doctor.machine import Machine
+from penstock.cli.output import shown_bytes
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+FILES_WANTED = 65_536  # 16,384 connections, and what the log keeps open
+FILES_LEAST = 1024
+FLUSH_HONEST_S = 0.0001  # flash without a cache that survives power takes longer than this
+FLUSH_SLOW_S = 0.020
+FREE_LEAST_BYTES = 1 << 30
+FREE_WANTED_SHARE = 0.1
+FREE_FILES_WANTED = 100_000
+DIRTY_WANTED_BYTES = 4 << 30
+JUMP_S = 0.005
+AHEAD_S = 2.0
+LASTING = ("ext4", "xfs", "ext3")
+COPYING = ("btrfs", "zfs", "overlay", "bcachefs", "f2fs")
+FLEETING = ("tmpfs", "ramfs")
+UNFLUSHED = ("nobarrier", "barrier=0")
+
+
+class Finding(NamedTuple):
+    name: str
+    level: str
+    found: str
+    what_to_do: str = ""
+
+
+def judge(machine: Machine) -> list[Finding]:
+    """In the order in which it matters."""
+    return [
+        *_flush(machine),
+        _file_system(machine),
+        _space(machine),
+        _files(machine),
+        *_clock(machine),
+        *_memory(machine),
+        *_software(machine),
+    ]
+
+
+def _flush(machine: Machine) -> Iterator[Finding]:
+    name = "flush to disk"
+    if machine.flush_s is None:
+        todo = "give --data-dir a directory that the node may write to"
+        yield Finding(name, FAIL, f"{machine.examined_dir}: {machine.flush_error}", todo)
+        return
+    found = f"{machine.flush_s * 1000:.2f} ms for an append of 4 KiB"
+    if machine.flush_s < FLUSH_HONEST_S and machine.has_volatile_cache is not False:
+        todo = "too fast for a flush: a power loss may take acknowledged records, unless the drive's cache survives one"
+        yield Finding(name, WARN, found, todo)
+    elif machine.flush_s > FLUSH_SLOW_S:
+        yield Finding(
+            name, WARN, found, "every acks=all waits for this: use a faster disk, or durability=os with replicas"
+        )
+    else:
+        yield Finding(name, OK, found)
+
+
+def _file_system(machine: Machine) -> Finding:
+    name, mount = "file system", machine.mount
+    if mount is None:
+        return Finding(name, WARN, "not known", "see that it is ext4 or xfs, with barriers")
+    found = f"{mount.kind} at {mount.point}"
+    if "ro" in mount.options:
+        return Finding(name, FAIL, f"{found}, read-only", "mount it for writing")
+    if mount.kind in FLEETING:
+        return Finding(name, FAIL, found, "it is memory: nothing survives a restart of the machine")
+    if mount.kind.startswith(("nfs", "cifs", "smb", "9p", "fuse", "virtiofs")):
+        return Finding(name, FAIL, found, "locks and flushes cannot be trusted there: use a local disk")
+    if not mount.options.isdisjoint(UNFLUSHED):
+        return Finding(
+            name, FAIL, f"{found}, without barriers", "mount it without nobarrier: flushes do not reach the disk"
+        )
+    if mount.kind in COPYING:
+        todo = "it copies what it changes, which makes flushes slow: ext4 or xfs suit a log better"
+        return Finding(name, WARN, found, todo)
+    if "strictatime" in mount.options:
+        return Finding(name, WARN, f"{found}, strictatime", "mount it with relatime or noatime: each read writes")
+    return Finding(
+        name, OK if mount.kind in LASTING else WARN, found, "" if mount.kind in LASTING else "not tried with it"
+    )
+
+
+def _space(machine: Machine) -> Finding:
+    share = machine.free_bytes / max(1, machine.size_bytes)
+    found = f"{shown_bytes(machine.free_bytes)} of {shown_bytes(machine.size_bytes)}"
+    todo = "make room, or shorten retention_ms or local_retention_ms: a full disk refuses produces"
+    if machine.free_bytes < FREE_LEAST_BYTES:
+        return Finding("free space", FAIL, found, todo)
+    if 0 < machine.free_files < FREE_FILES_WANTED:
+        return Finding("free space", WARN, f"{found}, but {machine.free_files:,} files", "a segment takes up to five")
+    return Finding("free space", WARN, found, todo) if share < FREE_WANTED_SHARE else Finding("free space", OK, found)
+
+
+def _files(machine: Machine) -> Finding:
+    name = "open files"
+    if machine.files_max < 0:
+        return Finding(name, OK, "no limit")
+    found = f"up to {machine.files_max:,}"
+    if machine.files_max >= FILES_WANTED:
+        return Finding(name, OK, found)
+    level = FAIL if machine.files_max < FILES_LEAST else WARN
+    return Finding(name, level, found, f"ulimit -Hn {FILES_WANTED}, or LimitNOFILE={FILES_WANTED} in the service")
+
+
+def _clock(machine: Machine) -> Iterator[Finding]:
+    match machine.is_clock_synchronised:
+        case True:
+            yield Finding("clock", OK, "synchronised")
+        case False:
+            yield Finding("clock", WARN, "not synchronised", "run chrony or systemd-timesyncd: retention goes by time")
+        case None:
+            yield Finding("clock", WARN, "cannot be asked", "see on the host whether it is synchronised")
+    if machine.clock_jump_s > JUMP_S:
+        found = f"jumped by {machine.clock_jump_s * 1000:.0f} ms while it was watched"
+        yield Finding("clock steps", WARN, found, "let the clock be slewed, not stepped")
+    if machine.newest_file_ahead_s > AHEAD_S:
+        found = f"a file lies {machine.newest_file_ahead_s:.0f} s in the future"
+        yield Finding("clock steps", WARN, found, "the clock was set back: records keep the times they were given")
+
+
+def _memory(machine: Machine) -> Iterator[Finding]:
+    if machine.has_swap and (machine.swappiness or 0) > 10:
+        todo = "sysctl vm.swappiness=1: a node that is swapped out answers late"
+        yield Finding("swap", WARN, f"on, swappiness {machine.swappiness}", todo)
+    else:
+        yield Finding("swap", OK, f"on, swappiness {machine.swappiness}" if machine.has_swap else "off")
+    if machine.dirty_background_bytes is not None:
+        found = f"the kernel writes by itself from {shown_bytes(machine.dirty_background_bytes)} on"
+        todo = f"sysctl vm.dirty_background_bytes={512 << 20}: writing so much at once stalls flushes"
+        is_well = machine.dirty_background_bytes <= DIRTY_WANTED_BYTES
+        yield Finding("dirty pages", OK, found) if is_well else Finding("dirty pages", WARN, found, todo)
+    if machine.huge_pages == "always":
+        todo = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: pauses, and memory that does not come back"
+        yield Finding("huge pages", WARN, "always", todo)
+    elif machine.huge_pages is not None:
+        yield Finding("huge pages", OK, machine.huge_pages)
+
+
+def _software(machine: Machine) -> Iterator[Finding]:
+    is_known = tuple(map(int, machine.python.split(".")[:2])) >= (3, 11)
+    yield Finding("Python", OK if is_known else FAIL, machine.python, "" if is_known else "take 3.11 or newer")
+    wrong = {name: versions for name, versions in machine.libraries.items() if versions[0] != versions[1]}
+    for name, (wanted, actual) in wrong.items():
+        yield Finding(name, FAIL, actual or "missing", f"{wanted} is needed: install from requirements/serve.lock")
+    if not wrong and machine.libraries:
+        found = ", ".join(f"{name} {wanted}" for name, (wanted, _) in sorted(machine.libraries.items()))
+        yield Finding("libraries", OK, found)

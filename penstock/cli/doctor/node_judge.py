@@ -1,0 +1,70 @@
+"""Whether a running node is well, from what it says of itself over HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from penstock.cli.doctor.machine_judge import FAIL, OK, WARN, Finding
+from penstock.cli.node import Node
+from penstock.errors import ProblemError
+from penstock.transport.exchange import Request
+
+SAMPLE = re.compile(r"^(?P<name>[a-z_]+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
+LAG_S = 600
+LOOP_LAG_S = 0.1
+
+
+def judge_node(node: Node) -> Iterator[Finding]:
+    """Raises ConnectionFailed."""
+    once = node.once()
+    ready = once.send(Request("GET", "/readyz"))
+    found = "ready" if ready.status == 200 else f"answers {ready.status} at /readyz"
+    yield Finding("node", OK if ready.status == 200 else FAIL, found, "" if ready.status == 200 else "see its log")
+    try:
+        (this, *_) = once.cluster()["nodes"]
+        yield _version(this["version"])
+        answer = once.send(Request("GET", "/metrics"))
+    except ProblemError as error:
+        yield Finding("node", WARN, f"will not say more: {error.detail}", "give --token one that may ask")
+        return
+    if answer.status != 200:
+        yield Finding("metrics", WARN, f"the node answers {answer.status}", "give --token one that may ask")
+        return
+    yield from _metrics(answer.body.decode())
+
+
+def _version(theirs: str) -> Finding:
+    mine = version("penstock")
+    todo = "" if theirs == mine else "this command is another version than the node"
+    return Finding("version", OK if theirs == mine else WARN, theirs, todo)
+
+
+def _metrics(text: str) -> Iterator[Finding]:
+    def of(name: str) -> list[float]:
+        return [float(match["value"]) for match in SAMPLE.finditer(text) if match["name"] == name]
+
+    offline, damaged = sum(of("penstock_offline_partitions")), sum(of("penstock_quarantined_segments"))
+    if unidentified := sum(of("penstock_unidentified_topics")):
+        todo = "see the log of the node; restore topic.json, start again"
+        yield Finding("topics", FAIL, f"{unidentified:.0f} set aside", todo)
+    if offline:
+        yield Finding(
+            "partitions", FAIL, f"{offline:.0f} offline", "see the log of the node; replace the disk, start again"
+        )
+    elif damaged:
+        todo = "penstock topic describe names them; restore them from the store or a copy"
+        yield Finding("partitions", FAIL, f"{damaged:.0f} damaged segments", todo)
+    else:
+        yield Finding("partitions", OK, f"{sum(of('penstock_partitions')):.0f}, none offline or damaged")
+    if sum(of("penstock_last_stop_power_loss")):
+        holes = sum(of("penstock_recovery_holes"))
+        yield Finding("last stop", WARN, f"power was lost; {holes:.0f} holes cut", "see the log of the last start")
+    lag_s = max(of("penstock_tier_lag_seconds"), default=0.0)
+    todo = "penstock tier status tells why" if lag_s > LAG_S else ""
+    yield Finding("tiering", WARN if lag_s > LAG_S else OK, f"{lag_s:.0f} s behind", todo)
+    shares = [used / most for used, most in zip(of("process_open_fds"), of("process_max_fds"), strict=True)]
+    share = max(shares, default=0.0)
+    todo = "raise the limit of open files" if share > 0.8 else ""
+    yield Finding("files of the node", WARN if share > 0.8 else OK, f"{share:.0%} of its limit", todo)

@@ -1,0 +1,107 @@
+"""How a command ends: every failure becomes one line on standard error and an exit code that a script can branch on.
+
+What is not listed here is a mistake in Penstock and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from enum import IntEnum
+
+import click
+
+from penstock.errors import ClientClosed, ClientError, ConnectionFailed, DeliveryTimedOut, ProblemError
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1  # what was asked for did not work out: a damaged file, a file that cannot be read
+    USAGE = 2
+    UNREACHABLE = 3  # no node answers
+    REFUSED = 4  # the node answered with a problem
+    LOST = 5  # records are gone that were never ingested
+    INTERRUPTED = 130  # 128 + SIGINT
+    BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader of our output went away
+
+
+# The flags of commands, by the parameters of requests that they become.
+_FLAGS = {
+    **{name: f"--{name.replace('_', '-')}" for name in ("key", "key_pointer", "acks", "partition", "config")},
+    "offset": "--from",
+    "timestamp": "--from",
+    "from": "--from",
+    "max_records": "--count",
+    "ndjson": "--format",
+}
+
+
+class Failure(click.ClickException):
+    """A failure with its own line and code."""
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def ending_of(error: BaseException) -> int:
+    """Tell the failure and give its exit code. Raises it again when it is not one of ours."""
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return ExitCode.INTERRUPTED
+    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+        _forget_stdout()
+        return ExitCode.BROKEN_PIPE
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, Failure):
+        return _told(error.message, error.code)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.message, err=True)
+        return ExitCode.USAGE
+    if isinstance(error, click.UsageError):
+        return _told(_usage_line(error), ExitCode.USAGE)
+    if isinstance(error, click.ClickException):
+        return _told(error.format_message(), ExitCode.USAGE)
+    if isinstance(error, ClientError):
+        return _told(*line_of(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        return _told(f"{error.filename}: {(error.strerror or str(error)).lower()}", ExitCode.FAILED)
+    raise error
+
+
+def line_of(error: ClientError) -> tuple[str, ExitCode]:
+    """What a failed request means for the person at the terminal, and the exit code."""
+    if isinstance(error, ConnectionFailed):
+        return f"cannot reach {error.detail}", ExitCode.UNREACHABLE
+    if isinstance(error, ProblemError):
+        return f"{_in_flags(error)} [{error.code}]", ExitCode.REFUSED
+    if isinstance(error, DeliveryTimedOut):
+        return error.detail, ExitCode.UNREACHABLE if isinstance(error.last, ConnectionFailed) else ExitCode.REFUSED
+    if isinstance(error, ClientClosed):
+        return "stopped before all was done", ExitCode.INTERRUPTED
+    return error.detail, ExitCode.FAILED
+
+
+def _in_flags(error: ProblemError) -> str:
+    """The detail, with the name of a query parameter replaced by that of the flag which it came from."""
+    flag = _FLAGS.get(str(error.members.get("parameter")))
+    return error.detail if flag is None else error.detail.replace(str(error.members["parameter"]), flag, 1)
+
+
+def _usage_line(error: click.UsageError) -> str:
+    text = error.format_message().rstrip(".").replace("\n", " ")
+    text = text[:1].lower() + text[1:]
+    path = error.ctx.command_path if error.ctx is not None else "penstock"
+    return f"{text}; see {path} --help"
+
+
+def _told(message: str, code: ExitCode) -> ExitCode:
+    click.secho("penstock: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(" ".join(message.split()), err=True)
+    return code
+
+
+def _forget_stdout() -> None:
+    """Let the interpreter flush into nothing at its end, where it would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

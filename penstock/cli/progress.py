@@ -1,0 +1,64 @@
+"""A progress bar on standard error, if that is a terminal; elsewhere nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from penstock.cli.output import counted, shown_bytes
+from penstock.cli.reading import STDIN
+
+
+class Progress(NamedTuple):
+    """`advance` is told how many bytes more are through, and how many records in all."""
+
+    advance: Callable[[int, int], None]
+
+
+@contextmanager
+def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
+    """A bar while the block runs, unless somebody is typing the input. An unknown total shows only what is done."""
+    total_bytes = input_bytes(inputs)
+    if not sys.stderr.isatty() or (STDIN in inputs and sys.stdin.isatty()):
+        yield Progress(_show_nothing)
+        return
+    from rich import progress
+    from rich.console import Console
+
+    bar = progress.Progress(
+        progress.BarColumn(bar_width=18),
+        progress.TextColumn("{task.fields[text]}"),
+        progress.TimeRemainingColumn(compact=True),
+        console=Console(stderr=True),
+        transient=True,  # the summary line says it all in the end
+    )
+    with bar:
+        task = bar.add_task("", total=total_bytes, text="")
+
+        def advance(size_bytes: int, records: int) -> None:
+            bar.update(task, advance=size_bytes)
+            done = bar.tasks[0]
+            of_total = f" of {shown_bytes(total_bytes)}" if total_bytes else ""
+            rate = shown_bytes(int(done.speed or 0))
+            bar.update(
+                task, text=f"{counted(records, 'record')}, {shown_bytes(int(done.completed))}{of_total}, {rate}/s"
+            )
+
+        yield Progress(advance)
+
+
+def _show_nothing(size_bytes: int, records: int) -> None:
+    return
+
+
+def input_bytes(inputs: Iterable[str]) -> int | None:
+    """The size of all inputs together, unless one of them is standard input or no plain file."""
+    total = 0
+    for name in inputs:
+        if name == STDIN or not os.path.isfile(name):
+            return None
+        total += os.path.getsize(name)
+    return total

@@ -1,0 +1,193 @@
+"""Sends inputs to a topic, one body at a time; the driver of `penstock produce`.
+
+Every body has an Idempotency-Key of its own, so that one that is sent again because its answer was lost is stored once.
+Reading goes on while a body is under way (penstock/cli/reading.py); where bodies end is penstock/cli/line_cutter.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from typing import NamedTuple
+
+import orjson
+
+from penstock.aio import Client
+from penstock.cli.endings import ExitCode, Failure, line_of
+from penstock.cli.line_cutter import LineCutter, LineTooLong
+from penstock.cli.node import Node
+from penstock.cli.output import counted, tell
+from penstock.cli.progress import Progress, progress_of
+from penstock.cli.reading import STDIN, InputReader
+from penstock.errors import ClientError, ProblemError
+from penstock.options import ClientOptions
+from penstock.transport import api
+
+MIB = 1024 * 1024
+_LINE_BYTES_MAX = 64 * MIB  # the largest record_bytes_max that a topic can have
+_LINES_MAX = 100_000  # half of a node's records_per_request_max, so that it never depends on the last line feed
+_RETRY_MS = 30_000
+_TEXT_TYPE = b'"headers":{"content-type":"text/plain; charset=utf-8"}'  # so that consumers show text, not base64
+
+
+class Target(NamedTuple):
+    """Where records go and how."""
+
+    topic: str
+    form: str  # ndjson, records, lines or raw
+    partition: int | None
+    key: str | None
+    key_pointer: str | None
+    acks: str
+    body_bytes: int
+
+
+class Body(NamedTuple):
+    data: bytes
+    lines: int  # of the input
+    size_bytes: int  # of the input
+
+
+class Sent(NamedTuple):
+    records: int
+    size_bytes: int
+    seconds: float
+
+
+async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
+    """Send every input; how much it was. Raises Failure at the first body that does not get through."""
+    options = ClientOptions(client_id="penstock-cli", acks=target.acks, delivery_timeout_ms=_RETRY_MS)
+    records = size_bytes = 0
+    keys = _keys(uuid.uuid4().hex)
+    began = time.monotonic()
+    async with Client(node.url, token=node.token, options=options) as client:
+        await _expect_node(client, target.topic)
+        with progress_of(inputs) as progress:
+            for name in inputs:
+                sent = await _send_input(client, target, name, keys, records, progress)
+                records, size_bytes = records + sent.records, size_bytes + sent.size_bytes
+    return Sent(records, size_bytes, max(time.monotonic() - began, 0.001))
+
+
+async def _expect_node(client: Client, topic: str) -> None:
+    """Fail at once when nobody is there, before retries would hide it. What the node says of the topic can wait."""
+    try:
+        await client.describe_topic(topic)
+    except ProblemError as problem:
+        if problem.code in ("unauthorized", "not_a_node"):
+            raise
+
+
+def _keys(run: str) -> Iterator[str]:
+    """For the bodies of one run, in order; no other run has them."""
+    return (f"penstock-cli-{run}-{number}" for number in count())
+
+
+async def _send_input(
+    client: Client, target: Target, name: str, keys: Iterator[str], records_before: int, progress: Progress
+) -> Sent:
+    shown_name = "standard input" if name == STDIN else name
+    records = size_bytes = lines = 0
+    async with InputReader(name, target.body_bytes) as reader:
+        try:
+            async for body in _bodies(reader, target):
+                records += await _post(client, target, body, next(keys))
+                size_bytes += body.size_bytes
+                lines += body.lines
+                progress.advance(body.size_bytes, records_before + records)
+        except asyncio.CancelledError:
+            tell(f"interrupted; {_sent_before(records_before + records)}")
+            raise
+        except OSError as error:
+            raise Failure(f"{shown_name}: {(error.strerror or str(error)).lower()}") from error
+        except (ClientError, LineTooLong) as error:
+            raise _failure(error, shown_name, lines, records_before + records) from error
+    return Sent(records, size_bytes, 0)
+
+
+async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
+    if target.form == "raw":
+        whole = await _read_whole(reader)
+        yield Body(whole, 1, len(whole))
+        return
+    cutter = LineCutter(target.body_bytes, _LINE_BYTES_MAX)
+    while piece := await reader.next():
+        cutter.feed(piece)
+        while (data := cutter.take()) is not None:
+            for body in _encoded(data, target):
+                yield body
+    while cutter.held_bytes and (data := cutter.take(is_end=True)) is not None:
+        for body in _encoded(data, target):
+            yield body
+
+
+async def _read_whole(reader: InputReader) -> bytes:
+    whole = bytearray()
+    while piece := await reader.next():
+        whole += piece
+        if len(whole) > _LINE_BYTES_MAX:
+            raise LineTooLong(f"a record cannot be larger than {_LINE_BYTES_MAX} bytes")
+    return bytes(whole)
+
+
+def _encoded(data: bytes, target: Target) -> list[Body]:
+    """NDJSON goes as it is. Text lines become record objects, which are larger, so they may need several bodies."""
+    if target.form != "lines":
+        return _halved(data)
+    key = b'"key":' + orjson.dumps(target.key) + b"," if target.key is not None else b""
+    bodies: list[Body] = []
+    encoded: list[bytes] = []
+    encoded_bytes = size_bytes = 0
+    for line in data.removesuffix(b"\n").split(b"\n"):
+        encoded.append(b"{" + key + b'"value_base64":"' + b64encode(line) + b'",' + _TEXT_TYPE + b"}")
+        encoded_bytes += len(encoded[-1]) + 1
+        size_bytes += len(line) + 1
+        if encoded_bytes >= target.body_bytes:
+            bodies.append(Body(b"\n".join(encoded), len(encoded), size_bytes))
+            encoded, encoded_bytes, size_bytes = [], 0, 0
+    if encoded:
+        bodies.append(Body(b"\n".join(encoded), len(encoded), size_bytes))
+    return bodies
+
+
+def _halved(data: bytes) -> list[Body]:
+    """Bodies of no more lines than a node takes at once, whatever the number of bytes."""
+    lines = data.count(b"\n")
+    middle = data.find(b"\n", len(data) // 2) + 1 if lines > _LINES_MAX else 0
+    if middle == 0:
+        return [Body(data, lines, len(data))]
+    return _halved(data[:middle]) + _halved(data[middle:])
+
+
+async def _post(client: Client, target: Target, body: Body, idempotency_key: str) -> int:
+    """How many records were stored."""
+    is_raw = target.form == "raw"
+    ndjson = {"ndjson": "values", "records": "records", "lines": "records", "raw": None}[target.form]
+    produced = await client.post_records(
+        target.topic,
+        body.data,
+        "application/octet-stream" if is_raw else api.NDJSON_TYPE,
+        partition=target.partition,
+        key=target.key if target.form != "lines" else None,
+        key_pointer=target.key_pointer,
+        ndjson=ndjson,
+        idempotency_key=idempotency_key,
+    )
+    return sum(result["count"] for result in produced["results"])
+
+
+def _failure(error: Exception, name: str, lines_before: int, records: int) -> Failure:
+    """The line of the file, not of the body, and how much got through."""
+    text, code = line_of(error) if isinstance(error, ClientError) else (str(error), ExitCode.FAILED)
+    line = error.members.get("line") if isinstance(error, ProblemError) else None
+    if isinstance(line, int):
+        name, text = f"{name}, line {lines_before + line:,}", text.removeprefix(f"line {line} ")
+    return Failure(f"{name}: {text}; {_sent_before(records)}", code)
+
+
+def _sent_before(records: int) -> str:
+    return f"{counted(records, 'record')} {'was' if records == 1 else 'were'} sent before"

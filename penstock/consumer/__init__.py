@@ -1,0 +1,1 @@
+"""Fetches records: start positions, one long poll for each partition, decoding."""

@@ -1,0 +1,168 @@
+"""Follows the partitions of a topic with one long poll each, all at once, and hands out the answers as they come.
+
+Does not look into bodies: penstock/consumer/consumer.py decodes records, `penstock consume` passes lines on as they
+are.
+Invariants: per partition, answers come in the order of the log and without gaps, unless the log itself was cut and
+the out-of-range policy allows to go on; at most `prefetch_batches` answers per partition are held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.consumer.start import StartPosition, start_positions
+from penstock.errors import ClientClosed, ClientError, ProblemError
+from penstock.options import ClientOptions
+from penstock.transport import api
+from penstock.transport.attempts import Attempts
+from penstock.transport.exchange import Answer, not_a_node
+
+_OUT_OF_RANGE = frozenset({"offset_below_log_start", "offset_above_high_watermark"})
+
+
+Growth = Callable[[str], Awaitable[int]]
+"""From a topic to how many partitions it has by now."""
+
+
+class Fetched(NamedTuple):
+    """One answer that has at least one record."""
+
+    partition: int
+    body: bytes
+    offset: int  # what was asked for
+    next_offset: int
+
+
+class FetchView(NamedTuple):
+    """In which form the records are wanted, and where to stop."""
+
+    accept: str
+    query: Mapping[str, str | int]
+    is_following: bool  # False: each partition ends at the high watermark that it had at the start
+
+
+class Fetcher:
+    def __init__(
+        self,
+        attempts: Attempts,
+        topic: str,
+        starts: Sequence[StartPosition],
+        view: FetchView,
+        options: ClientOptions,
+        growth: Growth | None = None,
+    ) -> None:
+        self._attempts = attempts
+        self._topic = topic
+        self._view = view
+        self._options = options
+        self._ready: asyncio.Queue[Fetched | Exception | None] = asyncio.Queue()  # None: a partition is at its end
+        self._credits = {start.partition: asyncio.Semaphore(options.prefetch_batches) for start in starts}
+        self._epochs: dict[int, int] = {}  # the newest leader epoch that was told of each partition
+        self._failure: Exception | None = None
+        self._unfinished = len(starts)
+        self.repositions = 0
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run(start)) for start in starts]
+        if growth is not None:
+            self._tasks.append(loop.create_task(self._watch(growth)))
+
+    def __repr__(self) -> str:
+        return f"<Fetcher {self._topic} following={self._unfinished} ready={self._ready.qsize()}>"
+
+    async def next(self) -> Fetched | None:
+        """The next answer of any partition; None when all are at their end. Raises what ended a partition."""
+        while self._failure is None:
+            if self._unfinished == 0:
+                return None
+            item = await self._ready.get()
+            if isinstance(item, Fetched):
+                self._credits[item.partition].release()
+                return item
+            if item is None:
+                self._unfinished -= 1
+            else:
+                self._failure = item
+                await self._stop_tasks()
+        raise self._failure.with_traceback(None)
+
+    async def close(self) -> None:
+        self._failure = self._failure or ClientClosed("the consumer is closed")
+        await self._stop_tasks()
+
+    async def _run(self, start: StartPosition) -> None:
+        """Follow one partition; how it ended is the last thing it hands out."""
+        try:
+            await self._follow(start.partition, start.offset, None if self._view.is_following else start.end)
+        except Exception as error:  # handed to the caller of next(), whatever it is
+            self._ready.put_nowait(error)
+        else:
+            self._ready.put_nowait(None)
+
+    async def _watch(self, growth: Growth) -> None:
+        """Follow the partitions that the topic grows by, from their beginning."""
+        while True:
+            await asyncio.sleep(self._options.partitions_age_ms_max / 1000)
+            with contextlib.suppress(ClientError):  # what is wrong for long, the others will tell
+                new = [number for number in range(await growth(self._topic)) if number not in self._credits]
+                give_up_ms = self._options.unreachable_timeout_ms
+                for start in await start_positions(self._attempts, self._topic, new, "earliest", give_up_ms):
+                    self._credits[start.partition] = asyncio.Semaphore(self._options.prefetch_batches)
+                    self._unfinished += 1
+                    self._tasks.append(asyncio.get_running_loop().create_task(self._run(start)))
+
+    async def _follow(self, partition: int, offset: int, end: int | None) -> None:
+        credit = self._credits[partition]
+        is_first = True  # a start beyond the end is for the node to refuse
+        while end is None or offset < end or (is_first and offset > end):
+            is_first = False
+            await credit.acquire()
+            try:
+                fetched = await self._fetch(partition, offset)
+            except ProblemError as problem:
+                offset = reposition(problem, self._options.out_of_range)
+                self.repositions += 1
+                credit.release()
+                continue
+            if fetched.next_offset > offset:
+                offset = fetched.next_offset
+                self._ready.put_nowait(fetched)
+            else:
+                credit.release()
+
+    async def _fetch(self, partition: int, offset: int) -> Fetched:
+        wait_ms = self._options.fetch_wait_ms
+        query = {"offset": offset, "max_bytes": self._options.fetch_bytes_max, "wait_ms": wait_ms, **self._view.query}
+        epoch, rack = self._epochs.get(partition), self._options.rack
+        request = api.fetch(self._topic, partition, self._view.accept, query, epoch, rack)
+        answer = await self._attempts.ask(request, self._options.unreachable_timeout_ms, wait_ms=wait_ms)
+        self._epochs[partition] = max(self._epochs.get(partition, 0), _leader_epoch(answer))
+        return Fetched(partition, answer.body, offset, _next_offset(answer))
+
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def reposition(problem: ProblemError, policy: str) -> int:
+    """Where to go on after 410 or 416, by the caller's policy. Raises the problem when there is no such place."""
+    bound = {"earliest": "log_start", "latest": "high_watermark", "fail": None}[policy]
+    if problem.code not in _OUT_OF_RANGE or bound is None or not isinstance(problem.members.get(bound), int):
+        raise problem
+    return int(problem.members[bound])
+
+
+def _next_offset(answer: Answer) -> int:
+    text = answer.headers.get("Penstock-Next-Offset", "")
+    if not text.isdecimal():
+        raise not_a_node(answer)
+    return int(text)
+
+
+def _leader_epoch(answer: Answer) -> int:
+    """0 from a node of an older release."""
+    text = answer.headers.get("Penstock-Leader-Epoch", "")
+    return int(text) if text.isdecimal() else 0

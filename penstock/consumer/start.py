@@ -1,0 +1,61 @@
+"""Where a consumer begins: what the caller said, turned into one offset per partition before the first fetch.
+
+Pinned at the start, so that "latest" means the moment of starting and not that of the first answer that got through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from penstock.records import milliseconds
+from penstock.transport import api
+from penstock.transport.attempts import Attempts
+
+Start = str | int | datetime | Mapping[int, int]
+"""`earliest`, `latest`, an RFC 3339 time, a datetime, an offset for every partition, or an offset per partition."""
+
+
+class StartPosition(NamedTuple):
+    partition: int
+    offset: int
+    end: int  # the high watermark when the consumer started
+
+
+async def start_positions(
+    attempts: Attempts, topic: str, partitions: Iterable[int], start: Start, give_up_ms: int
+) -> list[StartPosition]:
+    """Ask for all partitions at once. A partition that a mapping leaves out begins at its earliest record."""
+
+    async def ask(partition: int) -> StartPosition:
+        timestamp = _timestamp_of(start)
+        answer = await attempts.ask(api.positions(topic, partition, timestamp), give_up_ms)
+        bounds = answer.json()
+        end = bounds["high_watermark"]
+        return StartPosition(partition, _offset_of(start, partition, bounds), end)
+
+    return list(await asyncio.gather(*(ask(partition) for partition in partitions)))
+
+
+def _timestamp_of(start: Start) -> int | str | None:
+    if isinstance(start, datetime):
+        return milliseconds(start)
+    return start if isinstance(start, str) and start not in ("earliest", "latest") else None
+
+
+def _offset_of(start: Start, partition: int, bounds: Mapping[str, int | None]) -> int:
+    log_start, high_watermark = bounds["log_start"], bounds["high_watermark"]
+    assert log_start is not None
+    assert high_watermark is not None
+    if isinstance(start, Mapping):
+        return start.get(partition, log_start)
+    if isinstance(start, int):
+        return start
+    if start == "earliest":
+        return log_start
+    if start == "latest":
+        return high_watermark
+    found = bounds["offset"]  # nothing at or after the time: wait for what comes
+    return high_watermark if found is None else found

@@ -1,0 +1,1 @@
+"""Produces records: batches, the lanes that send them, sequence numbers, partitioners and serializers."""

@@ -1,0 +1,199 @@
+"""Records of one partition that travel in one request, and the queue of such batches for one partition.
+
+Sync and without I/O: the producer decides when to send, this decides what goes together and in which order.
+Invariant: a queue gives out batches in the order in which their records came; a batch that comes back (split)
+goes to the front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import pairwise
+from typing import NamedTuple
+
+from penstock.errors import ClientError
+from penstock.producer.lines import Line, as_record_line
+from penstock.producer.outgoing import OutgoingRecord
+
+
+class Placed(NamedTuple):
+    base_offset: int | None
+    timestamp: int | None
+
+
+class Batch:
+    """Lines until it is settled; afterwards an outcome, or the parts that it was split into."""
+
+    __slots__ = (
+        "_outcome",
+        "created_at",
+        "is_failure_seen",
+        "is_plain",
+        "is_sent",
+        "kept",
+        "lines",
+        "partition",
+        "parts",
+        "settled",
+        "size_bytes",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partition: int, created_at: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.created_at = created_at  # loop time, seconds
+        self.lines: list[bytes] = []
+        self.is_plain = True
+        self.size_bytes = 0
+        self.settled = asyncio.Event()
+        self.parts: list[tuple[int, Batch]] = []  # (rank of its first record here, part)
+        self.is_failure_seen = False
+        self.is_sent = False  # at least once
+        self.kept: list[OutgoingRecord] = []  # pairwise with the lines; empty when there are no interceptors
+        self._outcome: Placed | ClientError | None = None
+
+    def __repr__(self) -> str:
+        state = "open" if self._outcome is None else type(self._outcome).__name__
+        return f"<Batch {self.topic}/{self.partition} {len(self.lines)} records {self.size_bytes} bytes {state}>"
+
+    @property
+    def is_settled(self) -> bool:
+        return self._outcome is not None
+
+    @property
+    def failure(self) -> ClientError | None:
+        return self._outcome if isinstance(self._outcome, ClientError) else None
+
+    def add(self, line: Line) -> int:
+        """Append a record; by how many bytes the batch grew."""
+        text, is_plain = line
+        before_bytes = self.size_bytes
+        if is_plain != self.is_plain:
+            if is_plain:
+                text = as_record_line(text)
+            else:
+                self._use_record_lines()
+        self.lines.append(text)
+        self.size_bytes += len(text) + 1
+        return self.size_bytes - before_bytes
+
+    def body(self) -> bytes:
+        return b"\n".join(self.lines)
+
+    def keep(self, record: OutgoingRecord) -> None:
+        """Of the record that was added last, for interceptors."""
+        self.kept.append(record)
+
+    def settle(self, outcome: Placed | ClientError) -> list[OutgoingRecord]:
+        """Every record has its answer. The lines are let go; the deliveries may live on for long.
+
+        Returns the records kept for interceptors, and keeps them no longer.
+        """
+        assert self._outcome is None
+        self._outcome = outcome
+        self.lines = []
+        kept, self.kept = self.kept, []
+        self.settled.set()
+        return kept
+
+    def outcome(self) -> Placed:
+        if self._outcome is None:
+            raise asyncio.InvalidStateError("the record is not acknowledged yet")
+        if isinstance(self._outcome, ClientError):
+            self.is_failure_seen = True
+            raise self._outcome.with_traceback(None)
+        return self._outcome
+
+    def split(self, at: list[int]) -> list[Batch]:
+        """Replace this batch by parts that begin at these ranks; awaiting deliveries move on to them."""
+        assert at[0] == 0
+        bounds = [*at, len(self.lines)]
+        for start, end in pairwise(bounds):
+            part = Batch(self.topic, self.partition, self.created_at)
+            part.is_plain = self.is_plain
+            part.lines = self.lines[start:end]
+            part.kept = self.kept[start:end]
+            part.size_bytes = sum(map(len, part.lines)) + len(part.lines)
+            self.parts.append((start, part))
+        self.lines, self.kept = [], []
+        self.settled.set()
+        return [part for _, part in self.parts]
+
+    async def wait_settled(self) -> None:
+        await self.settled.wait()
+        for _, part in self.parts:
+            await part.wait_settled()
+
+    def part_of(self, rank: int) -> tuple[Batch, int]:
+        start, part = next((start, part) for start, part in reversed(self.parts) if start <= rank)
+        return part, rank - start
+
+    def _use_record_lines(self) -> None:
+        self.lines = [as_record_line(line) for line in self.lines]
+        self.size_bytes = sum(map(len, self.lines)) + len(self.lines)
+        self.is_plain = False
+
+
+class PartitionQueue:
+    """The batches of one partition that wait to be sent, the last of them still open for more records."""
+
+    __slots__ = ("_closed_bytes", "_is_due", "_ready", "batch_bytes", "open_batch", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, batch_bytes: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.batch_bytes = batch_bytes
+        self.open_batch: Batch | None = None
+        self._ready: deque[Batch] = deque()
+        self._closed_bytes = 0  # of batches that are ready or under way
+        self._is_due = False
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}/{self.partition} ready={len(self._ready)} open={self.open_batch!r}>"
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of records that have no result yet."""
+        return self._closed_bytes + (0 if self.open_batch is None else self.open_batch.size_bytes)
+
+    def new_batch(self, now: float) -> Batch:
+        """Close the open batch, if there is one, and open the next."""
+        self.close_batch()
+        self.open_batch = Batch(self.topic, self.partition, now)
+        self._is_due = False
+        return self.open_batch
+
+    def mark_due(self, batch: Batch) -> None:
+        """The linger of this batch is over. It stays open until a sender takes it, growing meanwhile."""
+        if batch is self.open_batch:
+            self._is_due = True
+
+    def close_batch(self) -> None:
+        if self.open_batch is not None:
+            self._ready.append(self.open_batch)
+            self._closed_bytes += self.open_batch.size_bytes
+            self.open_batch = None
+
+    def has_ready(self) -> bool:
+        return bool(self._ready) or (self.open_batch is not None and self._is_due)
+
+    def peek(self) -> Batch | None:
+        """What take() would give."""
+        if self._ready:
+            return self._ready[0]
+        return self.open_batch if self._is_due else None
+
+    def take(self) -> Batch | None:
+        if not self._ready and self.open_batch is not None and self._is_due:
+            self.close_batch()
+        return self._ready.popleft() if self._ready else None
+
+    def put_back(self, batches: list[Batch]) -> None:
+        self._ready.extendleft(reversed(batches))
+
+    def forget(self, batch: Batch) -> None:
+        """The batch is settled."""
+        self._closed_bytes -= batch.size_bytes
+        assert self._closed_bytes >= 0

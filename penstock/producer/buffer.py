@@ -1,0 +1,60 @@
+"""The bound on unacknowledged bytes: room is taken when a record comes and given back when it has its result.
+
+Invariant: used_bytes never exceeds the maximum, but for a single record that is larger than the whole buffer, and
+for the few bytes by which lines grow when their batch changes form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from penstock.errors import BufferFull
+
+
+class SendBuffer:
+    def __init__(self, bytes_max: int, when_full: str) -> None:
+        self._bytes_max = bytes_max
+        self._when_full = when_full
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.used_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<SendBuffer {self.used_bytes} of {self._bytes_max} bytes, {len(self._waiters)} waiting>"
+
+    def take_nowait(self, size_bytes: int) -> bool:
+        """Whether there was room; then it is taken. Those who wait already come first."""
+        if self._waiters or not self._fits(size_bytes):
+            return False
+        self.used_bytes += size_bytes
+        return True
+
+    async def take(self, size_bytes: int) -> None:
+        """Take room, waiting for it if that is the policy. Raises BufferFull if it is not."""
+        if self.take_nowait(size_bytes):
+            return
+        if self._when_full == "raise":
+            raise BufferFull(f"{self.used_bytes} of {self._bytes_max} bytes wait for their acknowledgement")
+        granted = asyncio.get_running_loop().create_future()
+        self._waiters.append((size_bytes, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.give_back(size_bytes)
+            raise
+
+    def grow(self, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        self.used_bytes -= size_bytes
+        assert self.used_bytes >= 0
+        while self._waiters and self._fits(self._waiters[0][0]):
+            wanted, granted = self._waiters.popleft()
+            if not granted.done():
+                self.used_bytes += wanted
+                granted.set_result(None)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._bytes_max

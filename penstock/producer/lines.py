@@ -1,0 +1,109 @@
+"""A record as one NDJSON line, in one of two forms; pure and on the hot path of producing.
+
+A *plain* line is the record's JSON value and nothing else (`ndjson=values`); a record that has a key, headers, a
+timestamp, or a value that is not JSON needs a record object (`ndjson=records`). Plain lines go in a batch of their
+own form, because the node stores those fastest.
+
+Invariant: what is stored for a value given as bytes are exactly these bytes. JSON text that a line cannot carry
+unchanged (line breaks, outer white space) therefore travels as base64, like bytes that are not JSON at all.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from penstock.records import Timestamp, milliseconds
+
+HeaderValue = str | bytes | None
+Headers = Mapping[str, HeaderValue | Sequence[HeaderValue]] | Iterable[tuple[str, HeaderValue]]
+
+# The same parser as the node's, so the two cannot disagree about what JSON is.
+_parse_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_dumps = orjson.dumps
+_NON_STR_KEYS = orjson.OPT_NON_STR_KEYS
+
+
+Line = tuple[bytes, bool]
+"""The text of a line and whether it is plain. A bare tuple, because a named one costs as much as the whole encoding."""
+
+
+def line_of(value: Any, key: Any = None, headers: Headers | None = None, timestamp: Timestamp | None = None) -> Line:
+    """The line of one record. Raises TypeError or ValueError when it cannot be one."""
+    # 1. Bytes that are one JSON value go as they are. 2. Other bytes go as base64; so do those of a JSON string beside
+    # headers, because the node takes it for a text if they say so. 3. Anything else becomes JSON here, so a caller may
+    # change the object afterwards.
+    if type(value) is bytes:
+        is_json = is_json_line(value) and not (headers and value[:1] == b'"')
+        text = value if is_json else b64encode(value)
+    else:
+        is_json = True
+        text = _dumps(value, None, _NON_STR_KEYS)
+    if key is None and headers is None and timestamp is None and is_json and value is not None:
+        return text, True
+    fields = [_key_field(key)] if key is not None else []
+    fields.append(b'"value":' + text if is_json else b'"value_base64":"' + text + b'"')
+    if headers is not None:
+        fields.append(b'"headers":' + _headers_object(headers))
+    if timestamp is not None:
+        fields.append(b'"timestamp":%d' % milliseconds(timestamp))
+    return b"{" + b",".join(fields) + b"}", False
+
+
+def as_record_line(plain: bytes) -> bytes:
+    """A plain line as a record object, for a batch in which some other record needs one."""
+    return b'{"value":' + plain + b"}"
+
+
+def key_bytes(key: Any) -> bytes:
+    """The bytes that the node stores for a key, which decide its partition."""
+    if type(key) is bytes:
+        return key
+    return key.encode() if isinstance(key, str) else _dumps(key, None, _NON_STR_KEYS)
+
+
+def is_json_line(value: bytes) -> bool:
+    """Whether these bytes are one JSON value that can stand on a line unchanged, and not the tombstone `null`."""
+    try:
+        if len(_parse_raw(value)) != len(value) or b"\n" in value or value == b"null":
+            return False
+        if not value.isascii():
+            value.decode()
+    except (ValueError, RecursionError):  # of msgspec or of the UTF-8 decoder; nested too deeply for either side
+        return False
+    return True
+
+
+def _key_field(key: Any) -> bytes:
+    if isinstance(key, str):
+        return b'"key":' + _dumps(key)
+    if type(key) is not bytes:
+        return b'"key":' + _dumps(key, None, _NON_STR_KEYS)
+    try:
+        return b'"key":' + _dumps(key.decode())
+    except UnicodeDecodeError:
+        return b'"key_base64":"' + b64encode(key) + b'"'
+
+
+def _headers_object(headers: Headers) -> bytes:
+    """Repeated names become arrays; the order among one name's values is kept."""
+    grouped: dict[str, list[Any]] = {}
+    if isinstance(headers, Mapping):
+        for name, value in headers.items():
+            grouped[name] = [_header_value(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+    else:
+        for name, one in headers:
+            grouped.setdefault(name, []).append(_header_value(one))
+    return _dumps({name: values[0] if len(values) == 1 else values for name, values in grouped.items()})
+
+
+def _header_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode()}
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"a header value is text, bytes or None, not {type(value).__name__}")

@@ -1,0 +1,51 @@
+"""One partition's batches without sequence numbers: one request at a time, because a retry could be overtaken.
+
+For acks=0, where no answer tells of a failure, and for `idempotence="off"`. A request that failed ambiguously (reset
+connection, 504) may store its records twice when it is repeated: `retry_ambiguous`.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import ClientError, ProblemError
+from penstock.producer.batch import Batch, PartitionQueue
+from penstock.producer.dispatch import Dispatch, placed, stopped
+
+
+class PlainLane:
+    def __init__(self, queue: PartitionQueue, dispatch: Dispatch) -> None:
+        self.queue = queue
+        self._dispatch = dispatch
+        self._is_sending = False
+
+    def __repr__(self) -> str:
+        return f"<PlainLane {self.queue!r}>"
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        if not self._is_sending and self.queue.has_ready():
+            self._is_sending = True
+            self._dispatch.start(self._send_all())
+
+    def stop(self) -> None:
+        """No more: tasks are cancelled by the dispatch."""
+
+    async def _send_all(self) -> None:
+        """Send batches one after the other, until none is ready."""
+        try:
+            while (batch := self.queue.take()) is not None:
+                await self._deliver(batch)
+        finally:
+            self._is_sending = False
+
+    async def _deliver(self, batch: Batch) -> None:
+        dispatch = self._dispatch
+        try:
+            answer = await dispatch.attempts.send(dispatch.request(batch), dispatch.deadline(batch))
+            dispatch.settle(self.queue, batch, placed(answer, len(batch.lines)))
+        except ProblemError as problem:
+            self.queue.put_back(dispatch.cut(self.queue, batch, problem))
+        except ClientError as error:
+            dispatch.settle(self.queue, batch, error)
+        except BaseException:  # cancelled, or a mistake of ours: no record may be left without a result
+            dispatch.settle(self.queue, batch, stopped())
+            raise

@@ -1,0 +1,199 @@
+"""The producer: collects records into batches per partition and sends each batch in one request.
+
+Driver of penstock/producer/batch.py. How a record becomes a line is penstock/producer/lines.py; when batches are sent,
+and sent again, is decided by the lane of their partition: penstock/producer/sequenced_lane.py, or
+penstock/producer/plain_lane.py without sequence numbers.
+
+Guarantees, with the default options: the records that one task sends to one partition are stored in that order, each
+once; every record gets a result; a record that got a position is stored as `acks` says. A record that failed with
+`no_side_effects` false may be stored all the same, but never twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.admin.topics import TopicPartitions
+from penstock.errors import ClientClosed
+from penstock.options import ClientOptions
+from penstock.producer.batch import Batch, PartitionQueue
+from penstock.producer.buffer import SendBuffer
+from penstock.producer.delivery import Delivery
+from penstock.producer.dispatch import Dispatch
+from penstock.producer.lines import Headers, Line, line_of
+from penstock.producer.outgoing import OutgoingRecord, Preparation
+from penstock.producer.partitioners import Choose, StickyPartition
+from penstock.producer.plain_lane import PlainLane
+from penstock.producer.producer_ids import ProducerIds
+from penstock.producer.sequenced_lane import SequencedLane
+from penstock.producer.statistics import ProducerStatistics
+from penstock.records import Timestamp
+from penstock.transport.attempts import Attempts
+
+Lane = SequencedLane | PlainLane
+
+
+class Producer:
+    """Made by Client.producer(). Use it from one event loop; any number of tasks may send."""
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        topics: TopicPartitions,
+        options: ClientOptions,
+        choose: Choose,
+        preparation: Preparation,
+    ) -> None:
+        self._attempts = attempts
+        self._topics = topics
+        self._options = options
+        self._choose = choose
+        self.preparation = preparation
+        self._is_prepared = preparation.is_needed
+        self._buffer = SendBuffer(options.buffer_bytes, options.buffer_full)
+        self._dispatch = Dispatch(attempts, options, self._buffer, preparation)
+        self._ids = ProducerIds(attempts, options.delivery_timeout_ms)
+        self._is_sequenced = options.idempotence != "off" and options.acks != "0"  # acks=0: no answer tells of a gap
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._sticky: dict[str, StickyPartition] = {}
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Producer{' closed' if self._is_closed else ''} {self.statistics()}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await (self.close() if error is None else self.abort())
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        headers: Headers | None = None,
+        timestamp: Timestamp | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Hand over a record; waits only for room in the buffer. Await the Delivery to learn its position.
+
+        Bytes are stored as they are; anything else as its JSON; None is a tombstone. Text keys are stored as UTF-8.
+        Without a partition the key decides, as in Kafka; without a key the least busy partition gets a batch's worth.
+        """
+        if self._is_prepared:
+            record = OutgoingRecord(topic, value, key, headers, timestamp, partition)
+            return await self.send_line(*self.preparation.prepare(record))
+        return await self.send_line(topic, line_of(value, key, headers, timestamp), key, partition)
+
+    async def send_line(
+        self, topic: str, line: Line, key: Any, partition: int | None, record: OutgoingRecord | None = None
+    ) -> Delivery:
+        """As send(), for a record whose line is made already; the key only chooses the partition."""
+        if partition is None:
+            count = self._topics.known(topic) or await self._topics.learn(topic)
+            partition = self._choose(topic, key, count)
+        size_bytes = len(line[0]) + 1
+        if not self._buffer.take_nowait(size_bytes):
+            await self._buffer.take(size_bytes)
+        if self._is_closed:
+            self._buffer.give_back(size_bytes)
+            raise ClientClosed("the producer is closed")
+        if partition is None:
+            delivery = self._append_sticky(topic, count, line, size_bytes)
+        else:
+            delivery = self._append(self._lane(topic, partition).queue, line, size_bytes)
+        if record is not None:
+            delivery.batch.keep(record)
+        return delivery
+
+    async def send_many(
+        self, topic: str, values: Iterable[Any], *, keys: Iterable[Any] | None = None, partition: int | None = None
+    ) -> list[Delivery]:
+        """Hand over many records, keys pairwise with values. As send() for each."""
+        send = self.send
+        if keys is None:
+            return [await send(topic, value, partition=partition) for value in values]
+        pairs = zip(values, keys, strict=True)
+        return [await send(topic, value, key=key, partition=partition) for value, key in pairs]
+
+    async def flush(self) -> None:
+        """Wait until every record handed over before the call has its result.
+
+        Raises the first failure that no Delivery has shown yet, so that a caller who awaits none of them cannot lose
+        records without noticing.
+        """
+        for lane in self._lanes.values():
+            lane.queue.close_batch()
+            lane.wake()
+        await self._dispatch.wait_settled()
+
+    async def close(self) -> None:
+        """Refuse further records, and flush. Raises like flush()."""
+        self._is_closed = True
+        await self.flush()
+
+    async def abort(self) -> None:
+        """Stop at once. Records without a result fail with ClientClosed; those under way may still be stored."""
+        self._is_closed = True
+        for lane in self._lanes.values():
+            lane.queue.close_batch()
+            lane.stop()
+        await self._dispatch.stop()
+        for batch in self._dispatch.unsettled():
+            error = ClientClosed("the producer was stopped before this record was sent")
+            self._dispatch.settle(self._lane(batch.topic, batch.partition).queue, batch, error)
+
+    def statistics(self) -> ProducerStatistics:
+        return self._dispatch.tally.shown(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)
+
+    def _append_sticky(self, topic: str, count: int, line: Line, size_bytes: int) -> Delivery:
+        sticky = self._sticky.get(topic)
+        if sticky is None or sticky.count != count:
+            queues = [self._lane(topic, number).queue for number in range(count)]
+            sticky = self._sticky[topic] = StickyPartition(queues)
+        queue = sticky.queue_for(size_bytes)
+        delivery = self._append(queue, line, size_bytes)
+        sticky.batch = delivery.batch
+        return delivery
+
+    def _append(self, queue: PartitionQueue, line: Line, size_bytes: int) -> Delivery:
+        """Put a record, for which the buffer has given room, into its batch."""
+        batch = queue.open_batch
+        if batch is None or batch.size_bytes + size_bytes > queue.batch_bytes:
+            batch = self._new_batch(self._lane(queue.topic, queue.partition))
+        grown_bytes = batch.add(line)
+        if grown_bytes != size_bytes:  # the batch changed its form, or this line did
+            self._buffer.grow(grown_bytes - size_bytes)
+        return Delivery(batch, len(batch.lines) - 1)
+
+    def _new_batch(self, lane: Lane) -> Batch:
+        loop = asyncio.get_running_loop()
+        self._topics.refresh_when_old(lane.queue.topic, loop.time())
+        batch = lane.queue.new_batch(loop.time())
+        self._dispatch.on_opened(batch)
+        loop.call_later(self._options.linger_ms / 1000, self._on_linger_over, lane, batch)
+        lane.wake()
+        return batch
+
+    def _on_linger_over(self, lane: Lane, batch: Batch) -> None:
+        lane.queue.mark_due(batch)
+        lane.wake()
+
+    def _lane(self, topic: str, partition: int) -> Lane:
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            queue = PartitionQueue(topic, partition, self._options.batch_bytes)
+            lane = (
+                SequencedLane(queue, self._dispatch, self._ids)
+                if self._is_sequenced
+                else PlainLane(queue, self._dispatch)
+            )
+            self._lanes[topic, partition] = lane
+        return lane

@@ -1,0 +1,52 @@
+"""The producer id under which a producer's records are numbered: asked for at first use, shared by its partitions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.errors import IdempotenceUnavailable, ProblemError
+from penstock.transport import api
+from penstock.transport.attempts import Attempts
+
+_UNKNOWN_HERE = frozenset({404, 405, 501})  # what nodes answer that do not give ids
+
+
+class ProducerIds:
+    def __init__(self, attempts: Attempts, give_up_ms: int) -> None:
+        self._attempts = attempts
+        self._give_up_ms = give_up_ms
+        self._asking: asyncio.Task[int] | None = None
+        self._current: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<ProducerIds {self._current}>"
+
+    async def get(self, stale: int | None) -> int:
+        """The id, another than `stale`; many partitions at once ask the node once.
+
+        Raises IdempotenceUnavailable when the node gives none, or the ClientError that asking ended with.
+        """
+        if self._current is None or self._current == stale:
+            if self._asking is None:
+                self._asking = asyncio.get_running_loop().create_task(self._ask())
+                self._asking.add_done_callback(self._finish)
+            return await asyncio.shield(self._asking)
+        return self._current
+
+    def _finish(self, task: asyncio.Task[int]) -> None:
+        self._asking = None
+        if not task.cancelled():
+            task.exception()  # looked at here, because all who asked may have been cancelled meanwhile
+
+    async def _ask(self) -> int:
+        try:
+            answer = await self._attempts.ask(api.create_producer(), self._give_up_ms)
+        except ProblemError as problem:
+            if problem.status in _UNKNOWN_HERE:
+                raise IdempotenceUnavailable(
+                    f"the node gives no producer ids ({problem}): it is of an older release. With "
+                    'idempotence="if_offered" or "off" records are sent without, and a repeat may store them twice'
+                ) from problem
+            raise
+        self._current = int(answer.json()["producer_id"])
+        return self._current

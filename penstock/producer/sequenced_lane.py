@@ -1,0 +1,257 @@
+"""One partition's batches with sequence numbers: several requests at once, each record stored once and in order.
+
+Driver of penstock/producer/sequences.py, which decides what may be sent; here answers are turned into what they mean
+for it:
+1. Stored, now or before: done. `duplicate_older_than_window` is that too, without a position.
+2. `sequence_gap`: not stored; it waits for what comes before it.
+3. `producer_fenced`: another took over under our id. This partition is over: all that waits fails, too.
+4. `unknown_producer`: another log behind the same address; go on under a fresh id.
+5. What may pass (overload, lost connection, 504): again after a pause, under the same numbers.
+6. Any other refusal: the record to blame fails, or the whole batch; what follows is numbered anew.
+At the delivery timeout a batch fails as 6, and whether it may be stored is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.errors import ClientClosed, ClientError, DeliveryTimedOut, IdempotenceUnavailable, ProblemError
+from penstock.producer.batch import Batch, PartitionQueue, Placed
+from penstock.producer.dispatch import Dispatch, not_sent_in_time, placed, stopped
+from penstock.producer.plain_lane import PlainLane
+from penstock.producer.producer_ids import ProducerIds
+from penstock.producer.sequences import Numbers, Pipeline, Sent
+from penstock.transport.exchange import Request
+
+_PAUSE_S = 60.0  # after so long without an answer the node may have forgotten the producer: its memory is bounded
+
+
+class Flight:
+    """A batch and how it has fared so far."""
+
+    __slots__ = ("batch", "due_at", "failures", "last", "may_be_stored", "request")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.request: Request | None = None  # made when it is first sent under its present numbers
+        self.failures = 0
+        self.due_at = 0.0  # loop time, seconds
+        self.last: ClientError | None = None
+        self.may_be_stored = False  # some attempt failed ambiguously
+
+
+class SequencedLane:
+    def __init__(self, queue: PartitionQueue, dispatch: Dispatch, ids: ProducerIds) -> None:
+        self.queue = queue
+        self._dispatch = dispatch
+        self._ids = ids
+        self._pipeline: Pipeline[Flight] = Pipeline(dispatch.options.in_flight_max)
+        self._is_asking_id = False
+        self._is_stopped = False
+        self._fenced: ClientError | None = None
+        self._without: PlainLane | None = None  # takes over when the node gives no ids and that is allowed
+        self._timer: asyncio.TimerHandle | None = None
+        self._answered_at = 0.0
+        self._restarts = 0  # of the numbers, in a row, because the node has lost something
+        self._paused_until = 0.0  # loop time; a node that takes no epoch is not asked without a pause
+
+    def __repr__(self) -> str:
+        return f"<SequencedLane {self.queue!r} {self._pipeline!r}>"
+
+    def wake(self) -> None:
+        """Send whatever may be sent now. To be called after every change."""
+        if self._without is not None:
+            self._without.wake()
+        elif not self._is_stopped:
+            self._send_again()
+            self._send_new()
+
+    def stop(self) -> None:
+        """Send nothing any more. Batches that wait to be sent again get their result here, others from their task."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for flight in self._held:
+            self._settle(flight, ClientClosed("stopped", no_side_effects=not flight.may_be_stored))
+
+    @property
+    def _held(self) -> list[Flight]:
+        return [sent.item for sent in self._pipeline if not sent.is_asked and sent.again is None]
+
+    def _send_again(self) -> None:
+        sent = self._pipeline.turn()
+        if sent is None:
+            return
+        wait_s = sent.item.due_at - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            self._wake_after(wait_s)
+        else:
+            self._dispatch.attempts.retries += 1
+            self._pipeline.ask_again(sent)
+            self._dispatch.start(self._attempt(sent))
+
+    def _send_new(self) -> None:
+        queue, pipeline = self.queue, self._pipeline
+        now = asyncio.get_running_loop().time()
+        while (batch := queue.peek()) is not None:
+            if self._fenced is not None:
+                self._dispatch.settle(queue, _taken(queue), self._fenced)
+            elif self._dispatch.deadline(batch) <= now:
+                self._dispatch.settle(queue, _taken(queue), not_sent_in_time())
+            elif pipeline.needs_id:
+                self._ask_id()
+                return
+            elif now < self._paused_until:
+                self._wake_after(self._paused_until - now)
+                return
+            elif not pipeline.can_take():
+                return
+            else:
+                if not len(pipeline) and now - self._answered_at > _PAUSE_S:
+                    pipeline.narrow()
+                self._dispatch.start(self._attempt(pipeline.take(Flight(_taken(queue)), len(batch.lines))))
+
+    async def _attempt(self, sent: Sent[Flight]) -> None:
+        flight = sent.item
+        try:
+            if flight.request is None:
+                flight.request = self._dispatch.request(flight.batch, _headers(sent.numbers))
+            await self._ask(sent, flight.request)
+        except BaseException:  # cancelled, or a mistake of ours: no record may be left without a result
+            self._pipeline.on_refused(sent)
+            if not flight.batch.settled.is_set():
+                self._settle(flight, stopped())
+            raise
+        finally:
+            self._go_on()
+
+    async def _ask(self, sent: Sent[Flight], request: Request) -> None:
+        batch = sent.item.batch
+        try:
+            answer = await self._dispatch.attempts.try_once(request, self._dispatch.deadline(batch))
+            where = placed(answer, len(batch.lines))
+        except ClientError as error:
+            sent.item.last = error
+            self._on_failed(sent, error)
+        else:
+            self._dispatch.tally.duplicates += answer.headers.get("Penstock-Duplicate") == "true"
+            self._on_stored(sent, where)
+
+    def _on_stored(self, sent: Sent[Flight], where: Placed) -> None:
+        self._restarts = 0
+        self._pipeline.on_stored(sent)
+        self._settle(sent.item, where)
+
+    def _on_failed(self, sent: Sent[Flight], error: ClientError) -> None:
+        """The cases are those of the file's head."""
+        flight, code = sent.item, error.code
+        if code == "duplicate_older_than_window":
+            self._dispatch.tally.duplicates += 1
+            self._on_stored(sent, Placed(None, None))
+        elif code == "sequence_gap":
+            self._restarts += sent.is_alone
+            self._pipeline.on_gap(sent)
+        elif code == "producer_fenced":
+            self._fenced = error
+            self._fail(sent, error)
+        elif code == "unknown_producer":
+            self._restarts += 1
+            self._pipeline.on_id_lost(sent)
+        elif isinstance(error, DeliveryTimedOut):
+            self._fail(sent, error)
+        elif error.retryable:
+            self._hold(sent, error)
+        elif isinstance(error, ProblemError) and not flight.may_be_stored:
+            parts = self._dispatch.cut(self.queue, flight.batch, error)
+            self._pipeline.on_refused(sent, [Flight(part) for part in parts])
+        else:
+            self._fail(sent, error)
+
+    def _hold(self, sent: Sent[Flight], error: ClientError) -> None:
+        """Until its pause is over and its turn comes; or fail, if that would be after its deadline."""
+        flight = sent.item
+        flight.failures += 1
+        flight.due_at = asyncio.get_running_loop().time() + self._dispatch.attempts.delay_s(error, flight.failures)
+        if flight.due_at >= self._dispatch.deadline(flight.batch):
+            self._fail(sent, _timed_out(flight, error))
+            return
+        flight.may_be_stored = flight.may_be_stored or not error.no_side_effects
+        self._pipeline.on_held(sent, is_unknown=not error.no_side_effects)
+
+    def _fail(self, sent: Sent[Flight], error: ClientError) -> None:
+        if not error.no_side_effects:
+            self._pipeline.on_held(sent, is_unknown=True)
+        elif sent.item.may_be_stored:
+            error = error.told_as(no_side_effects=False)
+        self._pipeline.on_refused(sent)
+        self._settle(sent.item, error)
+
+    def _go_on(self) -> None:
+        now = self._answered_at = asyncio.get_running_loop().time()
+        drained = self._pipeline.drained()
+        if drained is not None:
+            self._dispatch.tally.epochs_raised += 1
+            for flight in drained.doubtful:
+                self._settle(flight, _doubtful(flight))
+            self.queue.put_back([flight.batch for flight in drained.again])
+            if self._restarts > 1 and drained.again:
+                last = drained.again[0].last or ClientError("the numbers were not taken")
+                self._paused_until = now + self._dispatch.attempts.delay_s(last, self._restarts - 1)
+        self.wake()
+
+    def _settle(self, flight: Flight, outcome: Placed | ClientError) -> None:
+        self._dispatch.settle(self.queue, flight.batch, outcome)
+
+    def _wake_after(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.wake)
+
+    def _ask_id(self) -> None:
+        if not self._is_asking_id:
+            self._is_asking_id = True
+            self._dispatch.start(self._learn_id())
+
+    async def _learn_id(self) -> None:
+        try:
+            self._pipeline.begin(await self._ids.get(self._pipeline.lost_id))
+        except IdempotenceUnavailable as error:
+            if self._dispatch.options.idempotence == "if_offered":
+                self._without = PlainLane(self.queue, self._dispatch)
+            else:
+                self._fail_next(error)
+        except ClientError as error:
+            self._fail_next(error)
+        finally:
+            self._is_asking_id = False
+        self.wake()
+
+    def _fail_next(self, error: ClientError) -> None:
+        """For want of an id; so whatever became of that request, the batch was not sent."""
+        if self.queue.has_ready():
+            self._dispatch.settle(self.queue, _taken(self.queue), error.told_as(no_side_effects=True))
+
+
+def _taken(queue: PartitionQueue) -> Batch:
+    batch = queue.take()
+    assert batch is not None
+    return batch
+
+
+def _headers(numbers: Numbers) -> dict[str, str]:
+    return {
+        "Producer-Id": str(numbers.producer_id),
+        "Producer-Epoch": str(numbers.epoch),
+        "Producer-Seq": str(numbers.sequence),
+    }
+
+
+def _timed_out(flight: Flight, last: ClientError) -> DeliveryTimedOut:
+    is_certain = last.no_side_effects and not flight.may_be_stored
+    text = f"no success before the delivery timeout, in {flight.failures} attempts; the last failure: {last}"
+    return DeliveryTimedOut(text, last=last, no_side_effects=is_certain)
+
+
+def _doubtful(flight: Flight) -> DeliveryTimedOut:
+    text = "the batch before it failed and may yet be stored, and so may this one; sent again it could be there twice"
+    return DeliveryTimedOut(text, last=flight.last, no_side_effects=False)

@@ -1,0 +1,110 @@
+"""A fetched record, decoded from the JSON answer without touching the values.
+
+The value stays as the node gave it and is parsed only when asked for as JSON. What is no JSON comes exactly as it is
+stored; JSON may come with other white space around and inside, and a stored `null` looks like a tombstone. A record
+kept for long keeps the buffer of its whole fetch in memory: keep `value` instead.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import orjson
+
+from penstock.errors import UndecodableBatch
+
+Timestamp = int | datetime
+
+_NULL = msgspec.Raw(b"null")
+_NO_HEADERS = msgspec.Raw(b"{}")
+
+
+class Record(msgspec.Struct, gc=False):
+    """One event. `key` and `value` are bytes as stored, None for no key and for a tombstone."""
+
+    offset: int
+    timestamp: int = -1
+    topic: str = ""  # set after decoding: the answer says it once for all its records
+    partition: int = -1
+    error: str | None = None  # "undecodable": a stored batch that nobody can read; its value raises
+    last_offset: int | None = None  # of such a batch
+    _key: str | None = msgspec.field(name="key", default=None)
+    _key_base64: str | None = msgspec.field(name="key_base64", default=None)
+    _value: msgspec.Raw = msgspec.field(name="value", default=_NULL)
+    _value_base64: str | None = msgspec.field(name="value_base64", default=None)
+    _headers: msgspec.Raw = msgspec.field(name="headers", default=_NO_HEADERS)
+
+    def __repr__(self) -> str:
+        return f"<Record {self.topic}/{self.partition}@{self.offset}{' ' + self.error if self.error else ''}>"
+
+    @property
+    def key(self) -> bytes | None:
+        if self._key is not None:
+            return self._key.encode()
+        return None if self._key_base64 is None else b64decode(self._key_base64)
+
+    @property
+    def value(self) -> bytes | None:
+        """The stored bytes, but for white space in JSON. Raises UndecodableBatch."""
+        if self._value_base64 is not None:
+            return b64decode(self._value_base64)
+        if self.error is not None:
+            raise UndecodableBatch(f"{self!r} up to offset {self.last_offset} cannot be decoded")
+        raw = bytes(self._value)
+        return None if raw == b"null" else raw
+
+    def json(self) -> Any:
+        """The value as JSON. Raises ValueError when it is not JSON, UndecodableBatch when there is none."""
+        value = self.value
+        return None if value is None else orjson.loads(value)
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Names and values; a name may be there several times."""
+        return [
+            (name, _header_bytes(one))
+            for name, value in orjson.loads(bytes(self._headers)).items()
+            for one in (value if isinstance(value, list) else [value])
+        ]
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on after this record."""
+        return (self.offset if self.last_offset is None else self.last_offset) + 1
+
+
+class _Fetched(msgspec.Struct):
+    topic: str
+    partition: int
+    records: list[Record]
+
+
+_decode = msgspec.json.Decoder(_Fetched).decode
+
+
+def decode_records(body: bytes) -> list[Record]:
+    """The records of one JSON answer to a fetch. Raises ValueError when it is none."""
+    fetched = _decode(body)
+    topic, partition = fetched.topic, fetched.partition
+    for record in fetched.records:
+        record.topic = topic
+        record.partition = partition
+    return fetched.records
+
+
+def _header_bytes(value: Any) -> bytes | None:
+    if isinstance(value, dict):
+        return b64decode(value["base64"])
+    return None if value is None else str(value).encode()
+
+
+def milliseconds(timestamp: Timestamp) -> int:
+    """Milliseconds since 1970. Raises ValueError for a datetime without a time zone."""
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            raise ValueError("a timestamp needs a time zone")
+        return round(timestamp.timestamp() * 1000)
+    return int(timestamp)

@@ -1,0 +1,1 @@
+"""Carries requests to the nodes of a cluster: HTTP, retries, the addresses of nodes and leaders."""

@@ -1,0 +1,78 @@
+"""The routes of records, as functions from arguments to Request values: produce, fetch, positions, producer ids.
+
+Pure. Bodies of records are made in penstock/producer/lines.py; this file only says where they go. The routes of topics
+and of the cluster are in penstock/admin/api.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from penstock.transport.exchange import Request
+
+JSON_TYPE = "application/json"
+NDJSON_TYPE = "application/x-ndjson"
+RACK_HEADER = "Penstock-Rack"
+BATCH_TYPE = "application/vnd.penstock.recordbatch"
+
+
+def topic_path(topic: str) -> str:
+    """Where a topic is: `/v1/topics/{topic}`, with the name escaped."""
+    return f"/v1/topics/{quote(topic, safe='')}"
+
+
+def create_producer() -> Request:
+    return Request("POST", "/v1/producers")
+
+
+def positions(topic: str, partition: int, timestamp: int | str | None = None) -> Request:
+    query: dict[str, str | int] = {} if timestamp is None else {"timestamp": timestamp}
+    return Request("GET", f"{topic_path(topic)}/partitions/{partition}/offsets", query)
+
+
+def produce(
+    topic: str,
+    body: bytes,
+    content_type: str,
+    *,
+    partition: int | None,
+    query: Mapping[str, str | int],
+    headers: Mapping[str, str] = {},
+) -> Request:
+    return Request("POST", _records(topic, partition), query, body, {"Content-Type": content_type, **headers})
+
+
+def produce_conditions(
+    idempotency_key: str | None, expected_end: int | None, fencing_token: str | None
+) -> dict[str, str]:
+    """The headers of what a produce request may demand of the node."""
+    wanted = {
+        "Idempotency-Key": idempotency_key,
+        "Penstock-Expected-End": expected_end,
+        "Penstock-Fencing-Token": fencing_token,
+    }
+    return {name: str(value) for name, value in wanted.items() if value is not None}
+
+
+def fetch(
+    topic: str,
+    partition: int,
+    accept: str,
+    query: Mapping[str, str | int],
+    leader_epoch: int | None = None,
+    rack: str = "",
+) -> Request:
+    """With a `leader_epoch` no leader is served from that knows only of an earlier one; with a `rack`, from there."""
+    headers = {"Accept": accept}
+    if leader_epoch:
+        headers["Penstock-Leader-Epoch"] = str(leader_epoch)
+    if rack:
+        headers[RACK_HEADER] = rack
+    return Request("GET", _records(topic, partition), query, None, headers)
+
+
+def _records(topic: str, partition: int | None) -> str:
+    return (
+        f"{topic_path(topic)}/records" if partition is None else f"{topic_path(topic)}/partitions/{partition}/records"
+    )

@@ -1,0 +1,108 @@
+"""Send one request until it is answered well, can never be, or its time is over: the retry rules put to work."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from penstock.errors import ClientError, DeliveryTimedOut
+from penstock.options import ClientOptions
+from penstock.transport.exchange import Answer, Request
+from penstock.transport.retry import RetryRules, may_retry, retry_delay_ms
+from penstock.transport.transport import Transport
+
+
+class Attempts:
+    """Shared by everything that retries in one client; counts what it did."""
+
+    def __init__(self, transport: Transport, options: ClientOptions, jitter: random.Random) -> None:
+        self._transport = transport
+        self._rules = RetryRules.of(options)
+        self.jitter = jitter
+        self.requests = 0
+        self.retries = 0
+
+    def __repr__(self) -> str:
+        return f"<Attempts requests={self.requests} retries={self.retries}>"
+
+    async def send(self, request: Request, deadline: float, *, is_repeatable: bool = False) -> Answer:
+        """A 2xx answer. Raises the error that ends it, or DeliveryTimedOut at the deadline (loop time, seconds).
+
+        Unless the request `is_repeatable`, because the node would notice, a repeat after an ambiguous failure may
+        store records twice: `retry_ambiguous` forbids such repeats, at the price of reporting as failed what may be
+        stored. After an ambiguous failure no later refusal is proof that nothing was stored.
+        """
+        rules = self._rules._replace(retry_ambiguous=True) if is_repeatable else self._rules
+        failures = 0
+        is_ambiguous = False
+        last: ClientError | None = None
+        while True:
+            try:
+                return await self._send_once(request, deadline)
+            except TimeoutError as error:  # the deadline, not the transport's own: that is ConnectionFailed
+                raise _timed_out(failures + 1, last, is_ambiguous=True) from error
+            except ClientError as error:
+                failures += 1
+                last = error
+                is_ambiguous = is_ambiguous or not error.no_side_effects
+                if not may_retry(error, rules):
+                    if error.no_side_effects and is_ambiguous:
+                        raise error.told_as(no_side_effects=False) from error
+                    raise
+                delay_s = self.delay_s(error, failures)
+            if asyncio.get_running_loop().time() + delay_s >= deadline:
+                raise _timed_out(failures, last, is_ambiguous=is_ambiguous) from last
+            self.retries += 1
+            await asyncio.sleep(delay_s)
+
+    async def try_once(self, request: Request, deadline: float) -> Answer:
+        """One attempt, for whoever decides about the next one. Raises DeliveryTimedOut at the deadline."""
+        try:
+            return await self._send_once(request, deadline)
+        except TimeoutError as error:
+            raise _timed_out(1, None, is_ambiguous=True) from error
+
+    def delay_s(self, error: ClientError, failures: int) -> float:
+        """The pause after the failed attempt of this number, from 1."""
+        return retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
+
+    async def ask(self, request: Request, give_up_ms: int, *, wait_ms: int = 0) -> Answer:
+        """A 2xx answer to a request that only reads. Raises the last error when give_up_ms have passed without one.
+
+        No attempt is cut short: give_up_ms counts from the first failure, and 0 means a single attempt.
+        """
+        failures = 0
+        failing_since = 0.0
+        while True:
+            self.requests += 1
+            try:
+                answer = await self._transport.send(request, wait_ms=wait_ms)
+                answer.check()
+                return answer
+            except ClientError as error:
+                now = asyncio.get_running_loop().time()
+                failing_since = failing_since if failures else now
+                failures += 1
+                delay_s = self.delay_s(error, failures)
+                if not error.retryable or now + delay_s > failing_since + give_up_ms / 1000:
+                    raise
+            self.retries += 1
+            await asyncio.sleep(delay_s)
+
+    async def _send_once(self, request: Request, deadline: float) -> Answer:
+        if asyncio.get_running_loop().time() >= deadline:
+            raise DeliveryTimedOut("not sent before the delivery timeout", last=None, no_side_effects=True)
+        self.requests += 1
+        async with asyncio.timeout_at(deadline):
+            answer = await self._transport.send(request)
+        answer.check()
+        return answer
+
+
+def _timed_out(attempts: int, last: ClientError | None, *, is_ambiguous: bool) -> DeliveryTimedOut:
+    why = f"; the last failure: {last}" if last else ""
+    return DeliveryTimedOut(
+        f"no success before the delivery timeout, in {attempts} attempt{'s' if attempts > 1 else ''}{why}",
+        last=last,
+        no_side_effects=not is_ambiguous,
+    )

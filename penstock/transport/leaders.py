@@ -1,0 +1,49 @@
+"""Where the leaders of partitions are, as answers told: requests for a partition go there first.
+
+Pure. A hint and no more: any node takes any request, and a leader that has moved tells of the next one. The token goes
+along, so an address is taken only as far as the caller allows: by default if its host is one of those that were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.transport.nodes import parse_address
+
+LEADER_HEADER = "Penstock-Leader"
+_KNOWN_MAX = 10_000  # partitions; beyond that all are learnt anew
+
+
+class KnownLeaders:
+    """By the path of a partition's records, which produces and fetches share."""
+
+    def __init__(self, given: Iterable[str], policy: str) -> None:
+        self._policy = policy
+        self._given = {(address.is_tls, address.host) for address in map(parse_address, given)}
+        self._urls: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<KnownLeaders {len(self._urls)}>"
+
+    def url_of(self, path: str) -> str | None:
+        return self._urls.get(path)
+
+    def on_told(self, path: str, url: str) -> None:
+        """An answer named another node as the leader."""
+        if not self._is_allowed(url):
+            return
+        if len(self._urls) >= _KNOWN_MAX:
+            self._urls.clear()
+        self._urls[path] = url.rstrip("/")
+
+    def on_failure(self, path: str) -> None:
+        self._urls.pop(path, None)
+
+    def _is_allowed(self, url: str) -> bool:
+        if self._policy == "off":
+            return False
+        try:
+            address = parse_address(url)
+        except ValueError:
+            return False
+        return self._policy == "any" or (address.is_tls, address.host) in self._given

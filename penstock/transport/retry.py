@@ -1,0 +1,40 @@
+"""Whether and when to try again: a decision from values, made without a clock or randomness of its own.
+
+Rules, in order: what can never succeed is not repeated; what may have been stored is repeated only if allowed;
+the node's Retry-After is obeyed; nothing is repeated beyond the deadline.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.errors import ClientError, ProblemError
+from penstock.options import ClientOptions
+
+
+class RetryRules(NamedTuple):
+    backoff_ms: int
+    backoff_ms_max: int
+    retry_ambiguous: bool
+
+    @classmethod
+    def of(cls, options: ClientOptions) -> RetryRules:
+        return cls(options.backoff_ms, options.backoff_ms_max, options.retry_ambiguous)
+
+
+def may_retry(error: ClientError, rules: RetryRules) -> bool:
+    return error.retryable and (error.no_side_effects or rules.retry_ambiguous)
+
+
+def retry_delay_ms(error: ClientError, attempt: int, rules: RetryRules, jitter: float) -> int:
+    """The pause after the failed attempt of this number (from 1). `jitter` is a random value in [0, 1).
+
+    Half of the backoff is fixed and half random: clients that failed together do not come back together. A
+    Retry-After is a lower bound, so jitter is only added to it.
+    """
+    assert attempt >= 1
+    assert 0 <= jitter < 1
+    backoff = min(rules.backoff_ms << min(attempt - 1, 20), rules.backoff_ms_max)
+    own = backoff // 2 + int(backoff / 2 * jitter)
+    asked = error.retry_after_ms if isinstance(error, ProblemError) else None
+    return own if asked is None else max(own, asked + int(rules.backoff_ms * jitter))

@@ -1,0 +1,149 @@
+"""The one door to aiohttp: carries Request values over kept-alive HTTP/1.1 connections.
+
+HTTP/1.1 on purpose: a Python HTTP/2 client is many times slower. Never repeats a request that a node may have seen;
+one that could not be handed over goes to the next node. What a failure means for the request (surely not carried out,
+or maybe) is decided here, because only here it is known. Redirects are not followed: the token is for the nodes given,
+and for leaders that they tell of as far as `leader_addresses` allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from penstock.errors import ClientClosed, ConnectionFailed
+from penstock.options import ClientOptions
+from penstock.transport.api import RACK_HEADER
+from penstock.transport.exchange import Answer, Request, problem_of
+from penstock.transport.leaders import LEADER_HEADER, KnownLeaders
+from penstock.transport.nodes import NodeList, parse_addresses
+
+_NOT_NOW = 503
+_LEFT_FOR = ("draining", "not_leader", "no_leader")  # it stops, or knows no leader: another one may know better
+_READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
+
+
+class Transport:
+    """A pool of connections to the nodes given. The pool is opened by the first request, inside the running loop."""
+
+    def __init__(self, urls: str | Iterable[str], token: str | None, options: ClientOptions) -> None:
+        self.nodes = NodeList(parse_addresses(urls), options.backoff_ms, options.backoff_ms_max)
+        self.leaders = KnownLeaders([node.url for node in self.nodes.order(0.0)], options.leader_addresses)
+        self.requests = 0
+        self._options = options
+        # aiohttp would ask for gzip: within a data centre that costs both ends more than the bytes it saves.
+        self._headers = {"Penstock-Client-Id": options.client_id, "Accept-Encoding": "identity"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Transport {self.nodes!r}{' closed' if self._is_closed else ''}>"
+
+    async def send(self, request: Request, *, wait_ms: int = 0) -> Answer:
+        """The answer, whatever its status. Raises ConnectionFailed. `wait_ms` is what the node may wait.
+
+        A node that cannot be reached is left for the next one, and ConnectionFailed comes when there is none left. One
+        that failed with the request in its hands is left too, but repeating that request is the caller's decision.
+        """
+        loop = asyncio.get_running_loop()
+        answer = await self._ask_leader(request, wait_ms)
+        if answer is not None:
+            return answer
+        failure: ConnectionFailed | None = None
+        for node in self.nodes.order(loop.time()):
+            try:
+                answer = await self._exchange(node.url, request, wait_ms)
+            except ConnectionFailed as error:
+                if not error.no_side_effects:
+                    self.nodes.leave(node, loop.time())
+                    raise
+                self.nodes.on_failure(node, loop.time())
+                failure = error
+            else:
+                self._learn(request, answer)
+                if answer.status == _NOT_NOW and len(self.nodes) > 1 and problem_of(answer).code in _LEFT_FOR:
+                    self.nodes.leave(node, loop.time())
+                else:
+                    self.nodes.on_answer(node, loop.time())
+                return answer
+        assert failure is not None
+        raise failure
+
+    async def _ask_leader(self, request: Request, wait_ms: int) -> Answer | None:
+        """Of the partition that the request is for, if one is known. None: any node may be asked now."""
+        url = None if RACK_HEADER in request.headers else self.leaders.url_of(request.path)
+        if url is None:
+            return None
+        try:
+            answer = await self._exchange(url, request, wait_ms)
+        except ConnectionFailed as error:
+            self.leaders.on_failure(request.path)
+            if not error.no_side_effects:
+                raise
+            return None
+        if answer.status >= _NOT_NOW:  # whoever is asked next looks for the leader itself
+            self.leaders.on_failure(request.path)
+        self._learn(request, answer)
+        return answer
+
+    def _learn(self, request: Request, answer: Answer) -> None:
+        if LEADER_HEADER in answer.headers and "/partitions/" in request.path:
+            self.leaders.on_told(request.path, answer.headers[LEADER_HEADER])
+
+    async def _exchange(self, node_url: str, request: Request, wait_ms: int) -> Answer:
+        session = self._opened()
+        self.requests += 1
+        total_s = (self._options.request_timeout_ms + wait_ms) / 1000
+        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=self._options.connect_timeout_ms / 1000)
+        url = URL(node_url + request.target, encoded=True)
+        try:
+            async with session.request(
+                request.method, url, data=request.body, headers=request.headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                return Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise ConnectionFailed(f"{node_url}: {_reason(error)}", no_side_effects=True) from error
+        except TimeoutError as error:
+            raise ConnectionFailed(f"{node_url}: no answer in {total_s:g} s", no_side_effects=False) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ConnectionFailed(f"{node_url}: {_reason(error)}", no_side_effects=False) from error
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._options.connections_max),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_READ_BUFFER_BYTES,
+            )
+        return self._session
+
+
+def _reason(error: Exception) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    number = getattr(cause, "errno", None)
+    text = os.strerror(number) if number is not None and number > 0 else str(cause) or type(cause).__name__
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,75 @@
+"""The number of partitions is asked now and then, and whoever stops waiting for it disturbs nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+from penstock.admin.topics import TopicPartitions
+from penstock.aio import Client
+from tests.penstock.conftest import QUICK
+from tests.penstock.fake_node import FakeNode, FakePartition, Stored
+
+NOBODY = "http://127.0.0.1:1"
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    topics = TopicPartitions(Client(NOBODY, options=QUICK)._attempts, 50, 1_000)
+    waiting = asyncio.create_task(topics.learn("flights"))
+    while not topics._asking:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    while topics._asking:
+        await asyncio.sleep(0.01)
+    del waiting  # it holds on to what it waited for
+    gc.collect()  # asyncio reports a failure that nobody looked at when its task goes
+    assert reported == []
+
+
+async def test_a_producer_uses_the_partitions_that_a_topic_has_grown_by(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t", 1)
+    producer = client.producer(partitioner="round_robin")
+    quick = TopicPartitions(client._attempts, 1_000, age_ms_max=1)
+    producer._topics = quick
+    await producer.send_many("t", range(4))
+    fake.topics["t"] += [FakePartition(), FakePartition()]
+    async with asyncio.timeout(10):
+        while quick.known("t") == 1:
+            await producer.send("t", 0)
+            await asyncio.sleep(0.005)
+    sent = await producer.send_many("t", range(6))
+    assert {(await delivery).partition for delivery in sent} == {0, 1, 2}
+    await producer.send_many("t", range(3), partition=2)
+    await producer.close()
+
+
+async def test_records_without_a_key_reach_new_partitions_too(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t", 1)
+    async with client.producer(batch_bytes=1, linger_ms=0) as producer:
+        await producer.send_many("t", range(3))
+        fake.topics["t"].append(FakePartition())
+        await client._topics.learn("t")
+        await producer.send_many("t", range(20))
+    assert len(fake.topics["t"][1].records) > 5
+
+
+async def test_a_consumer_follows_new_partitions_from_their_beginning(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t", 1)
+    new = FakePartition([Stored(None, b"7", {}, 1)])
+    async with client.consume("t", start="latest", partitions_age_ms_max=20) as consumer:
+        fake.topics["t"].append(new)
+        async with asyncio.timeout(10):
+            records = await consumer.poll()
+    assert [(record.partition, record.offset, record.json()) for record in records] == [(1, 0, 7)]
+    assert consumer.positions() == {0: 0, 1: 1}
+
+
+async def test_a_consumer_of_named_partitions_does_not_ask_for_more(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t", 2)
+    async with client.consume("t", partitions=[1], partitions_age_ms_max=1) as consumer:
+        assert await consumer.poll(timeout_ms=50) == []
+    assert not any(path == "/v1/topics/t" for _, path, _, _ in fake.seen)

@@ -1,0 +1,162 @@
+"""`penstock consume` against a real node: where it begins, where it ends, and in which form it prints."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import orjson
+import pytest
+
+from penstock.cli.endings import ExitCode
+from penstock.cli.printing import _print_lines
+from penstock.sync import Client
+from tests.penstock.cli.conftest import Run
+from tests.penstock.cli.test_endings import penstock
+
+
+@pytest.fixture(scope="session")
+def filled(node_url: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A topic of two partitions: 0..99 in partition 0 with times 1000.. ms, 100..149 in partition 1."""
+    with Client(node_url) as client:
+        client.create_topic("filled", partitions=2)
+        with client.producer() as producer:
+            for n in range(150):
+                producer.send("filled", n, partition=int(n >= 100), timestamp=1_000 + n)
+    return "filled"
+
+
+def values(run: Run, *arguments: object, topic: str = "filled") -> list[int]:
+    ran = run("consume", topic, "--format", "values", *arguments)
+    assert (ran.code, ran.err) == (0, "")
+    return [int(line) for line in ran.out.splitlines()]
+
+
+def test_all_partitions_from_the_earliest(ask: Run, filled: str) -> None:
+    assert sorted(values(ask)) == list(range(150))
+
+
+def test_one_partition_in_order(ask: Run, filled: str) -> None:
+    assert values(ask, "--partition", 1) == list(range(100, 150))
+
+
+def test_from_an_offset_of_one_partition(ask: Run, filled: str) -> None:
+    assert values(ask, "--partition", 0, "--from", 97) == [97, 98, 99]
+    assert values(ask, "--partition", 0, "--from", 100) == []
+
+
+def test_an_offset_for_several_partitions_is_refused(ask: Run, filled: str) -> None:
+    ran = ask("consume", "filled", "--from", 97)
+    assert ran.code == 2
+    assert "an offset needs one --partition, and filled has 2" in ran.err
+
+
+def test_an_offset_beyond_the_end_is_refused(ask: Run, filled: str) -> None:
+    ran = ask("consume", "filled", "--from", 1000, "--partition", 0)
+    assert ran.code == 4
+    assert "[offset_above_high_watermark]" in ran.err
+
+
+def test_from_a_time(ask: Run, filled: str) -> None:
+    assert sorted(values(ask, "--from", "1970-01-01T00:00:01.098Z")) == [98, 99, *range(100, 150)]
+    assert values(ask, "--from", "1970-01-01T01:00:01.148+01:00") == [148, 149]
+    assert values(ask, "--from", "2100-01-01T00:00:00Z") == []
+
+
+def test_a_time_is_what_the_node_takes_for_one(ask: Run, filled: str) -> None:
+    """RFC 3339 with small letters and leap seconds, and nothing else that ISO 8601 knows."""
+    assert values(ask, "--from", "1970-01-01t00:00:01.148z") == [148, 149]
+    assert values(ask, "--from", "2016-12-31T23:59:60Z") == []
+    for text in ("yesterday", "2013-01-01", "2013-W01-2T00:00:00Z", "20130101T000000Z", "2013-01-01T00:00:00", ""):
+        ran = ask("consume", "filled", "--from", text)
+        assert ran.code == ExitCode.REFUSED, ran
+        assert f"--from is {text!r}; give milliseconds or RFC 3339" in ran.err, ran
+
+
+def test_from_the_latest_is_nothing_without_follow(ask: Run, filled: str) -> None:
+    assert values(ask, "--from", "latest") == []
+
+
+@pytest.mark.parametrize("form", ["ndjson-records", "values", "lines"])
+def test_count_is_exact(ask: Run, filled: str, form: str) -> None:
+    assert ask("consume", "filled", "--format", form, "--count", 120).out.count("\n") == 120
+    assert ask("consume", "filled", "--format", form, "-n", 1000).out.count("\n") == 150
+
+
+def test_json_means_record_objects(ask: Run, filled: str) -> None:
+    first = orjson.loads(ask("consume", "filled", "--partition", 1, "-n", 1, "--json").out)
+    assert (first["offset"], first["value"], first["timestamp"], first["key"]) == (0, 100, 1_100, None)
+
+
+def test_follow_prints_what_comes_and_stops_at_the_count(ask: Run, node_url: str, lines_file: Path) -> None:
+    ask("topic", "create", "followed")
+    process = penstock("consume", "followed", "-f", "-n", "1500", "--format", "values", url=node_url)
+    time.sleep(0.2)
+    ask("produce", "followed", lines_file)
+    ask("produce", "followed", lines_file)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, b"")
+    assert out == (lines_file.read_bytes() * 2)[: len(out)]
+    assert out.count(b"\n") == 1500
+
+
+def test_slow_input_is_passed_on_at_once(ask: Run, node_url: str) -> None:
+    ask("topic", "create", "slow")
+    reader = penstock("consume", "slow", "-f", "-n", "3", "--format", "values", url=node_url)
+    writer = penstock("produce", "slow", url=node_url, stdin=subprocess.PIPE)
+    assert writer.stdin is not None
+    assert reader.stdout is not None
+    for n in range(3):
+        writer.stdin.write(b"%d\n" % n)
+        writer.stdin.flush()
+        assert reader.stdout.readline() == b"%d\n" % n
+    writer.communicate(timeout=20)
+    reader.communicate(timeout=20)
+    assert (writer.returncode, reader.returncode) == (0, 0)
+
+
+def test_a_cut_keeps_whole_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert _print_lines(b"[1,\r2]\n3\n4\n", 2) == 2
+    assert capfdbinary.readouterr().out == b"[1,\r2]\n3\n"
+
+
+def test_every_record_names_its_partition(ask: Run, filled: str) -> None:
+    lines = [orjson.loads(line) for line in ask("consume", filled).out.splitlines()]
+    assert {line["partition"]: line["value"] >= 100 for line in lines} == {0: False, 1: True}
+    assert list(lines[0])[:2] == ["partition", "offset"]
+
+
+def test_records_that_are_piped_into_a_smaller_topic_are_placed_by_it(ask: Run, filled: str, tmp_path: Path) -> None:
+    """They carry their partition and offset, and keep neither."""
+    assert ask("topic", "create", "smaller").code == 0
+    copy = tmp_path / "copy.ndjson"
+    copy.write_text(ask("consume", filled).out)
+    assert ask("produce", "smaller", copy, "--format", "records").code == 0
+    assert sorted(values(ask, topic="smaller")) == list(range(150))
+
+
+def test_a_text_looks_the_same_as_record_as_value_and_in_the_api(ask: Run, node_url: str) -> None:
+    assert ask("topic", "create", "texts").code == 0
+    with Client(node_url) as client, client.producer() as producer:
+        producer.send("texts", "plain é", headers={"content-type": "text/plain"})
+    stored = urlopen(f"{node_url}/v1/topics/texts/partitions/0/records?from=earliest").read()
+    expected = orjson.loads(stored)["records"][0]["value"]
+    assert orjson.loads(ask("consume", "texts").out)["value"] == expected
+    assert orjson.loads(ask("consume", "texts", "--format", "values").out) == expected
+
+
+def test_several_nodes_may_be_named_of_which_one_answers(run: Run, node_url: str, filled: str) -> None:
+    dead = "http://127.0.0.1:1"
+    for named in (["--url", f"{dead},{node_url}"], ["--url", dead, "--url", node_url]):
+        assert run("topic", "list", *named).code == 0
+        assert len(run("consume", filled, *named).out.splitlines()) == 150
+    assert run("topic", "list", "--url", dead).code == ExitCode.UNREACHABLE
+
+
+def test_errors_speak_of_flags(ask: Run, filled: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("1\n")
+    ran = ask("produce", filled, lines, "--key-pointer", "user")
+    assert "--key-pointer 'user' is no JSON pointer" in ran.err

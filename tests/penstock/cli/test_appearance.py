@@ -1,0 +1,125 @@
+"""What people see: tables that fit 80 columns on a terminal, a progress bar there and nowhere else, quick starts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.output import counted, shown, shown_bytes, shown_duration, shown_time
+from tests.e2e.node_process import ROOT
+from tests.penstock.cli.conftest import Run
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def on_terminal(*arguments: str, url: str, columns: int = 80) -> str:
+    """What the command writes to a terminal of this width, escapes included."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {**os.environ, "PENSTOCK_URL": url, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli.main", *arguments],
+        cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower,
+    )  # fmt: skip
+    os.close(follower)
+    written = b""
+    while True:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # Linux: the last writer is gone
+            break
+        if not piece:
+            break
+        written += piece
+    os.close(leader)
+    assert process.wait(20) == 0
+    return written.decode()
+
+
+@pytest.fixture(scope="session")
+def busy(node_url: str) -> str:
+    """A topic with a long name and numbers of some length."""
+    from penstock.sync import Client
+
+    name = "orders.eu-central-1.production.checkout-v2"
+    with Client(node_url) as client:
+        client.create_topic(name, partitions=3)
+        client.post_records(name, b'{"n":1}\n' * 150_000, partition=1)
+        client.roll_topic(name)
+    return name
+
+
+@pytest.mark.parametrize(
+    "command", ["topic list", "topic describe", "tier status", "tier status one", "cluster status"]
+)
+def test_tables_fit_80_columns(busy: str, node_url: str, command: str) -> None:
+    arguments = command.replace("describe", f"describe {busy}").replace("one", busy).split()
+    shown_lines = ESCAPES.sub("", on_terminal(*arguments, url=node_url)).replace("\r", "").splitlines()
+    assert max(map(len, shown_lines)) <= 80
+    assert not any("…" in line for line in shown_lines)
+
+
+def test_a_pipe_gets_whole_words_and_no_colours(ask: Run, busy: str) -> None:
+    assert busy in ask("topic", "list").out
+    assert "\x1b" not in ask("topic", "describe", busy).out
+
+
+def test_progress_is_shown_on_a_terminal_only(ask: Run, node_url: str, tmp_path: Path) -> None:
+    ask("topic", "create", "progressing")
+    path = tmp_path / "some"
+    path.write_bytes(b'{"n":1}\n' * 100_000)
+    written = on_terminal("produce", "progressing", str(path), url=node_url)
+    assert re.search(r"records, [\d.]+ KiB of 781 KiB", ESCAPES.sub("", written))
+    assert ask("produce", "progressing", path).err == ""
+
+
+@pytest.mark.parametrize("command", ["topic list", "cluster status", "tier status"])
+def test_short_commands_start_without_heavy_libraries(node_url: str, command: str) -> None:
+    """Wall time depends on the machine; what is imported does not, and that is where the time goes."""
+    script = (
+        "import sys; from penstock.cli.main import main; "
+        f"main({command.split()!r}); print(*sys.modules, file=sys.stderr)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PENSTOCK_URL": node_url},
+        capture_output=True,
+        check=True,
+    )
+    assert not {"aiohttp", "asyncio", "msgspec", "uvloop", "engine", "gateway"} & set(ended.stderr.decode().split())
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1023, "1.00 KiB"), (1536, "1.50 KiB"), (10 * 1024**2, "10.0 MiB"),
+     (999 * 1024**2, "999 MiB"), (1023 * 1024**2, "1.00 GiB"), (5 * 1024**4, "5.00 TiB")],
+)  # fmt: skip
+def test_sizes_have_three_digits(size: int, text: str) -> None:
+    assert shown_bytes(size) == text
+
+
+def test_times_durations_and_counts() -> None:
+    assert shown_time(1_357_016_400_007) == "2013-01-01 05:00:00.007"
+    assert shown_time(10**18) == str(10**18)
+    assert (shown_duration(604_800_000), shown_duration(90_000), shown_duration(1_500)) == (
+        "7 days",
+        "90 seconds",
+        "1,500 ms",
+    )
+    assert (counted(1, "record"), counted(2_000, "record"), counted(2, "batch", "batches")) == (
+        "1 record",
+        "2,000 records",
+        "2 batches",
+    )
+    assert (shown(None), shown(True), shown(1234), shown("x")) == ("-", "yes", "1,234", "x")

@@ -1,0 +1,172 @@
+"""Every failure is one line on standard error and the exit code that docs/cli.md promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.endings import ExitCode
+from penstock.errors import ClientError
+from tests.docs.console import PAGES
+from tests.e2e.node_process import ROOT
+from tests.penstock.cli.conftest import Run
+
+NOBODY = "http://127.0.0.1:1"
+
+
+def one_line(text: str) -> str:
+    assert text.startswith("penstock: ")
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    return text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["topic", "nonsense"],
+        ["topic", "create"],
+        ["topic", "create", "t", "--partitions", "0"],
+        ["topic", "create", "t", "--config", "novalue"],
+        ["topic", "alter", "t"],
+        ["topic", "delete", "t"],
+        ["topic", "list", "--url", "ftp://x"],
+        ["topic", "list", "--url", "http://x?y"],
+        ["produce", "t", "--key", "a", "--key-field", "b"],
+        ["produce", "t", "--format", "records", "--key", "a"],
+        ["produce", "t", "--format", "lines", "--key-pointer", "/a"],
+        ["produce", "t", "--acks", "2"],
+        ["consume", "t", "--json", "--format", "raw"],
+        ["segment", "dump", "/no/such/file"],
+    ],
+)
+def test_a_wrong_command_ends_with_2_and_says_where_help_is(run: Run, arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert ran.code == ExitCode.USAGE
+    assert re.search(r"; see penstock( \w+)* --help$", one_line(ran.err))
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["topic", "list"], ["tier", "status"], ["cluster", "status"], ["consume", "t"], ["produce", "t", os.devnull]],
+)
+def test_no_node_ends_with_3_at_once(run: Run, arguments: list[str]) -> None:
+    began = time.monotonic()
+    ran = run(*arguments, "--url", NOBODY)
+    assert time.monotonic() - began < 5
+    assert ran.code == ExitCode.UNREACHABLE
+    assert one_line(ran.err) == f"penstock: cannot reach {NOBODY}: connection refused\n"
+
+
+@pytest.mark.parametrize("command", ["topic describe", "topic roll", "tier status", "consume", "produce"])
+def test_a_refusal_ends_with_4_and_tells_the_code(ask: Run, lines_file: Path, command: str) -> None:
+    files = [lines_file] if command == "produce" else []
+    ran = ask(*command.split(), "nowhere", *files)
+    assert ran.code == ExitCode.REFUSED
+    assert "[unknown_topic]" in one_line(ran.err)
+
+
+def test_a_file_that_cannot_be_read_ends_with_1(ask: Run, tmp_path: Path) -> None:
+    ran = ask("produce", "t", tmp_path / "none")
+    assert ran.code == ExitCode.FAILED
+    assert one_line(ran.err) == f"penstock: {tmp_path / 'none'}: no such file or directory\n"
+
+
+def test_without_a_command_help_is_shown_and_the_code_is_2(run: Run) -> None:
+    for arguments in ([], ["topic"]):
+        ran = run(*arguments)
+        assert ran.code == ExitCode.USAGE
+        assert ran.err.startswith("Usage: penstock")
+
+
+def test_help_and_version_end_with_0(run: Run) -> None:
+    assert run("--help").code == run("-h").code == run("topic", "create", "--help").code == 0
+    assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", run("--version").out)
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("penstock.admin.once.OnceClient.send", broken)
+    with pytest.raises(ZeroDivisionError):
+        run("topic", "list")
+
+
+def test_a_client_error_of_another_kind_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ClientError("odd")
+
+    monkeypatch.setattr("penstock.admin.once.OnceClient.send", broken)
+    assert run("topic", "list") == (ExitCode.FAILED, "", "penstock: odd\n")
+
+
+def test_the_page_lists_every_exit_code() -> None:
+    codes = re.findall(r"^\| (\d+) \|", (PAGES / "cli.md").read_text(), re.MULTILINE)
+    assert [int(code) for code in codes] == [code.value for code in ExitCode]
+
+
+def penstock(*arguments: str, url: str, **how: object) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PENSTOCK_URL": url}
+    command = [sys.executable, "-m", "penstock.cli.main", *arguments]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def test_a_reader_that_goes_away_is_no_error(ask: Run, node_url: str, lines_file: Path) -> None:
+    ask("topic", "create", "piped")
+    for _ in range(20):  # more than a pipe holds
+        assert ask("produce", "piped", lines_file).code == 0
+    process = penstock("consume", "piped", url=node_url)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(20) == ExitCode.BROKEN_PIPE
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_unbuffered_output_is_whole(ask: Run, node_url: str, lines_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    ask("topic", "create", "unbuffered")
+    for _ in range(20):
+        ask("produce", "unbuffered", lines_file)
+    out, _ = penstock("consume", "unbuffered", "--format", "values", url=node_url).communicate(timeout=20)
+    assert out == lines_file.read_bytes() * 20
+
+
+def test_an_interrupt_ends_quietly_with_130(ask: Run, node_url: str, lines_file: Path) -> None:
+    ask("topic", "create", "watched")
+    ask("produce", "watched", lines_file)
+    process = penstock("consume", "watched", "--follow", url=node_url)
+    assert process.stdout is not None
+    for _ in range(1000):
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (ExitCode.INTERRUPTED, b"", b"")
+
+
+def test_an_interrupted_produce_says_how_far_it_came(ask: Run, node_url: str) -> None:
+    ask("topic", "create", "fed")
+    process = penstock("produce", "fed", url=node_url, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"1\n2\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + 20
+    while ask("consume", "fed", "--format", "values").out != "1\n2\n":
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == ExitCode.INTERRUPTED  # while its input is still open
+    _, err = process.communicate(timeout=20)
+    assert err == b"interrupted; 2 records were sent before\n"

@@ -1,0 +1,53 @@
+"""A fake node over real sockets, and clients of it with short times."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from penstock.aio import Client
+from penstock.options import ClientOptions
+from tests.penstock.fake_node import FakeNode
+
+QUICK = ClientOptions(
+    linger_ms=2, backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300, delivery_timeout_ms=5_000,
+    unreachable_timeout_ms=1_000,
+)  # fmt: skip
+
+
+@pytest.fixture
+def fake() -> FakeNode:
+    return FakeNode()
+
+
+@pytest.fixture
+async def fake_url(fake: FakeNode) -> AsyncIterator[str]:
+    server = TestServer(fake.application())
+    await server.start_server()
+    yield str(server.make_url("/")).rstrip("/")
+    await server.close()
+
+
+@pytest.fixture
+async def client(fake_url: str) -> AsyncIterator[Client]:
+    async with Client(fake_url, options=QUICK) as client:
+        yield client
+
+
+@pytest.fixture
+def url(fake: FakeNode) -> Iterator[str]:
+    """The fake node in a thread of its own, because the tests block theirs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = TestServer(fake.application())
+    asyncio.run_coroutine_threadsafe(server.start_server(), loop).result()
+    yield str(server.make_url("/")).rstrip("/")
+    asyncio.run_coroutine_threadsafe(server.close(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

@@ -1,0 +1,126 @@
+"""`verify_crc`: records come as they are stored, and a changed byte is never handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.format.batch import Codec, encode, set_crc, stamp
+from penstock import ChecksumMismatch, Client, ClientClosed, ClientError, ClientOptions, UndecodableBatch
+from penstock.consumer.stored_batches import decode_stored
+from penstock.transport import api
+from tests.e2e.node_process import running_process
+from tests.penstock.fake_node import FakeNode
+
+HEADERS = [("a", b"\x01"), ("a", None)]
+
+
+def batch_of(*values: bytes | None, base_offset: int = 0, codec: Codec = Codec.NONE) -> bytes:
+    batch = encode([(1_000 + n, b"k%d" % n, value, HEADERS) for n, value in enumerate(values)], codec=codec)
+    stamp(batch, base_offset, 3)
+    return bytes(batch)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_records_come_with_everything_they_have(codec: Codec) -> None:
+    body = batch_of(b"a" * 500, None, base_offset=5, codec=codec) + batch_of(b" 1 ", base_offset=7)
+    records = decode_stored(body, "t", 2, 6)
+    assert [(record.offset, record.timestamp, record.key, record.value) for record in records] == [
+        (6, 1_001, b"k1", None),
+        (7, 1_000, b"k0", b" 1 "),
+    ]
+    assert records[0].headers == HEADERS
+    assert (records[1].json(), records[1].topic, records[1].partition, records[1].next_offset) == (1, "t", 2, 8)
+
+
+@given(st.data())
+def test_a_changed_bit_is_never_handed_out(data: st.DataObject) -> None:
+    first = batch_of(b"value" * 20, b"more")
+    whole = first + batch_of(b"last", base_offset=2)
+    outside = range(len(first), len(first) + 8)  # the second's base offset; nobody can tell one change from a gap
+    at = data.draw(st.integers(8, len(whole) - 1).filter(lambda at: at not in outside))
+    body = bytearray(whole)
+    body[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        records = decode_stored(bytes(body), "t", 0, 0)
+    except ClientError:
+        return
+    assert [record.value for record in records] == [b"value" * 20, b"more", b"last"]  # the epoch, which says nothing
+
+
+def test_a_changed_byte_under_the_checksum_is_a_mismatch() -> None:
+    body = bytearray(batch_of(b"value"))
+    body[-2] ^= 1
+    with pytest.raises(ChecksumMismatch, match="t/0 from offset 0"):
+        decode_stored(bytes(body), "t", 0, 0)
+
+
+@pytest.mark.parametrize("cut", [1, 60, 70])
+def test_a_cut_answer_is_told(cut: int) -> None:
+    with pytest.raises(ClientError, match=r"cut off|no whole batch"):
+        decode_stored(batch_of(b"value" * 10)[:cut], "t", 0, 0)
+
+
+def test_a_sound_batch_that_nobody_can_read_is_one_record_without_a_value() -> None:
+    body = bytearray(batch_of(b"value", b"other", base_offset=4))
+    body[62:] = b"\xff" * (len(body) - 62)
+    set_crc(body)
+    (record,) = decode_stored(bytes(body), "t", 0, 5)
+    assert (record.offset, record.next_offset, record.error) == (5, 6, "undecodable")
+    with pytest.raises(UndecodableBatch):
+        _ = record.value
+
+
+async def test_a_consumer_that_met_a_mismatch_does_not_go_on_behind_it(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t")[0].records.extend([None] * 9)  # type: ignore[list-item]
+    body = bytearray(batch_of(b"1"))
+    body[-1] ^= 1
+
+    async def damaged(request: web.Request) -> web.Response:
+        assert request.headers["Accept"] == api.BATCH_TYPE
+        return web.Response(body=bytes(body), headers={"Penstock-Next-Offset": "1"})
+
+    fake.fail(damaged, method="GET")
+    consumer = client.consume("t", verify_crc=True)
+    with pytest.raises(ChecksumMismatch):
+        await consumer.poll()
+    assert consumer.positions() == {0: 0}
+    with pytest.raises(ClientClosed):
+        await consumer.poll()
+    await consumer.close()
+
+
+@pytest.fixture(scope="module")
+def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory: Path = tmp_path_factory.mktemp("verified-node")
+    with running_process(directory) as node:
+        yield node.url
+
+
+@pytest.mark.e2e
+async def test_a_real_node_gives_the_same_records_either_way(node_url: str) -> None:
+    values = [b'{"n": 1}', b"\x00\xff", None, b'"text"', b" spaced "]
+    async with Client(node_url, options=ClientOptions(fetch_bytes_max=2_000)) as client:
+        await client.create_topic("t")
+        async with client.producer(batch_bytes=300) as producer:
+            for number in range(500):
+                await producer.send("t", values[number % 5], key=f"k{number}", headers={"h": str(number)})
+        await client.post_records("t", b"keyed", "text/plain", partition=0, idempotency_key="once")
+        for codec in Codec:
+            await client.post_records("t", batch_of(b"packed" * 50, codec=codec), api.BATCH_TYPE, partition=0)
+        plain = [record async for record in client.consume("t", follow=False)]
+        verified = [record async for record in client.consume("t", follow=False, verify_crc=True, start=3)]
+    assert [record.value for record in verified[:497]] == [values[number % 5] for number in range(3, 500)]
+    assert len(verified) == 500 + 1 + len(Codec) - 3
+    for one, other in zip(plain[3:], verified, strict=True):
+        assert (one.offset, one.timestamp, one.key, one.headers) == (
+            other.offset,
+            other.timestamp,
+            other.key,
+            other.headers,
+        )

@@ -1,0 +1,353 @@
+"""The numbering of a partition's batches against a dumb node and a network that does what it likes.
+
+`Story` plays the driver: it sends what the pipeline allows and hands it whatever fate hypothesis chooses for each
+request: refused, carried out with its answer lost, held up for long and then carried out or not, seen twice. The node
+is tests/penstock/fake_sequences.py with a list for a log. At the end everything that may pass has passed, and the log
+must hold each batch that did not fail once, in order, and each that failed at most once.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.producer.sequences import EPOCH_MAX, Drained, Numbers, Pipeline, Sent
+from tests.penstock.fake_sequences import FakeSequences, Verdict
+
+EXAMPLES = int(os.environ.get("PENSTOCK_TEST_EXAMPLES", "0")) or 300
+
+
+@dataclass
+class Item:
+    name: int
+    count: int
+
+
+@dataclass
+class Story:
+    in_flight_max: int
+    pipeline: Pipeline[Item] = field(init=False)
+    node: FakeSequences = field(default_factory=FakeSequences)
+    log: list[int] = field(default_factory=list)
+    queue: list[Item] = field(default_factory=list)
+    under_way: list[Sent[Item]] = field(default_factory=list)  # asked, in the network
+    ghosts: list[tuple[Item, Numbers]] = field(default_factory=list)  # given up by the client, and still in the network
+    stored: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+    lost_by_node: set[int] = field(default_factory=set)
+    names: int = 0
+    ids: int = 1
+    under_way_most: int = 0
+
+    def __post_init__(self) -> None:
+        self.pipeline = Pipeline(self.in_flight_max)
+        self.pipeline.begin(1)
+
+    def produce(self, count: int) -> None:
+        self.queue.append(Item(self.names, count))
+        self.names += 1
+
+    def send(self) -> None:
+        """Everything that may go."""
+        if self.pipeline.needs_id:
+            self.ids += 1
+            self.pipeline.begin(self.ids)
+        if (sent := self.pipeline.turn()) is not None:
+            self.pipeline.ask_again(sent)
+            self.under_way.append(sent)
+        while self.queue and self.pipeline.can_take():
+            item = self.queue.pop(0)
+            self.under_way.append(self.pipeline.take(item, item.count))
+        self.under_way_most = max(self.under_way_most, len(self.under_way))
+
+    def arrive(self, item: Item, numbers: Numbers) -> Verdict:
+        verdict = self.node.judge(*numbers, item.count)
+        if verdict.code == "new":
+            self.node.note(*numbers, item.count, len(self.log))
+            self.log.append(item.name)
+        return verdict
+
+    def fate(self, which: int, what: str) -> None:
+        """What becomes of one request under way."""
+        if not self.under_way:
+            return
+        sent = self.under_way.pop(which % len(self.under_way))
+        if what in ("answered", "lost", "twice"):
+            verdict = self.arrive(sent.item, sent.numbers)
+            if what == "twice":
+                verdict = self.arrive(sent.item, sent.numbers)
+        if what in ("answered", "twice"):
+            self.answer(sent, verdict)
+        elif what == "busy":
+            self.pipeline.on_held(sent, is_unknown=False)
+        elif what == "refused":
+            self.fail(sent, is_unknown=False)
+        elif what == "cut" and sent.item.count > 1 and not sent.may_arrive:
+            halves = [Item(sent.item.name, sent.item.count // 2), Item(self.names, 1)]
+            self.pipeline.on_refused(sent, halves[:1])  # the other half is to blame
+        else:
+            if what != "lost":
+                self.ghosts.append((sent.item, sent.numbers))
+            if what == "timed out":
+                self.fail(sent, is_unknown=True)
+            else:
+                self.pipeline.on_held(sent, is_unknown=True)
+        self.drain()
+
+    def answer(self, sent: Sent[Item], verdict: Verdict) -> None:
+        if verdict.code in ("new", "duplicate", "duplicate_older_than_window"):
+            self.stored.add(sent.item.name)
+            self.pipeline.on_stored(sent)
+        elif verdict.code == "sequence_gap":
+            self.pipeline.on_gap(sent)
+        else:
+            raise AssertionError(f"{sent} met {verdict}: nobody else has this id")
+
+    def fail(self, sent: Sent[Item], *, is_unknown: bool) -> None:
+        may_be_stored = is_unknown or sent.is_unknown
+        if is_unknown:
+            self.pipeline.on_held(sent, is_unknown=True)
+        (self.unsure if may_be_stored or sent.may_arrive else self.refused).add(sent.item.name)
+        self.pipeline.on_refused(sent)
+
+    def drain(self) -> None:
+        drained: Drained[Item] | None = self.pipeline.drained()
+        if drained is not None:
+            self.queue[:0] = drained.again
+            self.unsure.update(item.name for item in drained.doubtful)
+
+    def ghost(self, which: int) -> None:
+        """A request that everybody has forgotten comes to the node after all."""
+        if self.ghosts:
+            self.arrive(*self.ghosts.pop(which % len(self.ghosts)))
+
+    def crash(self, batches: int) -> None:
+        """The node loses the end of its log, and what it knew of it: acks=1 and a power loss.
+
+        It keeps a batch of the producer's epoch. One that knows nothing takes whatever comes first, so that two
+        requests under way may be stored the other way round: no numbering can help that.
+        """
+        if self.ghosts or self.unsure or self.under_way:  # then nobody could say what should be there
+            return
+        for known in self.node.known.values():
+            for _ in range(min(batches, len(known.batches) - 1)):
+                self.lost_by_node.add(self.log.pop())
+                known.batches.pop()
+
+    def finish(self) -> None:
+        for _ in range(10_000):
+            self.send()
+            if not self.under_way:
+                break
+            self.fate(0, "answered")
+        while self.ghosts:
+            self.ghost(0)
+        assert not self.queue
+        assert not len(self.pipeline)
+
+    def check(self) -> None:
+        assert len(self.log) == len(set(self.log)), "stored twice"
+        kept = [name for name in range(self.names) if name not in self.refused | self.unsure | self.lost_by_node]
+        assert [name for name in self.log if name in set(kept)] == kept, "lost, or out of order"
+        assert not self.refused & set(self.log), "told as refused, and stored"
+        assert self.under_way_most <= self.in_flight_max
+
+
+FATES = ("answered", "lost", "late", "busy", "refused", "timed out", "cut", "twice")
+STEPS = st.one_of(
+    st.tuples(st.just("produce"), st.integers(1, 3)),
+    st.tuples(st.just("ghost"), st.integers(0, 9)),
+    st.tuples(st.just("crash"), st.integers(1, 3)),
+    st.tuples(st.sampled_from(FATES), st.integers(0, 15)),
+    st.tuples(st.just("answered"), st.integers(0, 15)),
+)
+
+
+def play(steps: list[tuple[str, int]], in_flight_max: int, pipeline: Pipeline[Item] | None = None) -> Story:
+    story = Story(in_flight_max)
+    if pipeline is not None:
+        story.pipeline = pipeline
+    for what, number in steps:
+        if what == "produce":
+            for _ in range(number):
+                story.produce(number)
+        elif what == "ghost":
+            story.ghost(number)
+        elif what == "crash":
+            story.crash(number)
+        else:
+            story.fate(number, what)
+        story.send()
+    story.finish()
+    story.check()
+    return story
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(STEPS, max_size=60), st.sampled_from([1, 2, 5, 16]))
+def test_each_batch_is_stored_once_and_in_order_whatever_the_network_does(
+    steps: list[tuple[str, int]], in_flight_max: int
+) -> None:
+    play(steps, in_flight_max)
+
+
+def open_pipeline(in_flight_max: int = 5) -> Pipeline[str]:
+    pipeline: Pipeline[str] = Pipeline(in_flight_max)
+    pipeline.begin(7)
+    pipeline.on_stored(pipeline.take("first", 10))
+    return pipeline
+
+
+def test_sequences_count_records_and_begin_again_after_the_largest() -> None:
+    pipeline = open_pipeline()
+    assert pipeline.take("a", 3).numbers == Numbers(7, 0, 10)
+    assert pipeline.take("b", 1).numbers == Numbers(7, 0, 13)
+    pipeline._next_sequence = 2**31 - 2
+    assert pipeline.take("c", 5).numbers.sequence == 2**31 - 2
+    assert pipeline.take("d", 1).numbers.sequence == 3
+
+
+def test_the_first_batch_goes_alone_and_so_does_the_first_after_a_pause() -> None:
+    pipeline: Pipeline[str] = Pipeline(5)
+    pipeline.begin(7)
+    first = pipeline.take("a", 1)
+    assert not pipeline.can_take()
+    pipeline.on_stored(first)
+    pipeline.take("b", 1)
+    assert pipeline.can_take()
+    for sent in list(pipeline):
+        pipeline.on_stored(sent)
+    pipeline.narrow()
+    pipeline.take("c", 1)
+    assert not pipeline.can_take()
+
+
+def test_what_was_refused_for_a_gap_waits_for_those_before_it() -> None:
+    pipeline = open_pipeline()
+    a, b, c = (pipeline.take(name, 1) for name in "abc")
+    pipeline.on_gap(b)
+    pipeline.on_gap(c)
+    assert pipeline.turn() is None
+    assert not pipeline.can_take()  # a new one would only be refused
+    pipeline.on_stored(a)
+    assert pipeline.turn() is b
+    pipeline.ask_again(b)
+    assert pipeline.turn() is None
+    pipeline.on_stored(b)
+    assert pipeline.turn() is c
+    assert pipeline.drained() is None
+
+
+def test_a_gap_before_which_nothing_is_under_way_raises_the_epoch() -> None:
+    """The node has lost what it had acknowledged."""
+    pipeline = open_pipeline()
+    a, b = pipeline.take("a", 1), pipeline.take("b", 1)
+    pipeline.on_gap(a)
+    assert pipeline.drained() is None  # b may be stored, if the node knows nothing of us
+    pipeline.on_gap(b)
+    assert pipeline.drained() == Drained(["a", "b"], [])
+    assert pipeline.take("a", 1).numbers == Numbers(7, 1, 0)
+    assert not pipeline.can_take()
+
+
+def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_anew() -> None:
+    pipeline = open_pipeline()
+    a, b, c = (pipeline.take(name, 1) for name in "abc")
+    pipeline.on_held(c, is_unknown=True)
+    pipeline.on_refused(a, ["a1", "a2"])
+    pipeline.on_gap(b)
+    assert pipeline.drained() is None
+    assert pipeline.turn() is c  # under its old numbers, though it is not the first
+    pipeline.ask_again(c)
+    assert c.numbers == Numbers(7, 0, 12)
+    pipeline.on_gap(c)
+    assert pipeline.drained() == Drained(["a1", "a2", "b", "c"], [])
+
+
+def test_what_may_arrive_behind_a_failure_that_may_arrive_is_given_up() -> None:
+    pipeline = open_pipeline()
+    a, b, c = (pipeline.take(name, 1) for name in "abc")
+    pipeline.on_held(b, is_unknown=True)
+    pipeline.on_held(a, is_unknown=True)
+    pipeline.on_refused(a)
+    pipeline.on_gap(c)
+    pipeline.ask_again(b)
+    pipeline.on_gap(b)
+    assert pipeline.drained() == Drained(["c"], ["b"])
+
+
+def test_a_lost_id_and_the_last_epoch_ask_for_a_fresh_id() -> None:
+    pipeline = open_pipeline()
+    pipeline.on_id_lost(pipeline.take("a", 1))
+    assert pipeline.drained() == Drained(["a"], [])
+    assert (pipeline.needs_id, pipeline.lost_id) == (True, 7)
+    pipeline.begin(8, EPOCH_MAX)
+    pipeline.on_refused(pipeline.take("a", 1))
+    assert pipeline.drained() == Drained([], [])
+    assert (pipeline.needs_id, pipeline.lost_id) == (True, 8)
+
+
+class RenumbersAtOnce(Pipeline[Item]):
+    """A mutant: does not wait for the fate of what is under way."""
+
+    def drained(self) -> Drained[Item] | None:
+        for sent in self._sent if self._is_draining else ():
+            sent.is_asked = sent.is_unknown = False
+        return super().drained()
+
+
+class KeepsTheEpoch(Pipeline[Item]):
+    """A mutant: gives the numbers of a failed batch to others."""
+
+    def _raise_epoch(self) -> None:
+        epoch, sequences = self._epoch, [sent.numbers.sequence for sent in self._sent]
+        super()._raise_epoch()
+        self._epoch, self._next_sequence = epoch, min(sequences, default=0)
+
+
+class BelievesInNoGhosts(Pipeline[Item]):
+    """A mutant: numbers anew what may still arrive."""
+
+    def on_held(self, sent: Sent[Item], *, is_unknown: bool) -> None:
+        super().on_held(sent, is_unknown=is_unknown)
+        sent.may_arrive = False
+
+
+class RepeatsOutOfTurn(Pipeline[Item]):
+    """A mutant: a batch that was refused for a gap fails, and those behind it go on."""
+
+    def on_gap(self, sent: Sent[Item]) -> None:
+        self._sent.remove(sent)
+
+
+THREE = [("produce", 1)] * 3
+GHOSTS = [
+    *THREE,
+    ("answered", 0),
+    ("late", 0),
+    ("late", 0),
+    ("timed out", 0),
+    ("answered", 0),
+    ("ghost", 0),
+    ("ghost", 0),
+]
+CAUGHT = [
+    (RenumbersAtOnce, [*THREE, ("answered", 0), ("refused", 0), ("answered", 1)]),
+    (KeepsTheEpoch, [*THREE, ("answered", 0), ("refused", 0)]),
+    (BelievesInNoGhosts, GHOSTS),
+    (RepeatsOutOfTurn, [*THREE, ("answered", 0), ("answered", 1)]),
+]
+
+
+@pytest.mark.parametrize(("mutant", "steps"), CAUGHT)
+def test_a_wrong_pipeline_is_caught(mutant: type[Pipeline[Item]], steps: list[tuple[str, int]]) -> None:
+    play(steps, 5)
+    pipeline = mutant(5)
+    pipeline.begin(1)
+    with pytest.raises((AssertionError, ValueError)):
+        play(steps, 5, pipeline)

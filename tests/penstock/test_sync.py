@@ -1,0 +1,83 @@
+"""The sync client is the async one seen from another thread: results, failures and order are the same."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from penstock.errors import ClientClosed, ConnectionFailed, ProblemError
+from penstock.sync import Client
+from tests.penstock.conftest import QUICK
+from tests.penstock.fake_node import FakeNode
+
+
+def test_the_whole_story_without_an_event_loop(url: str, fake: FakeNode) -> None:
+    with Client(url, options=QUICK) as client:
+        client.create_topic("t", partitions=2)
+        assert [topic["topic"] for topic in client.list_topics()["topics"]] == ["t"]
+        with client.producer() as producer:
+            deliveries = [producer.send("t", n, partition=n % 2) for n in range(1000)]
+            assert deliveries[-1].result().offset == 499
+        assert all(delivery.done() for delivery in deliveries)
+        assert [delivery.result().offset for delivery in deliveries[:4]] == [0, 0, 1, 1]
+        with client.consume("t", follow=False) as consumer:
+            values = sorted(record.json() for record in consumer)
+        assert values == list(range(1000))
+        assert consumer.positions() == {0: 500, 1: 500}
+        assert consumer.is_at_end
+
+
+def test_poll_gives_lists(url: str, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    with Client(url, options=QUICK) as client, client.consume("t") as consumer:
+        assert consumer.poll(timeout_ms=20) == []
+        with client.producer() as producer:
+            producer.send_many("t", range(3), keys="abc")
+        assert [record.key for record in consumer.poll()] == [b"a", b"b", b"c"]
+
+
+def test_failures_show_in_the_delivery_or_else_in_flush(url: str, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    with Client(url, options=QUICK) as client:
+        producer = client.producer()
+        seen = producer.send("nowhere", 1)
+        with pytest.raises(ProblemError) as caught:
+            seen.result()
+        assert caught.value.code == "unknown_topic"
+        producer.flush()
+        producer.send("nowhere", 1)
+        with pytest.raises(ProblemError):
+            producer.flush()
+        producer.send("t", 1, partition=9)
+        with pytest.raises(ProblemError):
+            producer.close()
+
+
+def test_many_threads_may_send(url: str, fake: FakeNode) -> None:
+    (partition,) = fake.add_topic("t")
+    with Client(url, options=QUICK) as client, client.producer() as producer:
+        threads = [
+            threading.Thread(target=lambda name=name: [producer.send("t", [name, n]) for n in range(500)])
+            for name in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush()
+    values = [record.value for record in partition.records]
+    assert len(values) == 2000
+    for name in range(4):
+        mine = [value for value in values if value and value.startswith(b"[%d," % name)]
+        assert mine == [b"[%d,%d]" % (name, n) for n in range(500)]
+
+
+def test_a_closed_client_says_so(url: str, unused_tcp_port: int) -> None:
+    client = Client(url)
+    client.close()
+    client.close()
+    with pytest.raises(ClientClosed):
+        client.list_topics()
+    with Client(f"http://127.0.0.1:{unused_tcp_port}") as client, pytest.raises(ConnectionFailed):
+        client.cluster()
