@@ -25,14 +25,14 @@ from gateway.admin.context import AdminContext, Operate, OwnerContext, TierStatu
 from gateway.admin.peer_calls import admin_handlers
 from gateway.connections.kernel_sockets import KernelSockets
 from gateway.connections.long_polls import LongPolls
-from gateway.connections.read_budget import ReadRoom
-from gateway.connections.request_order import Turns
-from gateway.connections.response_buffers import AnswerLimits, UnreadAnswers
-from gateway.connections.stream_budget import HeldPieces
+from gateway.connections.read_budget import ReadBudget
+from gateway.connections.request_order import RequestOrder
+from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
+from gateway.connections.stream_budget import StreamBudget
 from gateway.fetch import partition_reads
 from gateway.fetch.context import FetchContext, ReadContext, TierReader
 from gateway.fetch.fetch import nearby_handlers
-from gateway.fetch.multi_fetch import handlers_of_many
+from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.http.context import HttpContext
 from gateway.http.in_flight import InFlight
 from gateway.http.json_limits import JsonLimits
@@ -47,10 +47,10 @@ from gateway.metrics.process_metrics import background_numbers
 from gateway.metrics.shard_gauges import shard_gauges
 from gateway.metrics.stages import Stages
 from gateway.produce.context import ProduceContext
-from gateway.produce.keys_in_flight import KeyHolds
+from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
 from gateway.produce.peer_calls import append_handlers
-from gateway.routing.leader_failover import Handover
+from gateway.routing.leader_failover import LeaderFailover
 from gateway.routing.partitions import Partitions
 from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
@@ -61,7 +61,7 @@ from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
 from replication.cluster.keys import partition_name
 from replication.cluster.producer_ids import ProducerIds
-from replication.replica.standalone import AloneReplicas, Replicas
+from replication.replica.standalone import Replicas, StandaloneReplicas
 
 READ_BYTES_MAX = 128 * 1024 * 1024  # of all copies of what is read and rendered at once: 32 fetches of the usual size
 
@@ -108,7 +108,7 @@ class Node:
         self.peers = peers
         self.clock = clock
         self.executor = executor
-        self.replicas = replicas or AloneReplicas(shard.committer, settings.node_id)
+        self.replicas = replicas or StandaloneReplicas(shard.committer, settings.node_id)
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
         self.access = Access()
@@ -116,11 +116,11 @@ class Node:
         self.stages = Stages()
         self.loop_watch = LoopWatch(clock, self._histograms)
         self.long_polls = LongPolls(settings.long_polls_max, settings.waiting_partitions_max)
-        self.failover = Handover(peers, random)
-        self.keys = KeyHolds()
+        self.failover = LeaderFailover(peers, random)
+        self.keys = KeysInFlight()
         self.partitioners = Partitioners(random)
         self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
-        self.responses = UnreadAnswers(KernelSockets(), _answer_limits(settings), clock.monotonic)
+        self.responses = ResponseBuffers(KernelSockets(), _answer_limits(settings), clock.monotonic)
         self.partitions = Partitions(shard, peers, self.replicas)
         self.topics = Topics(shard, settings, changes, topic_finder)
         budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
@@ -130,8 +130,8 @@ class Node:
             self.partitions,
             shard.reader,
             tier,
-            ReadRoom(READ_BYTES_MAX),
-            ReadRoom(READ_BYTES_MAX),
+            ReadBudget(READ_BYTES_MAX),
+            ReadBudget(READ_BYTES_MAX),
             self.long_polls,
             self.lifecycle,
             self.offload,
@@ -168,7 +168,7 @@ class Node:
             **append_handlers(server.produce),
             **self.router.handlers(),
             **nearby_handlers(self.reads),
-            **handlers_of_many(self.reads),
+            **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
         }
 
@@ -208,7 +208,7 @@ class Node:
             budgets,
             producer_ids,
             self.keys,
-            Turns(),
+            RequestOrder(),
             lambda: committer.queued_bytes,
             self.lifecycle,
             JsonLimits(settings.json_depth_max, settings.json_number_digits_max),
@@ -228,7 +228,7 @@ class Node:
             budgets,
             self.reads,
             self.long_polls,
-            HeldPieces(self.settings.stream_unread_bytes_max),
+            StreamBudget(self.settings.stream_unread_bytes_max),
             itertools.count(1),
             self.access,
             self.lifecycle,
@@ -295,8 +295,8 @@ def _sizes(shard: Shard) -> dict[str, int]:
     }
 
 
-def _answer_limits(settings: NodeSettings) -> AnswerLimits:
-    return AnswerLimits(
+def _answer_limits(settings: NodeSettings) -> ResponseLimits:
+    return ResponseLimits(
         settings.unread_answer_bytes_max,
         settings.connection_unread_bytes_max,
         settings.stream_stall_ms / 1000,

@@ -29,7 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger("penstock.engine")
 
 
-class Trimmer:
+class LogStartAdvancer:
     """Trims the partitions of a shard.
 
     `save_log_start` makes a partition's log_start durable, if it is not yet; `saved` waits for snapshots on their way.
@@ -49,7 +49,7 @@ class Trimmer:
         self._condemned: dict[Partition, list[Segment]] = {}  # out of their logs, oldest first, files still there
 
     def __repr__(self) -> str:
-        return f"Trimmer(condemned={sum(map(len, self._condemned.values()))})"
+        return f"LogStartAdvancer(condemned={sum(map(len, self._condemned.values()))})"
 
     def is_due(self, partition: Partition, bounds: Bounds) -> bool:
         """Whether `trim` would do anything."""
@@ -82,7 +82,7 @@ class Trimmer:
         if await self._in_thread(remembers, self._disk, partition.log.directory, kept_from, committed):
             return
         try:
-            args = (partition.log.directory, taken(partition.admission, kept_from), committed)
+            args = (partition.log.directory, taken(partition.validator, kept_from), committed)
             await self._in_thread(save_taken, self._disk, *args)
         except OSError as error:
             if error.errno != errno.ENOSPC:  # then what is let go makes the room

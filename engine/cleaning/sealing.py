@@ -55,7 +55,7 @@ class Sealer:
         return f"Sealer(saving={sum(map(len, self._saving.values()))})"
 
     def sealed(self, partition: Partition, segments: list[Segment]) -> None:
-        work = self._save(partition, segments, partition.admission.taken_states())
+        work = self._save(partition, segments, partition.validator.taken_states())
         task = self._background.start(work, "saving a sealed segment", of=partition.name)
         self._saving.setdefault(partition, set()).add(task)
         task.add_done_callback(lambda task: self._saved(partition, segments, task))
@@ -95,7 +95,7 @@ class Sealer:
                 args = (partition.log.directory, state, partition.high_watermark)
                 await self._in_thread(save_state, self._disk, *args)
             except OSError as error:
-                partition.admission.keys.save_all_next()
+                partition.validator.keys.save_all_next()
                 log.warning("state not saved", extra={"partition": partition.name, "reason": str(error)})
         for segment in segments:
             file = sealed_file(segment)

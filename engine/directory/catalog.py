@@ -29,7 +29,7 @@ from engine.directory.further_topics import (
     remove_topic,
     removing_topic,
 )
-from engine.directory.log_directories import DataDirectories
+from engine.directory.log_directories import LogDirectories
 from engine.directory.removal import Removing
 from engine.directory.removing import Remover
 from engine.directory.topics import (
@@ -57,7 +57,7 @@ class Catalog:
     """All topics of a node."""
 
     def __init__(
-        self, disk: Disk, directories: DataDirectories, clock: Clock, executor: Executor, new_id: Callable[[], str]
+        self, disk: Disk, directories: LogDirectories, clock: Clock, executor: Executor, new_id: Callable[[], str]
     ) -> None:
         self.records: dict[str, TopicRecord] = {}
         self.set_aside: dict[str, TopicRecord] = {}  # by id: durable too, and served by nobody

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from engine.directory.data_directory import DataDirectory
-from engine.directory.log_directories import DataDirectories
+from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.format import paths
 from engine.log.recovery import Checkpoint
@@ -40,16 +40,16 @@ class ClosedTopic:
         self.points, self.closing = list(self.now()), []
 
 
-class ClosedPoints:
+class UnopenedRecoveryPoints:
     """By topic; of each point it is known which data directory's file has it."""
 
-    def __init__(self, disk: Disk, directories: DataDirectories) -> None:
+    def __init__(self, disk: Disk, directories: LogDirectories) -> None:
         self._disk = disk
         self._directories = directories
         self._topics: dict[str, ClosedTopic] = {}
 
     def __repr__(self) -> str:
-        return f"ClosedPoints(topics={list(self._topics)})"
+        return f"UnopenedRecoveryPoints(topics={list(self._topics)})"
 
     def __bool__(self) -> bool:
         return bool(self._topics)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from engine.directory.data_directory import FIRST, DataDirectory
-from engine.directory.log_directories import DataDirectories
+from engine.directory.log_directories import LogDirectories
 from engine.directory.placement import placed
 from engine.directory.removal import (
     Removing,
@@ -52,7 +52,7 @@ def places(directories: list[DataDirectory], records: list[TopicRecord], added: 
     return {str(number): place for number, place in zip(added, chosen, strict=True) if place != FIRST}
 
 
-def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, added: Sequence[int]) -> None:
+def make_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
     """Make the directories of those new partitions that lie in further ones, durably. Raises FurtherRefused."""
     lying = {number: place for number, place in record.elsewhere.items() if int(number) in added}
     for directory in directories.further:
@@ -64,7 +64,7 @@ def make_partitions(disk: Disk, directories: DataDirectories, record: TopicRecor
                 raise FurtherRefused(directory, error) from error
 
 
-def clear_added(disk: Disk, directories: DataDirectories, record: TopicRecord, added: Sequence[int]) -> None:
+def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
     """Remove what a growth that was interrupted has left of these partitions: each is found once only.
 
     Nothing that holds a record or a foreign file is removed. Raises OSError.
@@ -76,7 +76,7 @@ def clear_added(disk: Disk, directories: DataDirectories, record: TopicRecord, a
                 remove_partition_dir(disk, path)
 
 
-def remove_partitions(disk: Disk, directories: DataDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
+def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
     """Remove the files of partitions wherever they lie. Raises OSError."""
     for directory in directories.usable:
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
@@ -87,7 +87,7 @@ def remove_partitions(disk: Disk, directories: DataDirectories, record: TopicRec
             disk.fsync_dir(topic_dir)
 
 
-def partitions_beside(disk: Disk, directories: DataDirectories, record: TopicRecord) -> list[int]:
+def partitions_beside(disk: Disk, directories: LogDirectories, record: TopicRecord) -> list[int]:
     """The partitions that have a directory and do not lie here, as their topic's record says."""
     found: set[int] = set()
     for directory in directories.usable:
@@ -96,7 +96,7 @@ def partitions_beside(disk: Disk, directories: DataDirectories, record: TopicRec
     return sorted(found - set(record.here))
 
 
-def demand_all_known(disk: Disk, directories: DataDirectories, record: TopicRecord) -> None:
+def demand_all_known(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
     """Raises Corrupt for a topic that has records in a partition which its `topic.json` does not know: the file is
     from before the topic grew. A growth that was cut short has left directories without records.
     """
@@ -111,7 +111,7 @@ def demand_all_known(disk: Disk, directories: DataDirectories, record: TopicReco
         raise Corrupt(text, hint="restore the newest one; to give the records up, move the directory elsewhere")
 
 
-def _unknown_records(disk: Disk, directories: DataDirectories, record: TopicRecord) -> str | None:
+def _unknown_records(disk: Disk, directories: LogDirectories, record: TopicRecord) -> str | None:
     for number in partitions_beside(disk, directories, record):
         for directory in directories.usable:
             path = paths.partition_dir(directory.path, record.name, record.topic_id, number)
@@ -126,12 +126,12 @@ def _has_records(disk: Disk, directory: str) -> bool:
     return any(stat is not None and stat.size_bytes for stat in found)
 
 
-def remove_topic(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> bool:
+def remove_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> bool:
     """As `removing_further`, in one go."""
     return finished(removing_further(disk, directories, name, topic_id))
 
 
-def removing_further(disk: Disk, directories: DataDirectories, name: str, topic_id: str) -> Removing[bool]:
+def removing_further(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> Removing[bool]:
     """Remove what further directories have of a deleted topic. Returns whether nothing is left, of all that were."""
     is_gone = True
     for directory in directories.further:
@@ -146,9 +146,7 @@ def removing_further(disk: Disk, directories: DataDirectories, name: str, topic_
     return is_gone
 
 
-def removing_topic(
-    disk: Disk, directories: DataDirectories, name: str, topic_id: str, directory: str
-) -> Removing[None]:
+def removing_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str, directory: str) -> Removing[None]:
     """Remove what is left of a deleted topic: in further directories, then in the first one, which remembers it."""
     try:
         is_gone = yield from removing_further(disk, directories, name, topic_id)
@@ -164,7 +162,7 @@ def log_left(left: Sequence[str]) -> None:
         log.warning("files that are not understood are not removed", extra=words)
 
 
-def remove_leftovers(disk: Disk, directories: DataDirectories, known: Collection[tuple[str, str]]) -> None:
+def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[tuple[str, str]]) -> None:
     """Remove what interrupted creations left in further directories. Anything else stays, and is logged.
 
     `known` are the topics in the first directory, by name and id.
@@ -179,7 +177,7 @@ def remove_leftovers(disk: Disk, directories: DataDirectories, known: Collection
                 log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
 
 
-def moved(directories: DataDirectories, record: TopicRecord) -> dict[str, str]:
+def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
     """`elsewhere` as partitions are found, for a topic of which somebody may have moved some while no node ran."""
     elsewhere = dict(record.elsewhere)
     for number in map(str, record.here):

@@ -44,17 +44,17 @@ class Located:
     error: Unreachable | None = None
 
 
-class DataDirectories:
+class LogDirectories:
     """The opened directories of a node or of one shard process. `when_failed` hears of one that fails meanwhile."""
 
     def __init__(self, first: DataDirectory, further: Sequence[DataDirectory] = ()) -> None:
         self.first = first
         self.further = list(further)
         self.has_failed = False  # one of them, since it was opened
-        self.when_failed: Callable[[DataDirectory], None] = tell_offline
+        self.when_failed: Callable[[DataDirectory], None] = log_offline
 
     def __repr__(self) -> str:
-        return f"DataDirectories({self.first}, {self.further})"
+        return f"LogDirectories({self.first}, {self.further})"
 
     def __iter__(self) -> Iterator[DataDirectory]:
         return iter((self.first, *self.further))
@@ -148,7 +148,7 @@ class DataDirectories:
             directory.release()
 
 
-def tell_offline(directory: DataDirectory) -> None:
+def log_offline(directory: DataDirectory) -> None:
     """The one line about a directory that cannot be used."""
     log.error("a data directory is offline", extra={"directory": directory.path, "reason": str(directory.fault)})
 
@@ -161,7 +161,7 @@ def open_data_directories(
     cluster_id: str | None,
     boot_id: str,
     new_id: Callable[[], str],
-) -> DataDirectories:
+) -> LogDirectories:
     """Lock and identify all directories of a node. Raises StartRefused only for the first; the others have faults."""
     first = open_data_directory(
         disk, data_dirs[0], node_id=node_id, cluster_id=cluster_id, boot_id=boot_id, new_id=new_id
@@ -178,8 +178,8 @@ def open_data_directories(
         raise
     for directory in opened:
         if directory.fault is not None:
-            tell_offline(directory)
-    return DataDirectories(first, opened)
+            log_offline(directory)
+    return LogDirectories(first, opened)
 
 
 def _known(disk: Disk, first: DataDirectory) -> dict[str, str]:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
-from engine.directory.closed_points import ClosedPoints
+from engine.directory.closed_points import UnopenedRecoveryPoints
 from engine.directory.data_directory import DataDirectory
 from engine.directory.high_watermark_checkpoint import save_hints
-from engine.directory.log_directories import DataDirectories, tell_offline
+from engine.directory.log_directories import LogDirectories, log_offline
 from engine.errors import EngineError, StorageFailed, Unreachable
 from engine.format import paths
 from engine.log.recovery import Checkpoint
@@ -32,7 +32,7 @@ SAVE_S = 5.0  # half of what a supervisor gives beyond shutdown_deadline_ms
 log = logging.getLogger("penstock.engine")
 
 
-class DirectoryKeeper:
+class LogDirectoryManager:
     """Keeps the directories of the partitions given, whose recovery points are given with their topics' ids, and of
     those that are closed.
     """
@@ -40,13 +40,13 @@ class DirectoryKeeper:
     def __init__(
         self,
         disk: Disk,
-        directories: DataDirectories,
+        directories: LogDirectories,
         executor: Executor,
         partitions: Callable[[], Iterable[Partition]],
         key_of: Callable[[Partition], str],
-        closed: ClosedPoints,
+        closed: UnopenedRecoveryPoints,
     ) -> None:
-        self.when_failed: Callable[[DataDirectory], None] = tell_offline
+        self.when_failed: Callable[[DataDirectory], None] = log_offline
         self._disk = disk
         self._directories = directories
         self._executor = executor
@@ -59,12 +59,12 @@ class DirectoryKeeper:
         directories.when_failed = self._failed
 
     def __repr__(self) -> str:
-        return f"DirectoryKeeper({self._directories})"
+        return f"LogDirectoryManager({self._directories})"
 
     def add(self, partition: Partition) -> None:
         """Look after a partition that was opened."""
         if self._directories.is_several:
-            partition.explained = partial(self._explained, partition)
+            partition.mapped_error = partial(self._mapped_error, partition)
             fault = self.directory_of(partition).fault
             if fault is not None:  # perhaps since it was opened
                 partition.go_offline(fault)
@@ -138,7 +138,7 @@ class DirectoryKeeper:
 
     def _save_states(self, partitions: list[Partition], is_late: Callable[[], bool]) -> None:
         """What makes the next start fast, of those first that it would walk longest. Of many several at once."""
-        wanted = [one for one in partitions if one.offline is None and (_is_long(one) or one.admission.has_state)]
+        wanted = [one for one in partitions if one.offline is None and (_is_long(one) or one.validator.has_state)]
         wanted.sort(key=_walked_bytes, reverse=True)
 
         def save(partition: Partition) -> bool:
@@ -148,7 +148,7 @@ class DirectoryKeeper:
                 save_index(self._disk, partition.log.active)
             path, end = partition.log.directory, partition.log_end
             if not remembers(self._disk, path, end, end):
-                save_state(self._disk, path, partition.admission.state(end), partition.high_watermark)
+                save_state(self._disk, path, partition.validator.state(end), partition.high_watermark)
             return True
 
         if len(wanted) < PARALLEL_SYNCS_MIN:
@@ -187,7 +187,7 @@ class DirectoryKeeper:
             partition.go_offline(directory.fault)
         self.when_failed(directory)
 
-    def _explained(self, partition: Partition, error: EngineError) -> EngineError:
+    def _mapped_error(self, partition: Partition, error: EngineError) -> EngineError:
         """A broken disk fails all that is in its directory, not only the partition that met it first."""
         if isinstance(error, StorageFailed) and error.os_error is not None:
             directory = self.directory_of(partition)

@@ -63,13 +63,13 @@ def check_topic_name(name: str) -> None:
 
 
 def check_topic_wish(
-    name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object], *, is_alone: bool = True
+    name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object], *, is_standalone: bool = True
 ) -> None:
     """Whether such a topic could be made. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
     check_partitions(partitions)
-    if is_alone and replication_factor != 1:
+    if is_standalone and replication_factor != 1:
         raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
     if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
         hint = f"give a whole number from 1 to {REPLICATION_FACTOR_MAX}"

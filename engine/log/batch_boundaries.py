@@ -33,7 +33,7 @@ class _Group(NamedTuple):
     batches: int
 
 
-class Boundaries:
+class BatchBoundaries:
     """See the head of the file."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Boundaries:
         self._batches = 0  # a group counts as one at least
 
     def __repr__(self) -> str:
-        return f"Boundaries({len(self._groups)} groups)"
+        return f"BatchBoundaries({len(self._groups)} groups)"
 
     def __len__(self) -> int:
         return len(self._groups)

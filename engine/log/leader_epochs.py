@@ -59,7 +59,7 @@ def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end
     return epochs
 
 
-def begin_epoch(log: Log, epoch: int) -> None:
+def start_epoch(log: Log, epoch: int) -> None:
     """A leader begins: durable first, then in force for whatever is planned next. Raises OSError."""
     assert epoch > log.leader_epoch
     note_epoch(log, epoch, log.log_end)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.partition.partition import Partition
 
 
-class DuePartitions:
+class CommitQueue:
     """Partitions, each with whether whatever it has is to be synced. In the order of their coming within a topic."""
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class DuePartitions:
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"DuePartitions({self._count} of {len(self._by_topic)} topics)"
+        return f"CommitQueue({self._count} of {len(self._by_topic)} topics)"
 
     def __len__(self) -> int:
         return self._count

@@ -23,12 +23,12 @@ from typing import Protocol
 from engine.errors import EngineError, StorageFailed
 from engine.format.batch import Buffer
 from engine.log.segment import Segment
-from engine.partition.commit_queue import DuePartitions
-from engine.partition.follower_append import Copies
+from engine.partition.commit_queue import CommitQueue
+from engine.partition.follower_append import FollowerAppend
 from engine.partition.group_times import GroupTimes
 from engine.partition.partition import Partition
 from engine.partition.writer import Group, PartitionWork
-from engine.producers.append_validator import Append, Appended, Terms
+from engine.producers.append_validator import Append, AppendConditions, Appended
 from engine.runtime.clock import Clock
 from engine.settings import TopicSettings
 
@@ -49,11 +49,11 @@ class _UnderWay:
     is_applied: bool = False
 
     @property
-    def is_impatient(self) -> bool:
+    def wants_early_ack(self) -> bool:
         """Somebody may go on once it is written: other replicas then copy it while it is synced here."""
         if self.partition.is_replicated and self.taken:
             return True
-        return self.partition.copies.is_impatient or not all(append.wants_sync for append in self.taken)
+        return self.partition.copies.wants_early_ack or not all(append.wants_sync for append in self.taken)
 
 
 class Writer(Protocol):
@@ -68,7 +68,7 @@ class Committer:
         self._clock = clock
         self._when_sealed = when_sealed
         self._loop = asyncio.get_running_loop()
-        self._due = DuePartitions()  # to be looked at in the next group
+        self._due = CommitQueue()  # to be looked at in the next group
         self._under_way: list[_UnderWay] = []
         self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
         self._awaiting: list[asyncio.Future[None]] = []
@@ -86,22 +86,27 @@ class Committer:
         return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
 
     def append(
-        self, partition: Partition, batch: bytes | bytearray, terms: Terms | None = None, *, wants_sync: bool
+        self,
+        partition: Partition,
+        batch: bytes | bytearray,
+        conditions: AppendConditions | None = None,
+        *,
+        wants_sync: bool,
     ) -> asyncio.Future[Appended]:
         """Queue one batch. The future is done with its positions once it is written to the page cache."""
         if partition.offline is not None:
             raise partition.offline
-        if terms is not None and terms.key is not None:
-            partition.admission.keys.expect(terms.key)
+        if conditions is not None and conditions.key is not None:
+            partition.validator.keys.expect(conditions.key)
         future: asyncio.Future[Appended] = self._loop.create_future()
-        partition.queue.append(Append(batch, future, wants_sync, terms))
+        partition.queue.append(Append(batch, future, wants_sync, conditions))
         self.queued_bytes += len(batch)
         if self._oldest is None:
             self._oldest = self._clock.monotonic()
         self.look_at(partition)
         return future
 
-    def append_copies(
+    def append_as_follower(
         self, partition: Partition, data: Buffer, *, wants_sync: bool, starts_segment: bool = False
     ) -> asyncio.Future[int]:
         """Queue whole batches as another replica has stored them; done with log_end in the page cache, or fsynced.
@@ -114,7 +119,7 @@ class Committer:
         if partition.offline is not None:
             raise partition.offline
         done: asyncio.Future[int] = self._loop.create_future()
-        partition.copies.add(Copies(memoryview(data), done, wants_sync, starts_segment))
+        partition.copies.add(FollowerAppend(memoryview(data), done, wants_sync, starts_segment))
         self.queued_bytes += len(data)
         done.add_done_callback(partial(self._copied, len(data)))
         self.look_at(partition)
@@ -239,7 +244,7 @@ class Committer:
 
     def _has_impatient(self) -> bool:
         """An append that does not need the sync must not wait for it, nor followers: worth a wake-up of its own."""
-        return any(share.work.sync and share.is_impatient for share in self._under_way)
+        return any(share.work.sync and share.wants_early_ack for share in self._under_way)
 
     def _written(self) -> None:
         now = self._clock.monotonic()

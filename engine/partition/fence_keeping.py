@@ -20,7 +20,7 @@ from engine.runtime.disk import Disk
 
 async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> None:
     """Before a token is set. Raises StorageFull, StorageFailed."""
-    fencing = partition.admission.fencing
+    fencing = partition.validator.fencing
     if fencing.is_noted:
         return
     try:
@@ -32,7 +32,7 @@ async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> N
 
 async def keep_fence(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
     """Before the segments that end at or below an offset go; they are durable. Raises OSError."""
-    fencing = partition.admission.fencing
+    fencing = partition.validator.fencing
     fence = fencing.present
     if fencing.kept_offset < fence.offset < below:
         await _save(disk, executor, partition.log.directory, fence)

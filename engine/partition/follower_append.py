@@ -30,7 +30,7 @@ BATCHES_PER_GROUP = 1000  # a few milliseconds of the loop; what is left follows
 
 
 @dataclass(slots=True)
-class Copies:
+class FollowerAppend:
     """Whole batches of one answer of a leader. `position` is how far groups have taken them."""
 
     data: memoryview
@@ -53,7 +53,7 @@ class Taken:
     epochs: list[EpochStart] | None = None  # what the log knows once the notes are durable
     notable: list[tuple[Header, memoryview]] = field(default_factory=list)  # batches that admission must hear of
     notes_token: bool = False
-    finished: list[Copies] = field(default_factory=list)  # those that end within this group
+    finished: list[FollowerAppend] = field(default_factory=list)  # those that end within this group
 
 
 class CopyQueue:
@@ -62,9 +62,9 @@ class CopyQueue:
     def __init__(self) -> None:
         self.batches = 0  # since the partition was opened
         self.bytes = 0
-        self._queue: deque[Copies] = deque()
+        self._queue: deque[FollowerAppend] = deque()
         self._under_way: Taken | None = None
-        self._syncing: list[Copies] = []  # in the page cache, and wait for the sync
+        self._syncing: list[FollowerAppend] = []  # in the page cache, and wait for the sync
 
     def __repr__(self) -> str:
         return f"CopyQueue(queued={len(self._queue)}, batches={self.batches})"
@@ -77,7 +77,7 @@ class CopyQueue:
         return any(copies.wants_sync for copies in self._queue)
 
     @property
-    def is_impatient(self) -> bool:
+    def wants_early_ack(self) -> bool:
         """Somebody waits for the group under way, and not for its sync."""
         return self._under_way is not None and not all(copies.wants_sync for copies in self._under_way.finished)
 
@@ -85,7 +85,7 @@ class CopyQueue:
     def under_way(self) -> Taken | None:
         return self._under_way
 
-    def add(self, copies: Copies) -> None:
+    def add(self, copies: FollowerAppend) -> None:
         self._queue.append(copies)
 
     def take(self, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> Taken:
@@ -165,7 +165,7 @@ class CopyQueue:
         if taken.notes_token:
             taken.notes.append(partial(save_fence, log.disk, log.directory))
 
-    def _slice(self, taken: Taken, copies: Copies, log: Log, left: int, *, has_more: bool) -> tuple[int, Run]:
+    def _slice(self, taken: Taken, copies: FollowerAppend, log: Log, left: int, *, has_more: bool) -> tuple[int, Run]:
         """As much of a copy as fits into the group, and for how many batches there is room after it."""
         begin = copies.position
         headers, end = checked_headers(copies.data, begin, left)
@@ -192,7 +192,7 @@ class CopyQueue:
         return left - len(headers), run
 
 
-def _fail(many: Sequence[Copies], error: EngineError) -> None:
+def _fail(many: Sequence[FollowerAppend], error: EngineError) -> None:
     for copies in many:
         if not copies.done.done():
             copies.done.set_exception(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.errors import Corrupt
-from engine.log.batch_boundaries import Boundaries, place_below
+from engine.log.batch_boundaries import BatchBoundaries, place_below
 from engine.log.log import BytePosition, Log
 from engine.log.segment import Segment
 from engine.partition.position_waiters import PositionWaiters, acks_of
@@ -24,8 +24,10 @@ class HighWatermark:
         self.place = log.end_position
         self.polls = PositionWaiters(log.log_end)
         self.acks = PositionWaiters(log.log_end, acks_of)
-        self.boundaries = Boundaries()
-        self.life = 0  # grows when the log is cut or less of it is known: places that were looked for before are void
+        self.boundaries = BatchBoundaries()
+        self.generation = (
+            0  # grows when the log is cut or less of it is known: places that were looked for before are void
+        )
         self.when_place_unknown: Callable[[], None] = _nothing
         self.sought: int | None = None  # the position whose place the disk is being asked for
         self._log = log
@@ -81,7 +83,7 @@ class HighWatermark:
 
     def cut(self) -> None:
         """The log ends here now, no earlier than what is known to be committed."""
-        self.life += 1
+        self.generation += 1
         self.sought = None
         self.boundaries.cut(self._log.log_end)
 

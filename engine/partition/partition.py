@@ -28,7 +28,7 @@ from engine.partition.follower_append import CopyQueue, Taken
 from engine.partition.high_watermark import HighWatermark
 from engine.partition.position_waiters import PositionWaiters
 from engine.partition.writer import PartitionWork
-from engine.producers.append_validator import Admission, Append, is_repeat_of_stored, tell_appended, tell_verdicts
+from engine.producers.append_validator import Append, AppendValidator, is_repeat_of_stored, tell_appended, tell_verdicts
 from engine.settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
@@ -52,13 +52,13 @@ class Partition:
     """Takes batches in, keeps the positions, and wakes those who wait for them."""
 
     def __init__(
-        self, topic: str, number: int, log: Log, settings: TopicSettings, admission: Admission | None = None
+        self, topic: str, number: int, log: Log, settings: TopicSettings, validator: AppendValidator | None = None
     ) -> None:
         self.topic = topic
         self.number = number
         self.log = log
         self.settings = settings
-        self.admission = admission or Admission(f"{topic}/{number}")
+        self.validator = validator or AppendValidator(f"{topic}/{number}")
         self.offline: EngineError | None = None
         self.durable_end = log.log_end
         self.queue: list[Append] = []
@@ -70,7 +70,7 @@ class Partition:
         self.when_waited_for: Callable[[], None] = _nothing
         self.when_offline: Callable[[], None] = _nothing
         self.is_replicated = False  # there are other replicas, whose ends lie between any two batches
-        self.explained: Callable[[EngineError], EngineError] = _as_it_is  # it may be one of the whole directory
+        self.mapped_error: Callable[[EngineError], EngineError] = _as_it_is  # it may be one of the whole directory
         self.opened_at = log.log_end  # records taken in since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0
@@ -204,10 +204,10 @@ class Partition:
             steps = self.log.plan_roll(now_ms)
             self._rolling, self._roll_waiters = self._rolling + self._roll_waiters, []
         elif self.copies:
-            copied = self.copies.take(self.log, self.admission.fencing, self.settings, now_ms)
+            copied = self.copies.take(self.log, self.validator.fencing, self.settings, now_ms)
             steps = copied.steps
         else:
-            admitted = self.admission.admit(self.queue, self.log_end, now_ms)
+            admitted = self.validator.admit(self.queue, self.log_end, now_ms)
             steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
@@ -243,7 +243,7 @@ class Partition:
         if self.copies.under_way is not None:
             self._copied(work, self.copies.under_way, rolled_at)
         else:
-            self.admission.written(self.settings, rolled_at)
+            self.validator.written(self.settings, rolled_at)
             headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
             self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
             self.batches_in += len(headers)
@@ -285,7 +285,7 @@ class Partition:
         """
         if self.offline is not None:
             return
-        self._end(self.explained(error))
+        self._end(self.mapped_error(error))
 
     def _end(self, error: EngineError) -> None:
         if self.offline is not None:  # with its whole directory, by now
@@ -325,7 +325,7 @@ class Partition:
 
     def _copied(self, work: PartitionWork, taken: Taken, rolled_at: list[int]) -> None:
         now_ms = next((write.now_ms for write in _writes(work.steps)), 0)
-        self.admission.copied(taken.notable, self.settings, now_ms, rolled_at)
+        self.validator.copied(taken.notable, self.settings, now_ms, rolled_at)
         self.opened_at += sum(s.headers[-1].next_offset - s.headers[0].base_offset for s in _writes(work.steps))
         self._note(work, taken)
         self.copies.written(self.log)
@@ -334,7 +334,7 @@ class Partition:
         """What was made durable before the copies is known from now on, whatever became of them."""
         if work.are_noted:
             self.log.epochs = self.log.epochs if taken.epochs is None else taken.epochs
-            self.admission.fencing.is_noted |= taken.notes_token
+            self.validator.fencing.is_noted |= taken.notes_token
 
     def _tell_rolled(self) -> None:
         """Only now: a roll promises that what it sealed is durable."""
@@ -345,7 +345,7 @@ class Partition:
 
     def _failed_write(self, work: PartitionWork, error: EngineError, taken: list[Append]) -> None:
         """What was refused for what the plan would have written fails with it; what has long been stored does not."""
-        self.admission.failed()
+        self.validator.failed()
         if self.copies.under_way is not None:
             self._note(work, self.copies.under_way)
             self.copies.failed(error)

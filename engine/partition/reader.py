@@ -160,15 +160,15 @@ class Reader:
             chunk = await loop.run_in_executor(self._executor, _checked, span, offset, data)
         return chunk
 
-    async def find_watermark(self, partition: Partition, life: int) -> None:
+    async def find_watermark(self, partition: Partition, generation: int) -> None:
         """Move the high watermark to the position that it seeks, at a place that only the disk knows.
 
-        Retries a failing disk until the watermark gets there in another way, or is void. `life`: the watermark's when
-        it was asked for. Once the log has been cut the position may be beyond its end, and the new end need not be
+        Retries a failing disk until the watermark gets there in another way, or is void. `generation`: the watermark's
+        when it was asked for. Once the log has been cut the position may be beyond its end, and the new end need not be
         committed.
         """
         watermark, pause_s, reason, found_for = partition.watermark, FIND_AGAIN_S, "", -1
-        while life == watermark.life and partition.offline is None:
+        while generation == watermark.generation and partition.offline is None:
             position = watermark.sought
             if position is None or position <= max(watermark.position, found_for):
                 watermark.sought = None
@@ -184,7 +184,7 @@ class Reader:
                 pause_s = min(2 * pause_s, FIND_AGAIN_S_MAX)
                 continue
             found_for = position
-            if life == watermark.life:
+            if generation == watermark.generation:
                 watermark.advance_to(*found)
 
     async def _place_below(self, partition: Partition, position: int) -> tuple[int, BytePosition]:

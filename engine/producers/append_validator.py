@@ -44,7 +44,7 @@ from engine.producers.snapshots import State
 from engine.settings import TopicSettings
 
 
-class Terms(NamedTuple):
+class AppendConditions(NamedTuple):
     """What an append demands beside what its batch says. An append without any has None in place of this."""
 
     expected_end: int | None = None
@@ -52,15 +52,15 @@ class Terms(NamedTuple):
     key: KeyEntry | None = None  # the same as in the batch
 
 
-def terms_of(fields: Sequence[Any] | None) -> Terms | None:
+def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
     """As they came over a link, perhaps from a newer version. Raises Invalid for a demand that is not known here."""
     if fields is None:
         return None
-    known = len(Terms._fields)
+    known = len(AppendConditions._fields)
     if any(unknown is not None for unknown in fields[known:]):
         raise Invalid("the append has a term that this version does not know", hint="upgrade the leader's node")
-    terms = Terms(*fields[:known])
-    return terms if terms.key is None else terms._replace(key=KeyEntry(*terms.key))
+    conditions = AppendConditions(*fields[:known])
+    return conditions if conditions.key is None else conditions._replace(key=KeyEntry(*conditions.key))
 
 
 class Appended(NamedTuple):
@@ -93,7 +93,7 @@ class Append:
     batch: bytes | bytearray
     written: asyncio.Future[Appended]
     wants_sync: bool
-    terms: Terms | None = None
+    conditions: AppendConditions | None = None
     verdict: Appended | EngineError | None = None
     key_kept_ms: int | None = None
 
@@ -107,7 +107,7 @@ class _Noted(NamedTuple):
 
 
 @dataclass(slots=True)
-class AdmissionCounts:
+class AppendCounts:
     """How appends were judged since the partition was opened; in plans that failed too."""
 
     duplicates: int = 0
@@ -119,21 +119,21 @@ class AdmissionCounts:
     keys_reused: int = 0
 
 
-class Admission:
+class AppendValidator:
     """Judges the appends of one partition."""
 
     def __init__(self, name: str) -> None:
         self.producers = Producers()
         self.fencing = Fencing()
         self.keys = PartitionKeys()
-        self.counts = AdmissionCounts()
+        self.counts = AppendCounts()
         self.has_state = False  # more than an empty state may follow from the log, or did in this life
         self._name = name
         self._noted: list[_Noted] = []
         self._states: list[State] = []
 
     def __repr__(self) -> str:
-        return f"Admission({self._name}, {self.producers}, {self.fencing}, {self.keys}, {self.counts})"
+        return f"AppendValidator({self._name}, {self.producers}, {self.fencing}, {self.keys}, {self.counts})"
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins.
@@ -146,15 +146,15 @@ class Admission:
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
-            append.verdict = self._judge(header, append.terms or NO_TERMS, end, now_ms)
+            append.verdict = self._judge(header, append.conditions or NO_TERMS, end, now_ms)
             if append.verdict is None:
                 admitted.append(append)
                 self._note(header, end, now_ms)
                 if header.is_control:
                     self.fencing.note(append.batch, end)
-                if append.terms is not None and append.terms.key is not None:
+                if append.conditions is not None and append.conditions.key is not None:
                     count = header.last_offset_delta + 1
-                    append.key_kept_ms = self.keys.note(append.terms.key, end, count, now_ms)
+                    append.key_kept_ms = self.keys.note(append.conditions.key, end, count, now_ms)
                 end += header.last_offset_delta + 1
         return admitted
 
@@ -239,9 +239,11 @@ class Admission:
         """The latter: whether its producer id is not negative."""
         if self.fencing.is_demanding:
             return True
-        return any(append.terms is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
+        return any(append.conditions is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
 
-    def _judge(self, header: Header, terms: Terms, end: int, now_ms: int) -> Appended | EngineError | None:
+    def _judge(
+        self, header: Header, conditions: AppendConditions, end: int, now_ms: int
+    ) -> Appended | EngineError | None:
         """The cases are those of the file's head. `end` is where this append would begin."""
         by_sequence = self.producers.judge(header) if header.producer_id >= 0 else None
         if by_sequence is not None:
@@ -250,14 +252,14 @@ class Admission:
                 return Appended(*by_sequence, is_duplicate=True)
             if isinstance(by_sequence, DuplicateOlderThanWindow):
                 return by_sequence
-        if terms.key is not None and (by_key := self._judge_key(terms.key, now_ms)) is not None:
+        if conditions.key is not None and (by_key := self._judge_key(conditions.key, now_ms)) is not None:
             return by_key
-        refused = self.fencing.judge(self._name, header, terms.fencing_token)
+        refused = self.fencing.judge(self._name, header, conditions.fencing_token)
         if refused is not None:
             self.counts.token_mismatches += 1
             return refused
-        if terms.expected_end is not None and terms.expected_end != end:
-            text = f"{self._name}: the log ends at {end}, not at {terms.expected_end}"
+        if conditions.expected_end is not None and conditions.expected_end != end:
+            text = f"{self._name}: the log ends at {end}, not at {conditions.expected_end}"
             return LogEndMismatch(text, log_end=end)
         return by_sequence
 
@@ -300,7 +302,7 @@ class Admission:
                 self.counts.duplicates_older += 1
 
 
-NO_TERMS = Terms()
+NO_TERMS = AppendConditions()
 
 
 def tell_appended(headers: list[Header], taken: list[Append]) -> None:

@@ -20,7 +20,7 @@ from engine.format.batch import HEADER_BYTES, KEYED_PRODUCER, Codec, Header, has
 from engine.format.keyed_batch import KeyEntry
 from engine.log.log import Log
 from engine.log.segment import Segment, headers
-from engine.producers.append_validator import Admission
+from engine.producers.append_validator import AppendValidator
 from engine.producers.fenced_file import kept_fence
 from engine.producers.snapshots import load_keys, load_latest
 from engine.runtime.disk import Disk
@@ -31,14 +31,14 @@ _START_BYTES = HEADER_BYTES + 10  # the length of the first record is a varint
 log = logging.getLogger("penstock.engine")
 
 
-def rebuilt_admission(
+def loaded_validator(
     disk: Disk, name: str, of: Log, settings: TopicSettings, now_ms: int, *, is_replicated: bool = False
-) -> Admission:
+) -> AppendValidator:
     """The state of a log that has just been opened. Raises OSError.
 
     `is_replicated`: other replicas may know its keys for longer, and forget them earlier.
     """
-    admission = Admission(name)
+    validator = AppendValidator(name)
     state = load_latest(disk, of.directory, of.log_end)
     kept = kept_fence(disk, of.directory)
     if state is None:
@@ -46,23 +46,23 @@ def rebuilt_admission(
         begin = _first_of_use(of, written_ms)
     else:
         begin = state.offset
-        admission.restore(state, settings, now_ms)
+        validator.restore(state, settings, now_ms)
     if kept is not None:
-        admission.fencing.restore_kept(kept)
-    admission.keys.use(settings)
+        validator.fencing.restore_kept(kept)
+    validator.keys.use(settings)
     since_ms = None if is_replicated else now_ms
     key_states, has_all_keys = ([], False) if state is None else load_keys(disk, of.directory, state)
     for one in key_states:
         if has_all_keys:
-            admission.keys.restore(one.offset, one.keys, now_ms, since_ms)
+            validator.keys.restore(one.offset, one.keys, now_ms, since_ms)
         else:  # keys whose records are deleted stand here only: the walk does not find them
-            admission.keys.restore_in_part(one.keys, now_ms, since_ms)
+            validator.keys.restore_in_part(one.keys, now_ms, since_ms)
     keys_begin = begin if has_all_keys else _first_of_use(of, _last_write_ms(of) - settings.idempotency_window_ms)
     for segment in of.segments:
         if segment.next_offset > min(begin, keys_begin):
-            _replay(admission, segment, begin, keys_begin, settings, now_ms, since_ms)
-    admission.has_state |= bool(len(admission.producers) or len(admission.keys) or admission.fencing.has_been_used)
-    return admission
+            _replay(validator, segment, begin, keys_begin, settings, now_ms, since_ms)
+    validator.has_state |= bool(len(validator.producers) or len(validator.keys) or validator.fencing.has_been_used)
+    return validator
 
 
 def _headers_from(segment: Segment, begin: int) -> Iterator[tuple[int, Header]]:
@@ -102,7 +102,7 @@ def _first_of_use(of: Log, since_ms: int) -> int:
 
 
 def _replay(
-    admission: Admission,
+    validator: AppendValidator,
     segment: Segment,
     begin: int,
     keys_begin: int,
@@ -113,14 +113,14 @@ def _replay(
     try:
         for position, header in _headers_from(segment, min(begin, keys_begin)):
             if header.base_offset >= begin:
-                admission.replay(header, settings, now_ms)
+                validator.replay(header, settings, now_ms)
                 if header.is_control:
                     batch = segment.pread(header.size_bytes, position)
                     if has_valid_crc(batch, 0, header):
-                        admission.fencing.replay(batch, header.base_offset)
+                        validator.fencing.replay(batch, header.base_offset)
             if header.producer_id == KEYED_PRODUCER and header.base_offset >= keys_begin:
                 entry = _entry_of(segment, position, header)
                 if entry is not None:
-                    admission.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms, since_ms)
+                    validator.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms, since_ms)
     except Corrupt as error:  # a damaged sealed segment: what it had is not claimed
         log.warning("state is rebuilt without what is damaged", extra={"reason": str(error)})

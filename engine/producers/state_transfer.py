@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from engine.errors import Corrupt
 from engine.format import paths
-from engine.producers.append_validator import Admission
+from engine.producers.append_validator import AppendValidator
 from engine.producers.fenced_file import save_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.key_window import rows_before
@@ -37,14 +37,14 @@ class Taken(NamedTuple):
     keys: Sequence[dict[bytes, bytes]]
 
 
-def taken(admission: Admission, offset: int) -> Taken:
+def taken(validator: AppendValidator, offset: int) -> Taken:
     """Of a log that reaches to this offset at least."""
-    fence = admission.fencing.present
+    fence = validator.fencing.present
     return Taken(
         offset,
-        admission.producers.items(),
+        validator.producers.items(),
         fence if fence.offset < offset else NO_FENCE,  # a later one is in the copies
-        admission.keys.window.copies(),
+        validator.keys.window.copies(),
     )
 
 

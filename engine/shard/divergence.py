@@ -19,7 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from engine.cleaning.sealing import Sealer
-from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.errors import LogCut, storage_error
 from engine.format.batch import Buffer
 from engine.log.batch_boundaries import place_below
@@ -29,7 +29,7 @@ from engine.log.truncation import batch_start, restart_at, truncate_to
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.producers.key_window import KeyBudget
-from engine.producers.state_loader import rebuilt_admission
+from engine.producers.state_loader import loaded_validator
 from engine.producers.state_transfer import adopt
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
@@ -38,7 +38,7 @@ from engine.runtime.free_files import when_files_are_free
 T = TypeVar("T")
 
 
-class Cutter:
+class DivergenceHandler:
     """Works on the logs of a shard's partitions; calls are to be shielded from being cancelled."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Cutter:
         executor: Executor,
         clock: Clock,
         committer: Committer,
-        keeper: DirectoryKeeper,
+        keeper: LogDirectoryManager,
         sealer: Sealer,
         key_budget: KeyBudget,
     ) -> None:
@@ -60,9 +60,9 @@ class Cutter:
         self._key_budget = key_budget
 
     def __repr__(self) -> str:
-        return f"Cutter({self._committer})"
+        return f"DivergenceHandler({self._committer})"
 
-    async def begin_epoch(self, partition: Partition, epoch: int) -> None:
+    async def start_epoch(self, partition: Partition, epoch: int) -> None:
         """Durable first, then in force for whatever is appended next. Raises StorageFull, StorageFailed."""
         async with self._committer.held(partition):
             self._refuse(partition)
@@ -127,15 +127,15 @@ class Cutter:
 
     async def _know_anew(self, partition: Partition, old_end: int) -> None:
         partition.cut(old_end)
-        now_ms, old = self._clock.steady_ms(), partition.admission
+        now_ms, old = self._clock.steady_ms(), partition.validator
         args = (self._disk, partition.name, partition.log, partition.settings, now_ms)
-        rebuilt = partial(rebuilt_admission, is_replicated=True)
-        admission = await self._on_disk(partition, "reading the log", rebuilt, *args, is_fatal=True)
-        admission.counts = old.counts
-        admission.keys.window.dropped += old.keys.window.dropped
+        rebuilt = partial(loaded_validator, is_replicated=True)
+        validator = await self._on_disk(partition, "reading the log", rebuilt, *args, is_fatal=True)
+        validator.counts = old.counts
+        validator.keys.window.dropped += old.keys.window.dropped
         old.keys.window.clear()
-        admission.keys.window.join(self._key_budget, now_ms)
-        partition.admission = admission
+        validator.keys.window.join(self._key_budget, now_ms)
+        partition.validator = validator
         await self._save_points(partition)
 
     async def _save_points(self, partition: Partition) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
@@ -36,7 +36,7 @@ class Housekeeping:
         self,
         partitions: Callable[[], Iterable[Partition]],
         committer: Committer,
-        keeper: DirectoryKeeper,
+        keeper: LogDirectoryManager,
         clock: Clock,
         expiry: Callable[[Partition], Work | None],
         background: BackgroundTasks,
@@ -83,7 +83,7 @@ class Housekeeping:
         """What takes no disk is done at once: of thousands of partitions nearly all have nothing else."""
         try:
             self._roll_if_due(partition)
-            partition.admission.expire(self._clock.steady_ms(), partition.settings)
+            partition.validator.expire(self._clock.steady_ms(), partition.settings)
             is_expiring = partition in self._due or partition in self._expiring
             if not is_expiring and (work := self._expiry(partition)) is not None:
                 self._due[partition] = work

@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.directory.log_directories import DataDirectories
+from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.errors import Corrupt, EngineError
 from engine.format import paths
@@ -24,8 +24,8 @@ from engine.log.log import BytePosition, Log
 from engine.log.recovery import Checkpoint, LastStop, RecoveryReport, open_log
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
-from engine.producers.append_validator import Admission
-from engine.producers.state_loader import rebuilt_admission
+from engine.producers.append_validator import AppendValidator
+from engine.producers.state_loader import loaded_validator
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.free_files import when_files_are_free
@@ -65,7 +65,7 @@ class Progress:
 class Opener:
     """Opens partitions in the executor's threads. `report` sums up what recovery found so far."""
 
-    def __init__(self, disk: Disk, directories: DataDirectories, executor: Executor, clock: Clock) -> None:
+    def __init__(self, disk: Disk, directories: LogDirectories, executor: Executor, clock: Clock) -> None:
         self.report = RecoveryReport()
         self.progress = Progress()
         self._disk = disk
@@ -109,7 +109,7 @@ class Opener:
             self.progress.opened += 1
             return self._closed(wanted, directory, located.error)
         try:
-            opened, admission, committed, report = await when_files_are_free(
+            opened, validator, committed, report = await when_files_are_free(
                 wanted.name, lambda: loop.run_in_executor(self._executor, self._open, directory, wanted, last_stop)
             )
         except (EngineError, OSError) as error:
@@ -119,23 +119,23 @@ class Opener:
         self.report += report
         if report.cut_bytes:
             _tell_cut(wanted, last_stop, report, opened)
-        partition = Partition(record.name, number, opened, record.settings, admission)
+        partition = Partition(record.name, number, opened, record.settings, validator)
         if committed is not None:
             partition.begin_replicated(*committed)
         return partition
 
     def _open(
         self, directory: str, wanted: Wanted, last_stop: LastStop
-    ) -> tuple[Log, Admission, _Committed, RecoveryReport]:
+    ) -> tuple[Log, AppendValidator, _Committed, RecoveryReport]:
         now_ms = self._clock.steady_ms()
         opened, report = open_log(
             self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned
         )
         is_replicated = wanted.record.hosted is not None
-        admission = rebuilt_admission(
+        validator = loaded_validator(
             self._disk, wanted.name, opened, wanted.record.settings, now_ms, is_replicated=is_replicated
         )
-        return opened, admission, self._committed(opened, wanted), report
+        return opened, validator, self._committed(opened, wanted), report
 
     def _committed(self, opened: Log, wanted: Wanted) -> _Committed:
         """What a node that is alone has is committed. Else: as far as was told, and what log_start was raised over."""

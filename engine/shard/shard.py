@@ -15,15 +15,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from engine.cleaning.log_start import Trimmer
+from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.quarantine import Quarantine
 from engine.cleaning.retention import Bounds, expired_below
 from engine.cleaning.sealing import Sealer
 from engine.directory.catalog import Catalog
-from engine.directory.closed_points import ClosedPoints
+from engine.directory.closed_points import UnopenedRecoveryPoints
 from engine.directory.data_directory import DataDirectory
-from engine.directory.log_directories import DataDirectories
-from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.directory.log_directories import LogDirectories
+from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.format.batch import Buffer
@@ -42,7 +42,7 @@ from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.arriving import Arriving
 from engine.shard.deletion import delete_topic, finish_deletion
-from engine.shard.divergence import Cutter
+from engine.shard.divergence import DivergenceHandler
 from engine.shard.housekeeping import Housekeeping
 from engine.shard.opening import Opener, Wanted
 from engine.shard.served_topics import ServedTopics, Topic
@@ -71,7 +71,7 @@ class Shard:
     ) -> None:
         self.disk = disk
         self.directory = directory
-        self.directories = DataDirectories(directory, further)
+        self.directories = LogDirectories(directory, further)
         self.clock = clock
         self.owns = owns
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
@@ -82,10 +82,10 @@ class Shard:
         self.sealer = Sealer(disk, executor, self._background, lambda one: self.when_sealed(one))  # noqa: PLW0108 - set later
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self.opener = Opener(disk, self.directories, executor, clock)
-        self._closed = ClosedPoints(disk, self.directories)
+        self._closed = UnopenedRecoveryPoints(disk, self.directories)
         self._arriving = Arriving()
-        self.keeper = DirectoryKeeper(disk, self.directories, executor, self._opened, self._key_of, self._closed)
-        self.trimmer = Trimmer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
+        self.keeper = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, self._closed)
+        self.trimmer = LogStartAdvancer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
         self.when_opened: Callable[[Topic, Partition], None] = _nothing
@@ -95,7 +95,9 @@ class Shard:
         self.tiered_end: Callable[[Partition], int | None] = _nothing
         self.leading_epoch: Callable[[Partition], int | None] = lambda one: one.log.leader_epoch  # None: another leads
         self.key_budget = KeyBudget(keys_max)
-        self._cutter = Cutter(disk, executor, clock, self.committer, self.keeper, self.sealer, self.key_budget)
+        self._cutter = DivergenceHandler(
+            disk, executor, clock, self.committer, self.keeper, self.sealer, self.key_budget
+        )
         self.housekeeping = Housekeeping(
             self.partitions, self.committer, self.keeper, clock, self._expiry, self._background
         )
@@ -239,7 +241,7 @@ class Shard:
             for segment in partition.log.segments:
                 segment.deleted()
             self.trimmer.forget(partition)
-            partition.admission.keys.window.clear()
+            partition.validator.keys.window.clear()
 
     async def roll_topic(self, name: str) -> list[int]:
         """Seal every partition's active segment; returns each sealed_end."""
@@ -282,9 +284,9 @@ class Shard:
         if partition.offline is None and bound > partition.log.log_start:
             await self._background.finish(self._trim(partition, bound), "deleting records")
 
-    async def begin_epoch(self, partition: Partition, epoch: int) -> None:
+    async def start_epoch(self, partition: Partition, epoch: int) -> None:
         """This node leads from here on. What waits in the partition's queue is refused. Raises as `truncate` does."""
-        await self._background.finish(self._cutter.begin_epoch(partition, epoch), "beginning an epoch")
+        await self._background.finish(self._cutter.start_epoch(partition, epoch), "beginning an epoch")
 
     async def truncate(self, partition: Partition, offset: int) -> None:
         """End the log, durably, at the start of the batch that holds an offset, of which it has the records before.
@@ -294,7 +296,7 @@ class Shard:
         """
         await self._background.finish(self._cutter.truncate(partition, offset), "cutting a log")
 
-    async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer = b"") -> None:
+    async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer = b"") -> None:
         """Forget every record and go on from an offset, knowing of what lies before what its leader has handed over.
 
         Raises Corrupt for what cannot be read; then nothing has changed.
@@ -305,7 +307,7 @@ class Shard:
     async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
         """For a follower that begins here: the start of the batch that holds the offset, and what lies before that."""
         begin = await self._in_thread(batch_start, partition.log, offset)
-        return begin, await self._in_thread(encoded, taken(partition.admission, begin))
+        return begin, await self._in_thread(encoded, taken(partition.validator, begin))
 
     async def note_fenced(self, partition: Partition) -> None:
         """To be called before a token is set. Raises StorageFull, StorageFailed."""
@@ -349,12 +351,12 @@ class Shard:
                 topic.partitions[one.number] = partition
                 self.keeper.add(partition)
                 partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
-                partition.admission.keys.window.join(self.key_budget, self.clock.steady_ms())
+                partition.validator.keys.window.join(self.key_budget, self.clock.steady_ms())
                 self.when_opened(topic, partition)
             self.topics.serve(topics)
 
     def _find_watermark(self, partition: Partition) -> None:
-        work = partial(self.reader.find_watermark, partition, partition.watermark.life)
+        work = partial(self.reader.find_watermark, partition, partition.watermark.generation)
         self._finding.keep(work, "finding the high watermark", of=partition.name)
 
     def _expiry(self, partition: Partition) -> Coroutine[Any, Any, None] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.format.control_batch import encode_fence
 from engine.partition.partition import Partition
-from engine.producers.append_validator import Terms
+from engine.producers.append_validator import AppendConditions
 from engine.producers.fencing import Fence
 from gateway.admin.context import OwnerContext
 from gateway.routing.router import PartitionCall
@@ -80,7 +80,7 @@ async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[d
     """The token that the partition demands of every append."""
     if partition.offline is not None:
         raise partition.offline
-    return _fence_told(partition, partition.admission.fencing.present), b""
+    return _fence_told(partition, partition.validator.fencing.present), b""
 
 
 async def set_fence(context: OwnerContext, partition: Partition, arguments: Any) -> tuple[dict[str, Any], bytes]:
@@ -92,14 +92,14 @@ async def set_fence(context: OwnerContext, partition: Partition, arguments: Any)
     context.lifecycle.check_accepting()
     if partition.offline is not None:
         raise partition.offline
-    leader, present = context.partitions.replica(partition), partition.admission.fencing.present
+    leader, present = context.partitions.replica(partition), partition.validator.fencing.present
     if present.token == token:
         await confirm_leading(leader)  # or another leader may have another token in force
     else:
         await context.shard.note_fenced(partition)
         batch = encode_fence(token, context.clock.now_ms())
-        terms, timeout_ms = Terms(fencing_token=expected), context.settings.produce_timeout_ms
-        present = Fence(token, (await leader.produce(batch, Acks.ALL, timeout_ms, terms)).base_offset)
+        conditions, timeout_ms = AppendConditions(fencing_token=expected), context.settings.produce_timeout_ms
+        present = Fence(token, (await leader.produce(batch, Acks.ALL, timeout_ms, conditions)).base_offset)
     return _fence_told(partition, present), b""
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from gateway.connections.kernel_sockets import KernelSockets, connections_to, own_sockets, shut_down_sockets
 from gateway.connections.open_connections import OpenConnections
-from gateway.connections.response_buffers import UnreadAnswers
+from gateway.connections.response_buffers import ResponseBuffers
 from gateway.http.offload import Offload
 from gateway.settings import NodeSettings
 
@@ -33,7 +33,7 @@ class ConnectionWatch:
         self,
         settings: NodeSettings,
         ports: Sequence[int],
-        responses: UnreadAnswers,
+        responses: ResponseBuffers,
         now: Callable[[], float],
         offload: Offload,
         count_idle: Callable[[int], None],
@@ -56,7 +56,7 @@ class ConnectionWatch:
             tasks.create_task(self._watch_answers(self._responses))
             tasks.create_task(self._watch_idle())
 
-    async def _watch_answers(self, answers: UnreadAnswers) -> None:
+    async def _watch_answers(self, answers: ResponseBuffers) -> None:
         while True:
             await asyncio.sleep(self._look_s)
             overdue = []

@@ -16,7 +16,7 @@ from types import TracebackType
 RENDERED_COPIES = 4  # the stored bytes, the values cut out of them, those rendered, the whole body
 
 
-class ReadRoom:
+class ReadBudget:
     """`async with room.hold(size_bytes)`"""
 
     def __init__(self, bytes_max: int) -> None:
@@ -25,7 +25,7 @@ class ReadRoom:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def __repr__(self) -> str:
-        return f"ReadRoom(held_bytes={self.held_bytes}, waiting={len(self._waiting)})"
+        return f"ReadBudget(held_bytes={self.held_bytes}, waiting={len(self._waiting)})"
 
     def hold(self, size_bytes: int) -> _Hold:
         return _Hold(self, size_bytes)
@@ -65,7 +65,7 @@ class ReadRoom:
 class _Hold:
     __slots__ = ("_room", "_size_bytes")
 
-    def __init__(self, room: ReadRoom, size_bytes: int) -> None:
+    def __init__(self, room: ReadBudget, size_bytes: int) -> None:
         self._room = room
         self._size_bytes = size_bytes
 

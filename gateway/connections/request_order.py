@@ -69,7 +69,7 @@ class _Place:
             self.end()
 
 
-class Turn:
+class OrderSlot:
     """One request among those of its connection."""
 
     __slots__ = ("_connection", "_lines", "_place")
@@ -87,7 +87,7 @@ class Turn:
         self._place.has_body = True
 
     @property
-    def has_come(self) -> bool:
+    def is_next(self) -> bool:
         """Nobody is before it. Most requests ask this and need not wait."""
         return self._place is None or self._place.nearest() is None
 
@@ -118,15 +118,15 @@ class Turn:
         return place
 
 
-class Turns:
+class RequestOrder:
     """The lines of all connections that have produce requests under way."""
 
     def __init__(self) -> None:
         self._lines: dict[str | None, _Place] = {}
 
     def __repr__(self) -> str:
-        return f"Turns(connections={len(self._lines)})"
+        return f"RequestOrder(connections={len(self._lines)})"
 
-    def begin(self, request: web.Request) -> Turn:
+    def begin(self, request: web.Request) -> OrderSlot:
         """A request has begun; nothing may have been awaited for it yet."""
-        return Turn(self._lines, request.remote)
+        return OrderSlot(self._lines, request.remote)

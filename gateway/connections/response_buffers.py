@@ -34,7 +34,7 @@ class Ends(Protocol):
     client: str
 
 
-class AnswerLimits(NamedTuple):
+class ResponseLimits(NamedTuple):
     """`bytes_max` may be exceeded by one answer; on a connection that has nothing out, an answer of any size fits."""
 
     bytes_max: int
@@ -61,10 +61,10 @@ class _Connection:
         self.due = now
 
 
-class UnreadAnswers:
+class ResponseBuffers:
     """`size_bytes` is as of the last look, plus what was given since."""
 
-    def __init__(self, kernel: KernelSockets, limits: AnswerLimits, now: Callable[[], float]) -> None:
+    def __init__(self, kernel: KernelSockets, limits: ResponseLimits, now: Callable[[], float]) -> None:
         self.size_bytes = 0
         self.refused = 0
         self.given_up = 0
@@ -75,7 +75,7 @@ class UnreadAnswers:
         self._refreshed_at = now()
 
     def __repr__(self) -> str:
-        return f"UnreadAnswers(connections={len(self._connections)}, size_bytes={self.size_bytes})"
+        return f"ResponseBuffers(connections={len(self._connections)}, size_bytes={self.size_bytes})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Name, text and value of each, for the metrics."""

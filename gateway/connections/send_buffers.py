@@ -29,18 +29,18 @@ class Unread:
         self.bytes_max = bytes_max
         self.size_bytes = 0
         self.kernel = KernelSockets()
-        self._connections: dict[str, UnreadOfConnection] = {}
+        self._connections: dict[str, ConnectionBuffers] = {}
         self._is_closing = False
         self._left_behind: list[tuple[str, str]] = []
 
     def __repr__(self) -> str:
         return f"Unread(connections={len(self._connections)}, size_bytes={self.size_bytes})"
 
-    def begin(self, server: str, client: str) -> UnreadOfConnection:
+    def begin(self, server: str, client: str) -> ConnectionBuffers:
         """A stream begins. Call `end` when it is over."""
         connection = self._connections.get(client)
         if connection is None:
-            connection = self._connections[client] = UnreadOfConnection(self, server, client)
+            connection = self._connections[client] = ConnectionBuffers(self, server, client)
         connection.streams += 1
         return connection
 
@@ -59,14 +59,14 @@ class Unread:
         self.kernel.shut_down(self._left_behind)
         self._left_behind = []
 
-    def end(self, connection: UnreadOfConnection) -> None:
+    def end(self, connection: ConnectionBuffers) -> None:
         connection.streams -= 1
         if connection.streams == 0:
             del self._connections[connection.client]
             self.size_bytes -= connection.size_bytes
 
 
-class UnreadOfConnection:
+class ConnectionBuffers:
     """What one connection was sent and has not acknowledged."""
 
     def __init__(self, all_of_them: Unread, server: str, client: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class HeldPieces:
+class StreamBudget:
     """All pieces of this process."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -18,7 +18,7 @@ class HeldPieces:
         self.size_bytes = 0
 
     def __repr__(self) -> str:
-        return f"HeldPieces(size_bytes={self.size_bytes})"
+        return f"StreamBudget(size_bytes={self.size_bytes})"
 
     def has_room(self, incoming_bytes: int) -> bool:
         return self.size_bytes == 0 or self.size_bytes + incoming_bytes <= self.bytes_max

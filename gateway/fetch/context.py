@@ -12,8 +12,8 @@ from engine.partition.partition import Partition
 from engine.partition.reader import Chunk, Reader
 from gateway.access.access import Access
 from gateway.connections.long_polls import LongPolls
-from gateway.connections.read_budget import ReadRoom
-from gateway.connections.stream_budget import HeldPieces
+from gateway.connections.read_budget import ReadBudget
+from gateway.connections.stream_budget import StreamBudget
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.metrics.metrics import Metrics
@@ -41,8 +41,8 @@ class ReadContext:
     partitions: Partitions
     reader: Reader
     tier: TierReader
-    local_room: ReadRoom
-    store_room: ReadRoom
+    local_budget: ReadBudget
+    store_budget: ReadBudget
     long_polls: LongPolls
     lifecycle: Lifecycle
     offload: Offload
@@ -61,7 +61,7 @@ class FetchContext:
     budgets: RetryBudgets
     reads: ReadContext
     long_polls: LongPolls
-    stream_budget: HeldPieces
+    stream_budget: StreamBudget
     turns: Iterator[int]
     access: Access
     lifecycle: Lifecycle

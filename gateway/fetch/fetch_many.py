@@ -18,7 +18,7 @@ from gateway.access.tokens_file import Right
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.fetch import JSON
 from gateway.fetch.many_reads import Limits, Part, Wanted
-from gateway.fetch.multi_fetch import ManyPartitions
+from gateway.fetch.multi_fetch import MultiFetch
 from gateway.http.json_body import read_json
 from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem, from_engine
@@ -105,7 +105,7 @@ async def _read(context: FetchContext, wanted: Sequence[Wanted], wish: Wish, *, 
     max_bytes = context.settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
     max_bytes = min(max_bytes, context.settings.fetch_bytes_max)
     min_bytes = min(wish.min_bytes, max_bytes)
-    many = ManyPartitions(context, wanted)
+    many = MultiFetch(context, wanted)
     found = await many.look()
     if must_wait and wish.wait_ms and min_bytes > found.size_bytes and not found.has_problem:
         with context.long_polls.waiting(len(wanted)):

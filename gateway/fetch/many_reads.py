@@ -130,7 +130,7 @@ async def read(context: ReadContext, wanted: Sequence[Wanted], limits: Limits) -
         isinstance(source, Problem) or one.offset >= source.log.local_log_start
         for one, source in zip(wanted, sources, strict=True)
     )
-    room = context.local_room if is_local else context.store_room  # the store may be slow
+    room = context.local_budget if is_local else context.store_budget  # the store may be slow
     async with room.hold(limits.max_bytes * RENDERED_COPIES):
         return await _read(context, wanted, sources, order, limits)
 

@@ -29,7 +29,7 @@ MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leade
 _NOTHING = Found(0, has_problem=False)
 
 
-class ManyPartitions:
+class MultiFetch:
     """Entries of one reader. They may be moved on between two reads; which shard owns them stays."""
 
     def __init__(self, context: FetchContext, wanted: Sequence[Wanted]) -> None:
@@ -167,8 +167,8 @@ class ManyPartitions:
                 fields, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
                 found = Found(*fields)
             except (Busy, LinkLost):
-                is_alone = self._context.peers.nodes is None
-                found = Found(0, has_problem=is_alone, has_moved=not is_alone)
+                is_standalone = self._context.peers.nodes is None
+                found = Found(0, has_problem=is_standalone, has_moved=not is_standalone)
         if found.has_moved and enough_bytes:  # the others are waited for meanwhile
             await self._context.peers.wait_for_leaders(self._context.budgets.jittered(MOVED_PAUSE_S))
         return found
@@ -187,7 +187,7 @@ class ManyPartitions:
         return _unpacked(heads, bodies)
 
 
-def handlers_of_many(context: ReadContext) -> Mapping[str, Handler]:
+def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
     """What this shard does when another one asks for its partitions."""
 
     async def wait_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:

@@ -55,7 +55,7 @@ async def fetch(
     passed: Chunk | None = None
     copies = 1 if query["media_type"] == record_batch.MEDIA_TYPE else RENDERED_COPIES
     while True:
-        room = context.local_room if offset >= partition.log.local_log_start else context.store_room
+        room = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
         async with room.hold(max_bytes * copies):
             chunk = await read_chunk(context, partition, offset, max_bytes) or passed
             if chunk is None or chunk is passed or not has_nothing_to_show(chunk.data):
@@ -85,7 +85,7 @@ def _cache_headers(
     form = (query["media_type"], query["max_records"], query["value"], query["ndjson"])
     bounds = (partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
     is_exact = query["media_type"] == record_batch.MEDIA_TYPE and not (
-        partition.admission.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
+        partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
     )
     place = (topic_id, partition.number, query["offset"], chunk.next_offset)
     return kept_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
@@ -176,7 +176,7 @@ async def _answer(
     partition.bytes_out += len(data)
     if media_type == record_batch.MEDIA_TYPE:
         headers = _position_headers(partition, next_offset, media_type)
-        if partition.admission.fencing.has_been_used:
+        if partition.validator.fencing.has_been_used:
             data = await context.offload.by_size(len(data), partial(without_control, data))
         if data:
             headers["Penstock-Base-Offset"] = str(record_batch.read_header(data).base_offset)

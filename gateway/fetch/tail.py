@@ -23,7 +23,7 @@ from gateway.connections.send_buffers import ClientStalled
 from gateway.fetch import event_stream
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.many_reads import Limits, Part, Wanted
-from gateway.fetch.multi_fetch import MOVING, ManyPartitions
+from gateway.fetch.multi_fetch import MOVING, MultiFetch
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine
 from gateway.http.query import Number, Rules, Text, Word, path_partition, read_query
@@ -107,7 +107,7 @@ class _Tail:
         self, context: FetchContext, wanted: Sequence[Wanted], value: str | None, *, names_partition: bool
     ) -> None:
         self._context = context
-        self._many = ManyPartitions(context, wanted)
+        self._many = MultiFetch(context, wanted)
         self._positions = [one.offset for one in wanted]
         self._value = value
         self._names_partition = names_partition

@@ -54,7 +54,7 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
 
 def admission_families(shard: Shard) -> Iterator[Numbers]:
     """How appends were judged, of all partitions together."""
-    admissions = [partition.admission for partition in shard.partitions()]
+    admissions = [partition.validator for partition in shard.partitions()]
     text = "Sequenced producers that partitions remember, each counted once for each partition"
     yield Numbers("penstock_producers", text, None, {"": sum(len(one.producers) for one in admissions)})
     for name, text, count in _JUDGEMENTS:

@@ -60,7 +60,7 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
 
 
 def _key_gauges(shard: Shard, partitions: list[Partition]) -> Iterator[tuple[str, str, float]]:
-    admissions = [partition.admission for partition in partitions]
+    admissions = [partition.validator for partition in partitions]
     yield "penstock_idempotency_keys", "Idempotency keys that are remembered", shard.key_budget.keys
     dropped = sum(one.keys.window.dropped for one in admissions)
     text = "Idempotency keys let go before their time, because there were too many"

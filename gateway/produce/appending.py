@@ -14,14 +14,14 @@ import orjson
 from aiohttp import web
 
 from engine.errors import EngineError
-from engine.producers.append_validator import Appended, Terms
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.shard.served_topics import Topic
-from gateway.connections.request_order import Turn
+from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
 from gateway.http.problems import Problem
 from gateway.produce.context import ProduceContext
 from gateway.produce.placing import Batch
-from gateway.routing.leader_failover import AnyLeader, Parcel
+from gateway.routing.leader_failover import AnyLeader, PendingProduce
 from replication.replica.acks import Acks
 
 Outcome = Appended | Problem | None
@@ -32,19 +32,19 @@ class Part(NamedTuple):
 
     topic: Topic
     batch: Batch
-    terms: Terms | None = None
+    conditions: AppendConditions | None = None
 
 
 async def append(
-    context: ProduceContext, parts: Sequence[Part], acks: Acks, timeout_ms: int | None, turn: Turn
+    context: ProduceContext, parts: Sequence[Part], acks: Acks, timeout_ms: int | None, slot: OrderSlot
 ) -> list[Outcome]:
     """The outcome of each part, queued in its turn. Raises Problem overloaded, before anything is appended."""
-    if not turn.has_come:
-        await turn.come()
+    if not slot.is_next:
+        await slot.come()
     check_capacity(context, sum(len(part.batch.data) for part in parts))
     timeout = timeout_ms or context.settings.produce_timeout_ms
     queued = [_queue(context, part, acks, timeout) for part in parts]
-    turn.end()
+    slot.end()
     context.metrics.produce_records.inc(sum(part.batch.record_count for part in parts))
     began = time.perf_counter()
     context.metrics.waiting_produces.inc()
@@ -79,21 +79,21 @@ def _queue(
             return context.failover.begin(_parcel(context, part, acks, timeout_ms))
         leader = context.partitions.leader(part.topic, batch.partition)
         if acks is Acks.NONE:
-            leader.append_nowait(batch.data, part.terms)
+            leader.append_nowait(batch.data, part.conditions)
             return None
-        return leader.produce(batch.data, acks, timeout_ms, part.terms)
+        return leader.produce(batch.data, acks, timeout_ms, part.conditions)
     except EngineError as error:
         return problems.from_engine(error)
 
 
-def _parcel(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int) -> Parcel:
+def _parcel(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int) -> PendingProduce:
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
     record, number = part.topic.record, part.batch.partition
 
     def find_leader() -> AnyLeader:
         return context.partitions.leader(part.topic, number)
 
-    return Parcel(record.topic_id, number, part.batch.data, acks, part.terms, deadline, find_leader)
+    return PendingProduce(record.topic_id, number, part.batch.data, acks, part.conditions, deadline, find_leader)
 
 
 async def _acknowledge(queued: Awaitable[Appended | None] | Problem | None) -> Outcome:

@@ -10,7 +10,7 @@ import re
 
 from aiohttp import web
 
-from engine.producers.append_validator import Terms
+from engine.producers.append_validator import AppendConditions
 from engine.producers.sequences import SEQUENCE_MAX
 from gateway.http.problems import Problem
 from gateway.produce.context import ProduceContext
@@ -28,14 +28,14 @@ _DIGITS_MAX = 19  # of 2^63 - 1
 _TOKEN = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-def read_terms(request: web.Request, partition: int | None) -> Terms | None:
+def read_conditions(request: web.Request, partition: int | None) -> AppendConditions | None:
     """None for a request without terms, which is most of them. Raises Problem invalid_header."""
     has_end, has_token = EXPECTED_END in request.headers, FENCING_TOKEN in request.headers
     if not (has_end or has_token):
         return None
     demand_one_partition(EXPECTED_END if has_end else FENCING_TOKEN, partition)
     expected_end = number_in_header(request, EXPECTED_END, OFFSET_MAX) if has_end else None
-    return Terms(expected_end, _token_in(request) if has_token else None)
+    return AppendConditions(expected_end, _token_in(request) if has_token else None)
 
 
 def has_sequence(request: web.Request) -> bool:
@@ -65,7 +65,7 @@ async def demand_given(context: ProduceContext, producer_id: int) -> None:
         raise Problem("unknown_producer", f"the producer id {producer_id} was never given out")
 
 
-def refuse_terms(request: web.Request) -> None:
+def refuse_conditions(request: web.Request) -> None:
     """For requests to many topics. Raises Problem invalid_header."""
     for header in ONE_PARTITION_HEADERS:
         if header in request.headers:

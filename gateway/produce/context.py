@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from engine.runtime.clock import Clock
-from gateway.connections.request_order import Turns
+from gateway.connections.request_order import RequestOrder
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.metrics.metrics import Metrics
 from gateway.metrics.stages import Stages
-from gateway.produce.keys_in_flight import KeyHolds
+from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
-from gateway.routing.leader_failover import Handover
+from gateway.routing.leader_failover import LeaderFailover
 from gateway.routing.partitions import Partitions
 from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
@@ -36,11 +36,11 @@ class ProduceContext:
     partitioners: Partitioners
     peers: Peers
     router: Router
-    failover: Handover
+    failover: LeaderFailover
     budgets: RetryBudgets
     producer_ids: ProducerIds
-    keys: KeyHolds
-    order: Turns
+    keys: KeysInFlight
+    order: RequestOrder
     queued_bytes: Callable[[], int]
     lifecycle: Lifecycle
     json_limits: JsonLimits

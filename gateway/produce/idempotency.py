@@ -78,7 +78,7 @@ def keyed_request(key: bytes, request: web.Request, body: bytes) -> KeyedRequest
     return KeyedRequest(blake2b(key, digest_size=HASH_BYTES).digest(), digest.digest())
 
 
-class InHand:
+class KeyInFlight:
     """`async with` gives the entry for the batches of this request; until the end nobody else in this process begins
     with its key. Raises KeyReused's and Busy's problems, and tells those on the way with the window.
 
@@ -152,7 +152,7 @@ def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: by
     """Among partitions of this process. One that tells of another request comes first."""
     found = None
     for partition in partitions:
-        one = partition.admission.keys.find(key_hash, now_ms)
+        one = partition.validator.keys.find(key_hash, now_ms)
         if one is not None:
             if one.request_hash != request_hash:
                 return one

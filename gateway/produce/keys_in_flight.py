@@ -20,7 +20,7 @@ class _Held:
     holders: int = 0
 
 
-class KeyHolds:
+class KeysInFlight:
     """The keys in hand, by topic."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class KeyHolds:
         self._held: dict[tuple[str, bytes], _Held] = {}
 
     def __repr__(self) -> str:
-        return f"KeyHolds({len(self._held)})"
+        return f"KeysInFlight({len(self._held)})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Name, text and value of each, for the metrics."""

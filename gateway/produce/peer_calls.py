@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.producers.append_validator import Appended, terms_of
+from engine.producers.append_validator import Appended, conditions_of
 from engine.producers.partition_keys import FoundKey
 from gateway.links.link import Handler
 from gateway.produce.appending import check_capacity
@@ -22,11 +22,11 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
         check_capacity(context, len(payload))
         leader = context.partitions.replica(context.partitions.answered(topic, topic_id, number, epoch))
         acks = ACKS_BY_WORD[acks_word]
-        terms = terms_of(fields)
+        conditions = conditions_of(fields)
         if acks is Acks.NONE:
-            leader.append_nowait(payload, terms)
+            leader.append_nowait(payload, conditions)
             return None, b""
-        return await leader.produce(payload, acks, timeout_ms, terms), b""
+        return await leader.produce(payload, acks, timeout_ms, conditions), b""
 
     async def check_append(arguments: Any, _: bytes) -> tuple[None, bytes]:
         topic_id, topic, number, epoch, acks_word, *_rest = arguments

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from engine.format import batch as record_batch
 from engine.format.keyed_batch import KeyEntry
-from engine.producers.append_validator import Terms
+from engine.producers.append_validator import AppendConditions
 from engine.shard.served_topics import Topic
-from gateway.connections.request_order import Turn
+from gateway.connections.request_order import OrderSlot
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Rules, Text, Word, path_partition, read_query
 from gateway.http.request_body import read_body
@@ -31,9 +31,9 @@ from gateway.produce.cloud_events import (
     decode_event,
     decode_event_batch,
 )
-from gateway.produce.conditions import demand_given, read_sequence, read_terms
+from gateway.produce.conditions import demand_given, read_conditions, read_sequence
 from gateway.produce.context import PRODUCE, ProduceContext
-from gateway.produce.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
+from gateway.produce.idempotency import KeyedRequest, KeyInFlight, keyed_request, read_key, window_headers
 from gateway.produce.incoming import Incoming, IncomingRow
 from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
@@ -64,9 +64,9 @@ class _Wish(NamedTuple):
     query: dict[str, Any]
     partition: int | None
     is_only: bool
-    terms: Terms | None
+    conditions: AppendConditions | None
     sequenced: Sequenced | None
-    turn: Turn
+    slot: OrderSlot
 
 
 async def produce(request: web.Request) -> web.Response:
@@ -84,28 +84,30 @@ async def _produce(
     request: web.Request, query: dict[str, Any], partition: int | None, *, is_only: bool
 ) -> web.Response:
     """`is_only`: no record may name another partition."""
-    turn = request.app[PRODUCE].order.begin(request)
+    slot = request.app[PRODUCE].order.begin(request)
     try:
-        return await _produce_in_turn(request, query, partition, turn, is_only=is_only)
+        return await _produce_in_turn(request, query, partition, slot, is_only=is_only)
     finally:
-        turn.end()
+        slot.end()
 
 
 async def _produce_in_turn(
-    request: web.Request, query: dict[str, Any], partition: int | None, turn: Turn, *, is_only: bool
+    request: web.Request, query: dict[str, Any], partition: int | None, slot: OrderSlot, *, is_only: bool
 ) -> web.Response:
     context = request.app[PRODUCE]
     context.lifecycle.check_accepting()
-    terms, sequenced = read_terms(request, partition), read_sequence(request, partition)
+    conditions, sequenced = read_conditions(request, partition), read_sequence(request, partition)
     key = read_key(request)
     if sequenced is not None:
         await demand_given(context, sequenced.producer_id)
-    wish = _Wish(query, partition, is_only or terms is not None or sequenced is not None, terms, sequenced, turn)
+    wish = _Wish(
+        query, partition, is_only or conditions is not None or sequenced is not None, conditions, sequenced, slot
+    )
     topic = await context.topics.to_produce_to(request.match_info["topic"])
     if partition is not None:
         context.partitioners.of(topic).check(partition)
     began = time.perf_counter()
-    body = await read_body(request, context.settings.request_body_bytes_max, turn.body_is_there)
+    body = await read_body(request, context.settings.request_body_bytes_max, slot.body_is_there)
     context.stages.body.observe(time.perf_counter() - began)
     now_ms = context.clock.now_ms()
     context.metrics.produce_bytes.inc(len(body))
@@ -130,7 +132,7 @@ async def _store_keyed(
 ) -> web.Response:
     if keyed is None:
         return await _store(request, context, topic, wish, body, now_ms, None)
-    async with InHand(context, topic, keyed, now_ms) as entry:
+    async with KeyInFlight(context, topic, keyed, now_ms) as entry:
         return await _store(request, context, topic, wish, body, now_ms, entry)
 
 
@@ -177,15 +179,15 @@ async def _store(
         records_max = context.settings.records_per_request_max
         batches = await context.offload.by_size(len(body), lambda: _batches(decode(body), to, records_max))
     context.stages.decode.observe(time.perf_counter() - began)
-    terms = wish.terms if entry is None else _with_key(wish.terms, entry)
-    parts = [Part(topic, batch, terms) for batch in batches]
+    conditions = wish.conditions if entry is None else _with_key(wish.conditions, entry)
+    parts = [Part(topic, batch, conditions) for batch in batches]
     if FORWARD in request.headers:
         await demand_direct(request, context.router, [(topic.record.name, batch.partition) for batch in batches])
     return await _append(context, topic, parts, ACKS_BY_WORD[query["acks"]], wish, now_ms, entry)
 
 
-def _with_key(terms: Terms | None, entry: KeyEntry) -> Terms:
-    return Terms(key=entry) if terms is None else terms._replace(key=entry)
+def _with_key(conditions: AppendConditions | None, entry: KeyEntry) -> AppendConditions:
+    return AppendConditions(key=entry) if conditions is None else conditions._replace(key=entry)
 
 
 def _batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
@@ -248,7 +250,7 @@ async def _append(
     """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
     success = 202 if acks is Acks.NONE else 200
     began = time.perf_counter()
-    outcomes = await append(context, parts, acks, wish.query["timeout_ms"], wish.turn)
+    outcomes = await append(context, parts, acks, wish.query["timeout_ms"], wish.slot)
     acknowledged = time.perf_counter()
     status = success if demand_one_success(outcomes) else 207
     told = success if status == 207 else None

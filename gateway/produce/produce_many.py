@@ -16,11 +16,11 @@ from aiohttp import web
 
 from engine.errors import EngineError
 from engine.format.keyed_batch import KeyEntry
-from engine.producers.append_validator import Terms
+from engine.producers.append_validator import AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
-from gateway.connections.request_order import Turn
+from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
@@ -28,9 +28,9 @@ from gateway.http.query import Number, Rules, Word, read_query
 from gateway.http.request_body import read_body
 from gateway.produce.appending import Outcome, Part, answer, append, demand_one_success, result_of
 from gateway.produce.cloud_events import binary_attributes
-from gateway.produce.conditions import refuse_terms
+from gateway.produce.conditions import refuse_conditions
 from gateway.produce.context import PRODUCE, ProduceContext
-from gateway.produce.idempotency import InHand, KeyedRequest, keyed_request, read_key, window_headers
+from gateway.produce.idempotency import KeyedRequest, KeyInFlight, keyed_request, read_key, window_headers
 from gateway.produce.incoming import IncomingRow
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.produce.placing import Batch, Destination, check_count, count_of, encode, place
@@ -63,23 +63,23 @@ class _Entry(NamedTuple):
     topic: Topic | None
     batch: Batch | None
     outcome: Outcome
-    terms: Terms | None = None
+    conditions: AppendConditions | None = None
 
 
 async def produce_many(request: web.Request) -> web.Response:
     """POST /v1/records"""
-    turn = request.app[PRODUCE].order.begin(request)
+    slot = request.app[PRODUCE].order.begin(request)
     try:
-        return await _produce_in_turn(request, turn)
+        return await _produce_in_turn(request, slot)
     finally:
-        turn.end()
+        slot.end()
 
 
-async def _produce_in_turn(request: web.Request, turn: Turn) -> web.Response:
+async def _produce_in_turn(request: web.Request, slot: OrderSlot) -> web.Response:
     query = read_query(request, QUERY)
     context = request.app[PRODUCE]
     context.lifecycle.check_accepting()
-    refuse_terms(request)
+    refuse_conditions(request)
     key = read_key(request)
     if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
         raise Problem("unsupported_media_type", f"records for many topics come as {JSON} or {NDJSON}")
@@ -88,14 +88,14 @@ async def _produce_in_turn(request: web.Request, turn: Turn) -> web.Response:
         raise Problem("invalid_header", "a CloudEvent in binary mode goes to one topic")
     decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
     began = time.perf_counter()
-    body = await read_body(request, context.settings.request_body_bytes_max, turn.body_is_there)
+    body = await read_body(request, context.settings.request_body_bytes_max, slot.body_is_there)
     context.stages.body.observe(time.perf_counter() - began)
     now_ms = context.clock.now_ms()
     context.metrics.produce_bytes.inc(len(body))
     if key is None:
-        return await _store(request, query, decode, body, now_ms, None, turn)
+        return await _store(request, query, decode, body, now_ms, None, slot)
     keyed = await context.offload.by_size(len(body), lambda: keyed_request(key, request, body))
-    return await _store(request, query, decode, body, now_ms, keyed, turn)
+    return await _store(request, query, decode, body, now_ms, keyed, slot)
 
 
 async def _store(
@@ -105,7 +105,7 @@ async def _store(
     body: bytes,
     now_ms: int,
     keyed: KeyedRequest | None,
-    turn: Turn,
+    slot: OrderSlot,
 ) -> web.Response:
     context, here = request.app[PRODUCE], time.perf_counter()
     by_topic = await context.offload.by_size(len(body), lambda: _by_topic(*decode(body, context.json_limits)))
@@ -123,7 +123,7 @@ async def _store(
             await demand_direct(
                 request, context.router, [(name, number) for name, number in placed if number is not None]
             )
-        entries = await _appended(context, entries, acks, query["timeout_ms"], turn)
+        entries = await _appended(context, entries, acks, query["timeout_ms"], slot)
         headers = {} if keyed is None else _window_headers(entries, time.perf_counter() - here)
         return _answer(entries, acks, now_ms, headers)
 
@@ -164,7 +164,7 @@ async def _destinations(
             if keyed is None:
                 to = _destination(context, topic, rows, now_ms)
             else:
-                key_entry = await keys_in_hand.enter_async_context(InHand(context, topic, keyed, now_ms))
+                key_entry = await keys_in_hand.enter_async_context(KeyInFlight(context, topic, keyed, now_ms))
                 to = _destination_of_key(context, topic, key_entry, now_ms)
         except EngineError as error:
             entries.append(_Entry(name, None, len(rows), None, None, problems.from_engine(error)))
@@ -203,22 +203,22 @@ def _encoded(by_topic: dict[str, _Rows], destinations: dict[str, tuple[Topic, De
                     outcome = problem
                 except EngineError as error:
                     outcome = problems.from_engine(error)
-            terms = None if to.key_entry is None else Terms(key=to.key_entry)
-            entries.append(_Entry(name, partition, count_of(records), topic, batch, outcome, terms))
+            conditions = None if to.key_entry is None else AppendConditions(key=to.key_entry)
+            entries.append(_Entry(name, partition, count_of(records), topic, batch, outcome, conditions))
     return entries
 
 
 async def _appended(
-    context: ProduceContext, entries: list[_Entry], acks: Acks, timeout_ms: int | None, turn: Turn
+    context: ProduceContext, entries: list[_Entry], acks: Acks, timeout_ms: int | None, slot: OrderSlot
 ) -> list[_Entry]:
     """The entries with what became of them, in the order of topics and partitions."""
     entries.sort(key=lambda entry: (entry.name, entry.partition or 0))
     parts = [
-        Part(entry.topic, entry.batch, entry.terms)
+        Part(entry.topic, entry.batch, entry.conditions)
         for entry in entries
         if entry.topic is not None and entry.batch is not None
     ]
-    outcomes = iter(await append(context, parts, acks, timeout_ms, turn) if parts else ())
+    outcomes = iter(await append(context, parts, acks, timeout_ms, slot) if parts else ())
     return [entry if entry.batch is None else entry._replace(outcome=next(outcomes)) for entry in entries]
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from engine.errors import Draining, EngineError
 from engine.format import batch as record_batch
-from engine.producers.append_validator import Appended, Terms
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, start_task
 from gateway.links.link import LinkDown, LinkLost
@@ -60,14 +60,14 @@ def is_doubt(error: EngineError) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class PendingProduce:
     """A batch for one partition, and until when (loop time) it may be handed over."""
 
     topic_id: str
     partition: int
     batch: bytes | bytearray
     acks: Acks
-    terms: Terms | None
+    conditions: AppendConditions | None
     deadline: float
     find_leader: Callable[[], AnyLeader]
     ticket: int = 0
@@ -75,19 +75,19 @@ class Parcel:
     @property
     def is_recognised(self) -> bool:
         """Whether a leader that has it already would know. Not by an end that is expected: that has moved."""
-        has_key = self.terms is not None and self.terms.key is not None
+        has_key = self.conditions is not None and self.conditions.key is not None
         return has_key or record_batch.read_header(self.batch).producer_id >= 0
 
 
 class _Place(NamedTuple):
     """Of a batch in its line; the future is what the leader was then asked to do."""
 
-    parcel: Parcel
+    parcel: PendingProduce
     handed_over: asyncio.Future[Awaitable[Appended | None]]
 
 
 @dataclass(slots=True)
-class _Line:
+class _PartitionQueue:
     """Those who wait for one partition to be led, by their tickets."""
 
     places: dict[int, _Place] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class _Line:
 _Which = tuple[str, int, bool]
 
 
-class Handover:
+class LeaderFailover:
     """The lines of all partitions that refuse batches now: usually none."""
 
     def __init__(self, peers: Peers, random: Random) -> None:
@@ -105,19 +105,19 @@ class Handover:
         self._peers = peers
         self._random = random
         self._tickets = itertools.count(1)
-        self._lines: dict[_Which, _Line] = {}
+        self._lines: dict[_Which, _PartitionQueue] = {}
 
     def __repr__(self) -> str:
-        return f"Handover(lines={len(self._lines)}, repeats={self.repeats})"
+        return f"LeaderFailover(lines={len(self._lines)}, repeats={self.repeats})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """For the metrics."""
         waiting = sum(len(line.places) for line in self._lines.values())
-        yield "penstock_handover_waiting", "Batches that wait for a leader that takes them", waiting
+        yield "penstock_failover_waiting_batches", "Batches that wait for a leader that takes them", waiting
         text = "Batches that were to be handed over again, since leadership moved or too few replicas were in sync"
-        yield "penstock_handover_repeats_total", text, self.repeats
+        yield "penstock_failover_retries_total", text, self.repeats
 
-    def begin(self, parcel: Parcel) -> Awaitable[Appended | None]:
+    def begin(self, parcel: PendingProduce) -> Awaitable[Appended | None]:
         """Hand it over now, or take its place in the line; await the outcome. Raises what no other try would mend."""
         parcel.ticket = next(self._tickets)
         if _which(parcel) in self._lines:
@@ -131,7 +131,7 @@ class Handover:
 
     async def _see_through(
         self,
-        parcel: Parcel,
+        parcel: PendingProduce,
         place: _Place | None,
         waiting: Awaitable[Appended | None] | None,
         refusal: EngineError | None = None,
@@ -151,10 +151,10 @@ class Handover:
                     raise (doubt or error) from None
                 place, waiting, refusal = self._join(parcel), None, error
 
-    def _join(self, parcel: Parcel) -> _Place:
+    def _join(self, parcel: PendingProduce) -> _Place:
         self.repeats += 1
         which = _which(parcel)
-        line = self._lines.setdefault(which, _Line())
+        line = self._lines.setdefault(which, _PartitionQueue())
         place = _Place(parcel, asyncio.get_running_loop().create_future())
         line.places[parcel.ticket] = place
         if line.asking is None:
@@ -174,7 +174,7 @@ class Handover:
             if line is not None and line.places.get(parcel.ticket) is place:
                 del line.places[parcel.ticket]
 
-    async def _ask(self, which: _Which, line: _Line) -> None:
+    async def _ask(self, which: _Which, line: _PartitionQueue) -> None:
         """Ask the leader again and again, and hand over once it is willing."""
         pause_s = PAUSE_S
         try:
@@ -186,7 +186,7 @@ class Handover:
         finally:
             del self._lines[which]
 
-    async def _is_willing(self, parcel: Parcel) -> bool:
+    async def _is_willing(self, parcel: PendingProduce) -> bool:
         try:
             leader = parcel.find_leader()
             if isinstance(leader, RemoteLeader):
@@ -198,12 +198,12 @@ class Handover:
         return True
 
 
-def _which(parcel: Parcel) -> _Which:
+def _which(parcel: PendingProduce) -> _Which:
     """With acks=all apart: when too few replicas are in sync, that alone has to wait."""
     return parcel.topic_id, parcel.partition, parcel.acks is Acks.ALL
 
 
-def _hand_over_all(line: _Line) -> None:
+def _hand_over_all(line: _PartitionQueue) -> None:
     """Without a pause between them, so that nobody else comes in between. Ends at the first that is refused."""
     for ticket, place in sorted(line.places.items()):
         if not place.handed_over.done():
@@ -216,13 +216,13 @@ def _hand_over_all(line: _Line) -> None:
         del line.places[ticket]
 
 
-def _handed_over(parcel: Parcel) -> Awaitable[Appended | None]:
+def _handed_over(parcel: PendingProduce) -> Awaitable[Appended | None]:
     leader = parcel.find_leader()
     if parcel.acks is Acks.NONE:
-        leader.append_nowait(parcel.batch, parcel.terms)
+        leader.append_nowait(parcel.batch, parcel.conditions)
         return _nothing()
     left_ms = max(1, round((parcel.deadline - asyncio.get_running_loop().time()) * 1000))
-    return leader.produce(parcel.batch, parcel.acks, left_ms, parcel.terms)
+    return leader.produce(parcel.batch, parcel.acks, left_ms, parcel.conditions)
 
 
 async def _nothing() -> None:

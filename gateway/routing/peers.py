@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from engine.directory.placement import shard_of
 from engine.errors import AckTimeout
-from engine.producers.append_validator import Appended, Terms
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
 from gateway.links.link import Busy, Caller, Link, LinkDown
 from replication.cluster.view import ClusterView, Place
@@ -200,15 +200,15 @@ class RemoteLeader:
         self._topic_id = topic_id
         self._partition = partition
 
-    def append_nowait(self, batch: bytes | bytearray, terms: Terms | None = None) -> None:
+    def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
         """acks=0: hand the batch over and never look back. Raises NoLeader and Busy, as long as nothing was sent."""
-        self._begin(batch, Acks.NONE, 0, terms)
+        self._begin(batch, Acks.NONE, 0, conditions)
 
     def produce(
-        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, terms: Terms | None = None
+        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
     ) -> Awaitable[Appended]:
         """As Leader.produce; the owner waits for the acknowledgement."""
-        return self._reply(self._begin(batch, acks, timeout_ms, terms), timeout_ms)
+        return self._reply(self._begin(batch, acks, timeout_ms, conditions), timeout_ms)
 
     async def check_append(self, acks: Acks, timeout_s: float) -> None:
         """As Leader.check_append."""
@@ -217,10 +217,18 @@ class RemoteLeader:
         await link.call("check_append", arguments, timeout_s=timeout_s)
 
     def _begin(
-        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, terms: Terms | None
+        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None
     ) -> asyncio.Future[tuple[list[Any], bytes]]:
         link = self._peers.link_to_owner(self._topic_id, self._partition)
-        arguments = (self._topic_id, self._topic, self._partition, self._known_epoch, acks.value, timeout_ms, terms)
+        arguments = (
+            self._topic_id,
+            self._topic,
+            self._partition,
+            self._known_epoch,
+            acks.value,
+            timeout_ms,
+            conditions,
+        )
         return link.begin("append", arguments, batch)
 
     @property

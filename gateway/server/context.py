@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.runtime.clock import Clock
 from gateway.access.access import Access
 from gateway.admin.context import AdminContext
-from gateway.connections.response_buffers import UnreadAnswers
+from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
 from gateway.http.context import HttpContext
 from gateway.http.in_flight import InFlight
@@ -29,7 +29,7 @@ class ServerContext:
     admin: AdminContext
     access: Access
     topics: Topics
-    responses: UnreadAnswers
+    responses: ResponseBuffers
     in_flight: InFlight
     metrics: Metrics
     clock: Clock

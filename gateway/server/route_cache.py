@@ -26,7 +26,7 @@ class Known(NamedTuple):
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class KnownRoutes:
+class RouteCache:
     """The routes of one application that were taken so far."""
 
     def __init__(self, app: web.Application) -> None:
@@ -34,7 +34,7 @@ class KnownRoutes:
         self._known: dict[tuple[str, str], Known] = {}
 
     def __repr__(self) -> str:
-        return f"KnownRoutes({len(self._known)})"
+        return f"RouteCache({len(self._known)})"
 
     async def handle(self, request: web.Request, method: str, path: str) -> web.StreamResponse:
         """The application's answer to a request for this method and path."""

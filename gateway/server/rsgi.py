@@ -30,9 +30,9 @@ from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background
 from gateway.access.hosts import is_host
 from gateway.connections.open_connections import OpenConnections
-from gateway.connections.response_buffers import ENDS, UnreadAnswers
-from gateway.connections.send_buffers import ClientStalled, Unread, UnreadOfConnection
-from gateway.server.route_cache import KnownRoutes
+from gateway.connections.response_buffers import ENDS, ResponseBuffers
+from gateway.connections.send_buffers import ClientStalled, ConnectionBuffers, Unread
+from gateway.server.route_cache import RouteCache
 from gateway.server.rsgi_body import Body, BodyLimits
 from gateway.settings import NodeSettings
 
@@ -50,7 +50,7 @@ class Sent(NamedTuple):
     """What is known of the clients' side of connections."""
 
     streams: Unread
-    answers: UnreadAnswers
+    answers: ResponseBuffers
     connections: OpenConnections
 
 
@@ -58,7 +58,7 @@ class RsgiApp:
     """Granian's callback around one aiohttp application."""
 
     def __init__(self, app: web.Application, limits: BodyLimits, sent: Sent) -> None:
-        self._routes = KnownRoutes(app)
+        self._routes = RouteCache(app)
         self._limits = limits
         self._sent = sent
         self._loop = asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class _StreamWriter(AbstractStreamWriter):
         self._proto = proto
         self._scope = scope
         self._sent = sent
-        self._connection: UnreadOfConnection | None = None
+        self._connection: ConnectionBuffers | None = None
         self._transport: Any = None
         self.has_begun = False
 

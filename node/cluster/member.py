@@ -1,7 +1,7 @@
 """This node among the nodes of its cluster: what the supervisor does when the node is not alone.
 
 Has the agent, which holds the coordination session, and passes on what it tells: to the shards at once, by calls that
-nobody waits for, and to HostedTopics, which opens and closes. It decides nothing.
+nobody waits for, and to TopicSync, which opens and closes. It decides nothing.
 What must hold: (1) the cluster is known before a data directory is touched, unless the directory itself says which one
 it is (embedded, or while it is adopted), and this node is registered only when its shards can answer others; (2) that
 the session is lost reaches the shards before anything else is done about it; (3) a shard that died comes back under a
@@ -21,7 +21,7 @@ from typing import Any
 
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory, known_cluster_id
-from engine.directory.log_directories import DataDirectories
+from engine.directory.log_directories import LogDirectories
 from engine.errors import AckTimeout, EngineError, StartRefused
 from engine.log.recovery import LastStop
 from engine.runtime.clock import Clock
@@ -32,12 +32,17 @@ from node.cluster.operator import ClusterOperator
 from node.cluster.sessions import EmbeddedSessions, Sessions, ZookeeperSessions, was_in_cluster
 from node.cluster.standalone_import import Adopting
 from node.cluster.standalone_topics import Processes
-from node.cluster.topic_sync import HostedTopics
+from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterTask
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.membership import OwnNode
 from replication.cluster.producer_ids import StoredBlocks
-from replication.cluster.registration_state import Vouching, known_vouching, load_vouching, save_vouching
+from replication.cluster.registration_state import (
+    RegistrationState,
+    known_vouching,
+    load_registration_state,
+    save_vouching,
+)
 from replication.cluster.standalone_import import may_adopt
 from replication.cluster.store_timeout import while_answered
 from replication.cluster.values import (
@@ -93,7 +98,7 @@ class ClusterMember:
             ),
         )
         self._agent.view.is_lone = settings.is_embedded
-        self._topics: HostedTopics | None = None
+        self._topics: TopicSync | None = None
         self._identity: ClusterIdentity | None = None
         self._adopting: Adopting | None = None
         self._is_leaving = False
@@ -131,14 +136,14 @@ class ClusterMember:
     def cluster_id(self) -> str | None:
         return None if self._identity is None else self._identity.cluster_id
 
-    async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
         first = directories.first
         lost = any(directory.last_stop is LastStop.POWER_LOSS for directory in directories)
         last_stop = LastStop.POWER_LOSS if lost else first.last_stop
         if self._settings.is_embedded:  # nobody else could have what it lost: it leads again with what it has
             last_stop = LastStop.CLEAN
 
-        async def keep(vouching: Vouching) -> None:
+        async def keep(vouching: RegistrationState) -> None:
             await self._in_thread(partial(save_vouching, first.disk, first.path, vouching))
 
         self._own.keep_vouching = keep
@@ -146,11 +151,11 @@ class ClusterMember:
         if self._identity is None:
             await self._take_identity(first, catalog)
         if self._adopting is None:
-            load = partial(load_vouching, first.disk, first.path, last_stop, self._new_id)
+            load = partial(load_registration_state, first.disk, first.path, last_stop, self._new_id)
             self._own.vouching = await self._in_thread(load)
         self._processes = processes
         agent = self._agent
-        self._topics = HostedTopics(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
+        self._topics = TopicSync(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
 
     async def _take_identity(self, first: DataDirectory, catalog: Catalog) -> None:
         """That of the directory, which belongs to the cluster already, or begins it. Raises StartRefused."""
@@ -181,12 +186,12 @@ class ClusterMember:
         """Register, and open what the cluster has."""
         epochs = await self._local_epochs()
         if self._adopting is not None:
-            await self._adopt(self._adopting, epochs)
+            await self.import_standalone(self._adopting, epochs)
         await self._agent.start(epochs)
         self._hosted.start()
         await self._hosted.until(lambda: self._hosted.is_up_to_date)
 
-    async def _adopt(self, adopting: Adopting, epochs: dict[tuple[str, int], int]) -> None:
+    async def import_standalone(self, adopting: Adopting, epochs: dict[tuple[str, int], int]) -> None:
         """Then the cluster is there as if it always had been."""
         assert self._identity is not None
         cluster_id = self._identity.cluster_id
@@ -321,7 +326,7 @@ class ClusterMember:
     # Inside.
 
     @property
-    def _hosted(self) -> HostedTopics:
+    def _hosted(self) -> TopicSync:
         assert self._topics is not None
         return self._topics
 

@@ -21,7 +21,7 @@ from engine.tiering.store.store import open_store
 from gateway.settings import NodeSettings
 from node.cluster.sessions import end_of_producer_ids
 from replication.cluster.keys import PartitionKey
-from replication.cluster.registration_state import Vouching
+from replication.cluster.registration_state import RegistrationState
 from replication.cluster.standalone_import import Adoption
 from replication.cluster.values import ClusterIdentity
 from replication.coordination.interface import Session
@@ -63,13 +63,13 @@ class Adopting:
         self,
         epochs: Mapping[PartitionKey, int],
         directory_id: str,
-        keep_vouching: Callable[[Vouching], Awaitable[None]],
-    ) -> Vouching:
+        keep_vouching: Callable[[RegistrationState], Awaitable[None]],
+    ) -> RegistrationState:
         """What the node may say of itself from now on. Raises EngineError."""
         topics = self._catalog.records.values()
         await self._adoption.write(self._settings.node_id, topics, epochs, self._producer_ids_end)
         since = self._adoption.incarnation
-        vouching = Vouching(since, since, directory_id)
+        vouching = RegistrationState(since, since, directory_id)
         await keep_vouching(vouching)
         await self._adoption.finish()
         await self.close()

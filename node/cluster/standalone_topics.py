@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from engine.directory.catalog import Catalog
-from engine.directory.log_directories import DataDirectories
+from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError
 from gateway.links.link import Handler, Link
@@ -36,7 +36,7 @@ class Membership(Protocol):
     def cluster_id(self) -> str | None:
         """Of which cluster the data directories must be; None: whatever they say."""
 
-    async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
         """Before any process is started; the catalog is loaded. Raises StartRefused."""
 
     def task(self, index: int) -> ClusterTask | None:
@@ -74,7 +74,7 @@ class Alone:
         self._executor = executor
         self._half_told: set[str] = set()  # topics that some process may not have yet; told again when asked for again
 
-    async def begin(self, directories: DataDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
         self._coordination = await open_coordination(directories.first, self._executor)
         self._blocks = StoredBlocks(self._coordination.session())
         self._catalog = catalog

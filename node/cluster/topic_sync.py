@@ -1,6 +1,6 @@
 """The topics of the cluster as this node has them: what its processes open, change and close when the store says so.
 
-Level-triggered: whoever hears of a change names the topic, and `HostedTopics` brings this node to what the view says
+Level-triggered: whoever hears of a change names the topic, and `TopicSync` brings this node to what the view says
 now, one topic after the other, however often and in whichever order it was told. The local `topic.json` is a copy.
 What must hold: (1) files go only for a topic that was deleted (its tombstone is in the store) or for partitions that
 were moved to other nodes, never because something is not known; what the store does not know is set aside: not served
@@ -47,7 +47,7 @@ def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, known: Top
     )
 
 
-class HostedTopics:
+class TopicSync:
     """Follows the view. `is_deleted` knows of tombstones."""
 
     def __init__(
@@ -71,7 +71,7 @@ class HostedTopics:
         self._running: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"HostedTopics({len(self._catalog.records)}, changed={len(self._changed)})"
+        return f"TopicSync({len(self._catalog.records)}, changed={len(self._changed)})"
 
     def changed(self, names: Iterable[str]) -> None:
         """Something about these topics is not as it was."""

@@ -23,7 +23,7 @@ from engine.cleaning.quarantine import OwnPartition
 from engine.cleaning.scrubber import Restore, ScrubbedPartition, Scrubber
 from engine.cleaning.segment_check import SealedFile
 from engine.directory.data_directory import DataDirectory, Identity
-from engine.directory.log_directories import DataDirectories, open_data_directories
+from engine.directory.log_directories import LogDirectories, open_data_directories
 from engine.format import paths
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import Disk, RealDisk
@@ -127,7 +127,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
             await shard.stop()
 
 
-def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> DataDirectories:
+def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> LogDirectories:
     """Those of a cluster, if it is known which. Raises StartRefused."""
     return open_data_directories(
         disk,

@@ -82,7 +82,7 @@ async def run(task: ShardTask) -> None:
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
         tier = TierOfShard(shard, logs, worker, store.url)
         changes = SupervisedChanges(shard)
-        changes.is_alone = cluster is None
+        changes.is_standalone = cluster is None
         replicas = None if cluster is None else cluster.begin(shard, peers, changes.link, new_id, clock.boottime)
         producer_ids = ProducerIds(SupervisedBlocks(changes))
         peers.url, peers.direct_url = task.url, task.direct_url
@@ -156,7 +156,7 @@ class SupervisedChanges:
         self._shard = shard
         self._openings: dict[str, asyncio.Future[Any]] = {}  # of topics or added partitions, under way, by topic
         self.is_started = asyncio.Event()
-        self.is_alone = True
+        self.is_standalone = True
         shard.keeper.when_failed = self._directory_failed
         self.when_all_ready: Callable[[], None] = lambda: None
 
@@ -168,7 +168,7 @@ class SupervisedChanges:
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
         # Here, as a link takes no number of any size.
-        check_topic_wish(name, partitions, replication_factor, overrides, is_alone=self.is_alone)
+        check_topic_wish(name, partitions, replication_factor, overrides, is_standalone=self.is_standalone)
         arguments = (name, partitions, replication_factor, dict(overrides))
         is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
@@ -180,7 +180,7 @@ class SupervisedChanges:
 
     async def find_topic(self, name: str) -> bool:
         """Whether the cluster has the topic; then this node has it too, by now."""
-        if self.is_alone:
+        if self.is_standalone:
             return False
         is_there, _ = await self.supervisor.link().call("find_topic", name, timeout_s=CHANGE_S)
         return bool(is_there)

@@ -24,7 +24,7 @@ from typing import Any
 
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
-from engine.directory.log_directories import FAULT_HINT, DataDirectories, tell_offline
+from engine.directory.log_directories import FAULT_HINT, LogDirectories, log_offline
 from engine.errors import StartRefused, Unreachable
 from engine.log.recovery import LastStop
 from engine.runtime.clock import SystemClock
@@ -52,7 +52,7 @@ from node.processes.server import (
 from node.processes.supervisor_calls import Conversation
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
-from node.setup.reloading import Reloader, first_tokens
+from node.setup.reloading import FileReloader, first_tokens
 
 RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
 HEALTHY_S = 60.0
@@ -104,7 +104,7 @@ async def _serve(
         supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
         supervisor.tokens = tokens
         await unless_stopped(stop, supervisor.start())
-        reloader = Reloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
+        reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
         reloader.start()
         tell_ready(supervisor.url, settings, supervisor.store_url)
         await stop.wait()
@@ -133,7 +133,7 @@ class Supervisor:
     def __init__(
         self,
         settings: NodeSettings,
-        directories: DataDirectories,
+        directories: LogDirectories,
         run_dir: str,
         ports: Ports,
         executor: ThreadPoolExecutor,
@@ -311,7 +311,7 @@ class Supervisor:
         self._directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
 
     def _directory_failed(self, directory: DataDirectory) -> None:
-        tell_offline(directory)
+        log_offline(directory)
         assert directory.fault is not None
         telling = partial(self.tell_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
         self._background.keep(telling, "reporting a failed data directory to the shards")

@@ -25,7 +25,7 @@ from node.setup.setting_sources import check_certificate
 from node.setup.watched_files import WatchedFiles
 
 
-class NotTakenOver(EngineError):
+class ReloadRefused(EngineError):
     """A changed file cannot be used; what was read before goes on. Mend the file."""
 
 
@@ -42,7 +42,7 @@ def first_tokens(settings: NodeSettings) -> str | None:
     return text
 
 
-class Reloader:
+class FileReloader:
     """Looks at the files of a node that serves, every so often and at SIGHUP."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Reloader:
             text = await loop.run_in_executor(self._executor, read_tokens_text, self._settings.tokens_file)
             parse_tokens(text)
         except InvalidTokens as error:
-            raise NotTakenOver(str(error)) from None
+            raise ReloadRefused(str(error)) from None
         await self._use_tokens(text)
 
     async def _check_and_renew(self) -> None:
@@ -104,13 +104,13 @@ def use_tokens(node: Node, text: str | None) -> None:
     node.access.tokens = None if text is None else parse_tokens(text)
 
 
-def reloader_of_one(settings: NodeSettings, node: Node, listener: Listener) -> Reloader:
+def reloader_of_one(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:
     """For a node in one process."""
 
     async def use(text: str) -> None:
         use_tokens(node, text)
 
-    return Reloader(settings, node.executor, use, listener.renew)
+    return FileReloader(settings, node.executor, use, listener.renew)
 
 
 def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler]:

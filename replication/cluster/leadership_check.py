@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from engine.partition.partition import Partition
 from engine.runtime.tasks import in_background
 from replication import refusals
-from replication.cluster.store_timeout import StoreSilent
+from replication.cluster.store_timeout import StoreTimeout
 from replication.cores.leader import Leader
 from replication.cores.partition_state import VersionedState
 from replication.cores.role import Role
@@ -75,7 +75,7 @@ class Gathering(Generic[K, V]):
     async def answer(self, key: K) -> V | None:
         """The answer for this key; None if the answer has none for it. Raises what the asking raises.
 
-        Raises StoreSilent when the asking is cancelled.
+        Raises StoreTimeout when the asking is cancelled.
         """
         future = self._waiting.get(key)
         if future is None:
@@ -101,7 +101,7 @@ class Gathering(Generic[K, V]):
         finally:  # a cancel, perhaps from within: nobody may wait for ever
             for future in (*self._asked.values(), *self._waiting.values()):
                 if not future.done():
-                    future.set_exception(StoreSilent("the question to the coordination store was cut short"))
+                    future.set_exception(StoreTimeout("the question to the coordination store was cut short"))
             self._asked, self._waiting = {}, {}
 
 

@@ -16,7 +16,7 @@ from engine.errors import EngineError, StartRefused
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import warn_of
 from replication.cluster.keys import CLUSTER, node_key
-from replication.cluster.registration_state import Vouching
+from replication.cluster.registration_state import RegistrationState
 from replication.cluster.values import NodeInfo, node_from_bytes, node_to_bytes
 from replication.coordination.interface import (
     Conflict,
@@ -34,7 +34,7 @@ from replication.cores.partition_state import Member
 PINGS = 6  # in the time of a session's timeout; acks=1 ends after two thirds of it without an answer
 
 
-async def _nothing_kept(_: Vouching) -> None:
+async def _nothing_kept(_: RegistrationState) -> None:
     """For a node that has no data directory yet."""
 
 
@@ -48,8 +48,8 @@ class OwnNode:
     version: str = ""
     shard_urls: tuple[str, ...] = ()
     internal_urls: tuple[str, ...] = ()
-    vouching: Vouching = field(default_factory=Vouching)
-    keep_vouching: Callable[[Vouching], Awaitable[None]] = _nothing_kept
+    vouching: RegistrationState = field(default_factory=RegistrationState)
+    keep_vouching: Callable[[RegistrationState], Awaitable[None]] = _nothing_kept
 
 
 class Membership:
@@ -116,7 +116,7 @@ class Membership:
                 ) from None
         return []
 
-    async def _keep_vouching(self, now: Vouching) -> None:
+    async def _keep_vouching(self, now: RegistrationState) -> None:
         """A node that comes back with another session has no news for its disk, which may be full."""
         if now != self._own.vouching:
             await self._own.keep_vouching(now)

@@ -76,7 +76,7 @@ class StoredBlocks:
 
 def floor_of(partitions: Iterable[Partition]) -> int:
     """Above every producer id that these logs remember."""
-    return 1 + max((max(one.admission.producers.ids(), default=-1) for one in partitions), default=-1)
+    return 1 + max((max(one.validator.producers.ids(), default=-1) for one in partitions), default=-1)
 
 
 class ProducerIds:

@@ -21,14 +21,14 @@ _HEADER = "penstock vouching 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Vouching:
+class RegistrationState:
     """Incarnations; None stands for the next registration. `directory_id` tells this data directory from any other."""
 
     disk_from: int | None = None
     survives_from: int | None = None
     directory_id: str = ""
 
-    def registered(self, incarnation: int) -> Vouching:
+    def registered(self, incarnation: int) -> RegistrationState:
         return replace(
             self,
             disk_from=incarnation if self.disk_from is None else self.disk_from,
@@ -36,9 +36,9 @@ class Vouching:
         )
 
 
-def load_vouching(
+def load_registration_state(
     disk: Disk, data_directory: str, last_stop: LastStop, new_id: Callable[[], str] | None = None
-) -> Vouching:
+) -> RegistrationState:
     """What may be said in the next registration, noted durably if it is not as it was. Raises OSError.
 
     With `new_id` a directory that has no id of its own is given one.
@@ -52,20 +52,22 @@ def load_vouching(
     return now
 
 
-def save_vouching(disk: Disk, data_directory: str, vouching: Vouching) -> None:
+def save_vouching(disk: Disk, data_directory: str, vouching: RegistrationState) -> None:
     """Replace the file durably. Raises OSError."""
     row = f"{_word(vouching.disk_from)} {_word(vouching.survives_from)} {vouching.directory_id or '-'}"
     write_atomically(disk, os.path.join(data_directory, paths.VOUCHING), rows_as_text(_HEADER, [row]))
 
 
-def known_vouching(disk: Disk, data_directory: str) -> Vouching:
+def known_vouching(disk: Disk, data_directory: str) -> RegistrationState:
     """What the directory remembers; nothing, if it was never in a cluster. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.VOUCHING)))
     try:
         disk_from, survives_from, directory_id = rows[0] if rows else ("-", "-", "-")
-        return Vouching(_number(disk_from), _number(survives_from), "" if directory_id == "-" else directory_id)
+        return RegistrationState(
+            _number(disk_from), _number(survives_from), "" if directory_id == "-" else directory_id
+        )
     except ValueError:
-        return Vouching()
+        return RegistrationState()
 
 
 def _word(incarnation: int | None) -> str:

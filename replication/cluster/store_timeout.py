@@ -19,7 +19,7 @@ SILENT_S = 8.0  # ZooKeeper elects a leader of its own in less, and clients wait
 Result = TypeVar("Result")
 
 
-class StoreSilent(EngineError):
+class StoreTimeout(EngineError):
     """The coordination store cannot be asked now. Nothing was begun; try again once it answers."""
 
     code = "overloaded"
@@ -29,7 +29,7 @@ class StoreSilent(EngineError):
 async def while_answered(
     session: Session, work: Callable[[], Awaitable[Result]], *, changes: bool = True, silent_s: float = SILENT_S
 ) -> Result:
-    """What the work gives. Raises StoreSilent when it was not begun, or changes nothing; else Unsure."""
+    """What the work gives. Raises StoreTimeout when it was not begun, or changes nothing; else Unsure."""
     silence = start_task(_silence(session, silent_s))
     connected = start_task(_until_not_suspended(session))
     working: asyncio.Future[Result] | None = None
@@ -47,7 +47,7 @@ async def while_answered(
                 task.cancel()
     text = f"the coordination store has not answered for {silent_s:g} s"
     if working is None or not changes:
-        raise StoreSilent(text, hint="check ZooKeeper, and try again")
+        raise StoreTimeout(text, hint="check ZooKeeper, and try again")
     raise Unsure(f"{text}; whether it was done is not known", hint="check ZooKeeper, look, and try again")
 
 

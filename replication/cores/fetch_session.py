@@ -56,7 +56,7 @@ class FetchSession:
         self.ready[key] = None
         return True
 
-    def has_news(self, key: str, answer: Send) -> bool:
+    def has_changes(self, key: str, answer: Send) -> bool:
         """Whether there is something to tell apart from batches."""
         is_watermark_new = answer.high_watermark > self.asked[key].high_watermark
         return is_watermark_new or answer.log_start > self._log_starts.get(key, 0)

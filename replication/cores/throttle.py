@@ -7,7 +7,7 @@ whole); then the bucket is below zero, and whoever comes next waits longer. 0 by
 from __future__ import annotations
 
 
-class Allowance:
+class TokenBucket:
     """See the head of the file. `now` is monotonic seconds throughout."""
 
     def __init__(self, bytes_per_second: int, now: float) -> None:
@@ -16,7 +16,7 @@ class Allowance:
         self._at = now
 
     def __repr__(self) -> str:
-        return f"Allowance({self.bytes_per_second}/s, left={self._left:.0f})"
+        return f"TokenBucket({self.bytes_per_second}/s, left={self._left:.0f})"
 
     def left(self, now: float) -> int | None:
         """How many bytes may be taken now; None where there is no bound."""

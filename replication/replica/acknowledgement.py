@@ -30,7 +30,7 @@ from replication.replica.acks import Acks
 FINAL = (LogEndMismatch, FencingTokenMismatch, ProducerFenced, DuplicateOlderThanWindow, KeyReused)
 
 
-class Acknowledging(Confirmable, Protocol):
+class Acknowledgement(Confirmable, Protocol):
     """What is asked of a replica: replication.replica.replica.Replica."""
 
     @property
@@ -38,7 +38,7 @@ class Acknowledging(Confirmable, Protocol):
 
 
 async def acknowledged(
-    replica: Acknowledging, core: Leader | None, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
+    replica: Acknowledgement, core: Leader | None, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
 ) -> Appended:
     """See Replica.acknowledged. `core` led when it was appended."""
     loop = asyncio.get_running_loop()

@@ -20,7 +20,7 @@ from engine.errors import EngineError
 from engine.format.batch import Buffer
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
 from replication.cores.fetch_session import FetchSession
-from replication.cores.throttle import Allowance
+from replication.cores.throttle import TokenBucket
 from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_answered, decode_request, encode_reply
 
 WATERMARK_S = 0.05  # how long a watermark waits for batches to go with; no acks=all produce waits for it
@@ -80,7 +80,7 @@ class FetchServer:
     def __init__(self, replica_of: Callable[[str], Led | None], catchup_bytes_per_second: int = 0) -> None:
         self._replica_of = replica_of
         self._loop = asyncio.get_running_loop()
-        self._allowance = Allowance(catchup_bytes_per_second, self._loop.time())
+        self._allowance = TokenBucket(catchup_bytes_per_second, self._loop.time())
         self._sessions: dict[tuple[int, int], FetchSession] = {}
         self._held: dict[FetchSession, asyncio.Future[None]] = {}
         self._failing: dict[str, str] = {}  # why the last read of a partition failed, until one succeeds
@@ -114,7 +114,7 @@ class FetchServer:
     def _session_of(self, request: FetchRequest) -> FetchSession | None:
         place = (request.node_id, request.shard)
         known = self._sessions.get(place)
-        if request.is_whole:
+        if request.is_full:
             if known is not None:
                 self._wake(known)
             elif len(self._sessions) >= SESSIONS_MAX:
@@ -181,10 +181,10 @@ class FetchServer:
                 answer.is_cut |= found.end.offset < found.log_end
                 answer.ended.append((key, verdict))
                 return
-        elif not session.has_news(key, verdict):
+        elif not session.has_changes(key, verdict):
             session.has_nothing(key)
             return
-        if key in session.asked and session.has_news(key, verdict):
+        if key in session.asked and session.has_changes(key, verdict):
             answer.answered.append(as_answered(key, verdict))
             answer.told.append((key, verdict))
 

@@ -37,12 +37,12 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """`is_whole`: the session begins, and every partition is asked for."""
+    """`is_full`: the session begins, and every partition is asked for."""
 
     version: int = VERSION
     session: str
     round: int
-    is_whole: bool
+    is_full: bool
     node_id: int
     incarnation: int
     shard: int

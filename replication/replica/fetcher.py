@@ -1,7 +1,7 @@
 """Fetches from one shard of another node for all replicas here that follow partitions it leads: one loop, one session.
 
-The transport is given (`Exchange`); what an answer means is each replica's `Following`. A round names only what has
-changed; the first of a session, and so the first after anything failed, names all.
+The transport is given (`Exchange`); what an answer means is each replica's `FollowerDriver`. A round names only what
+has changed; the first of a session, and so the first after anything failed, names all.
 While a fetch is held at the leader, a replica that has just begun to follow is asked for at once: the next round goes
 out before the answer to this one has come, and the leader then ends the wait of this one. At most two are under way.
 Where the leader had more than it sent, what follows is asked for while that is being written (`_ask_ahead`), so that
@@ -25,7 +25,7 @@ from engine.runtime.tasks import keep_running, start_task
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Send
 from replication.cores.partition_state import Member
 from replication.replica.fetch_wire import Answered, FetchRequest, as_asked, decode_reply, encode_request
-from replication.replica.follower import Following, Sent
+from replication.replica.follower import FollowerDriver, Sent
 
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 GATHER_S = 0.002  # replicas that begin to follow together are asked for together
@@ -49,7 +49,7 @@ class FetchLimits:
 
 @dataclass(slots=True)
 class _Followed:
-    following: Following
+    following: FollowerDriver
     sent: FollowerFetch | None = None  # what the leader waits with; None: it is to be asked for again
     sent_in: int = -1  # the round
     ahead: BatchesEnd | None = None  # where the answer ends that is about to be written, for the next round
@@ -112,7 +112,7 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, following: Following) -> None:
+    def follow(self, following: FollowerDriver) -> None:
         key = following.replica.key
         self._followed[key] = _Followed(following)
         self._forgotten.pop(key, None)
@@ -197,8 +197,8 @@ class Fetcher:
         """The next round. What it tells counts as sent: if it does not arrive, the session is over."""
         own = self._own()
         assert own is not None
-        is_whole = not self._session
-        if is_whole:
+        is_full = not self._session
+        if is_full:
             self._session, self._round, self._taken = self._new_session(), -1, -1
             self._changed = dict.fromkeys(self._followed)
             self._forgotten.clear()
@@ -206,7 +206,7 @@ class Fetcher:
         asked = []
         for key in self._changed:
             one = self._followed[key]
-            if is_whole:
+            if is_full:
                 one.sent, one.ahead, one.is_in_work = None, None, False
             fetch = self._news_of(one)
             one.ahead = None
@@ -220,7 +220,7 @@ class Fetcher:
             FetchRequest(
                 session=self._session,
                 round=self._round,
-                is_whole=is_whole,
+                is_full=is_full,
                 node_id=own.node_id,
                 incarnation=own.incarnation,
                 shard=self._shard,

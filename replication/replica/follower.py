@@ -43,7 +43,7 @@ class Sent:
         return self.end if self.end is not None and self.end.offset < self.log_end else None
 
 
-class Following:
+class FollowerDriver:
     """See the head of the file."""
 
     def __init__(self, replica: Replica, committer: Committer) -> None:
@@ -55,7 +55,7 @@ class Following:
         self.restarts = 0
 
     def __repr__(self) -> str:
-        return f"Following({self.replica.key}, {self.replica.role})"
+        return f"FollowerDriver({self.replica.key}, {self.replica.role})"
 
     @property
     def is_in_sync(self) -> bool:
@@ -126,7 +126,7 @@ class Following:
                 has_records = partition.log_end > partition.log.local_log_start  # a beginning may be cut short
                 self._tell_cut(at, is_below_watermark=has_records and at < partition.high_watermark)
                 self._handed = (sent.handed_offset, bytes(sent.data))
-                await host.restart_log(partition, at, log_start, self._handed_for(at))
+                await host.reset_log(partition, at, log_start, self._handed_for(at))
                 return 0.0
             case follower.AskLater():
                 return SOON_S
@@ -137,7 +137,7 @@ class Following:
         partition = self.replica.partition
         if sent.data:
             await self._begin_within_a_batch(sent.data)
-            await self._committer.append_copies(
+            await self._committer.append_as_follower(
                 partition, sent.data, wants_sync=self._wants_sync(sent), starts_segment=sent.is_segment_start
             )
         log_end = partition.log_end
@@ -157,7 +157,7 @@ class Following:
         log_ = self.replica.partition.log
         first = record_batch.read_header(data).base_offset if len(data) >= record_batch.HEADER_BYTES else log_.log_end
         if log_.size_bytes == 0 and first < log_.log_end:
-            await self.replica.host.restart_log(self.replica.partition, first, log_.log_start, self._handed_for(first))
+            await self.replica.host.reset_log(self.replica.partition, first, log_.log_start, self._handed_for(first))
 
     def _handed_for(self, offset: int) -> Buffer:
         """Nothing, where a cut went below the first local record: then no leader was asked for it."""

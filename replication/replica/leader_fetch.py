@@ -14,7 +14,7 @@ from replication.replica.fetch_server import Found
 from replication.replica.replica import Replica
 
 
-class Serving:
+class LeaderFetch:
     """`fetch_server.Led` of one replica."""
 
     def __init__(self, replica: Replica) -> None:

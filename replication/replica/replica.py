@@ -1,12 +1,10 @@
 """One partition on this node, as what the store's state makes of this node: its leader, a follower, or neither.
 
-The driver around the cores of leading and following, and what the gateway appends to. Decides nothing itself; does not
-write (the committer does), does not fetch (fetcher.py does), knows no HTTP and no store.
-Role changes: leading ends at once, whatever is to come; a new role begins behind the work on the log that is under way
-(`_log_work`), so that no copy of one epoch comes behind the beginning of another.
-Invariants: nothing is appended by a client unless `_core` leads; what was queued when leadership ends is refused
-(definite), what was appended and not acknowledged is told LeadershipLost (indeterminate), and nothing in between.
-A node that is alone leads under a constant state by this same code (`alone`).
+The driver around the leader and follower cores, and what the gateway appends to. The committer writes, fetcher.py
+fetches. Role changes: leading ends at once, whatever comes next; a new role starts behind the work on the log that is
+under way (`_log_work`), so that no batch of one epoch is copied after a later epoch has started.
+Invariants: clients append only while `_core` leads; what is queued when leadership ends is refused (definite), what was
+appended and not acknowledged fails with LeadershipLost (indeterminate).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from engine.log.epochs import EpochStart
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
-from engine.producers.append_validator import Appended, Terms
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.tasks import in_background, note_failure
 from replication import refusals
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
@@ -64,9 +62,9 @@ class Host(Protocol):
         """Whether the store says, at some time after this call, that the replica leads in this epoch."""
 
     def went_offline(self, replica: Replica) -> None: ...
-    async def begin_epoch(self, partition: Partition, epoch: int) -> None: ...
+    async def start_epoch(self, partition: Partition, epoch: int) -> None: ...
     async def truncate(self, partition: Partition, offset: int) -> None: ...
-    async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None: ...
+    async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None: ...
     async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]: ...
     def raise_log_start(self, partition: Partition, offset: int) -> None: ...
     def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None: ...
@@ -133,25 +131,27 @@ class Replica:
             raise NotLeader(f"{name}: this node is stopping, and gives its leaderships away")
         raise refusals.too_few_in_sync(name, self.in_sync, core) if acks is Acks.ALL else refusals.in_doubt(name)
 
-    def append_nowait(self, batch: bytes | bytearray, terms: Terms | None = None) -> None:
+    def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
         """acks=0: queue the batch and never look back. Raises as `append`."""
         self.check_append(Acks.NONE)
-        self._committer.append(self.partition, batch, terms, wants_sync=False).add_done_callback(forget)
+        self._committer.append(self.partition, batch, conditions, wants_sync=False).add_done_callback(forget)
 
-    def append(self, batch: bytes | bytearray, acks: Acks, terms: Terms | None = None) -> asyncio.Future[Appended]:
+    def append(
+        self, batch: bytes | bytearray, acks: Acks, conditions: AppendConditions | None = None
+    ) -> asyncio.Future[Appended]:
         """Queue a batch now, so that calls keep their order; the future is its positions once log_end passed them.
 
         Raises NotLeader, NoLeader, NotEnoughReplicas, with nothing queued.
         """
         self.check_append(acks)
         wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
-        return self._committer.append(self.partition, batch, terms, wants_sync=wants_sync)
+        return self._committer.append(self.partition, batch, conditions, wants_sync=wants_sync)
 
     def produce(
-        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, terms: Terms | None = None
+        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
     ) -> Awaitable[Appended]:
         """Queue a batch now; what is returned is to be awaited for its positions."""
-        return self.acknowledged(self.append(batch, acks, terms), acks, timeout_ms)
+        return self.acknowledged(self.append(batch, acks, conditions), acks, timeout_ms)
 
     def acknowledged(self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int) -> Awaitable[Appended]:
         """Wait for what `acks` asks; gives the positions. Of a duplicate that is what it asks of the first one's.
@@ -268,7 +268,7 @@ class Replica:
 
     # Roles.
 
-    def lead_alone(self, node_id: int) -> None:
+    def lead_standalone(self, node_id: int) -> None:
         """For ever, as the only replica: the state is a constant, and the log goes on in the epoch that it has."""
         log, own = self.partition.log, Member(node_id, 0)
         state = PartitionState((node_id,), own, log.leader_epoch, (own,))
@@ -302,7 +302,7 @@ class Replica:
                 log.warning("not led again", extra={"partition": self.partition.name, "epoch": role.leader_epoch})
                 return False
             try:
-                await self.host.begin_epoch(self.partition, role.leader_epoch)
+                await self.host.start_epoch(self.partition, role.leader_epoch)
                 if self.role is role and self.host.member is not None:
                     self._lead(self.host.member, log_.epochs)
                     self.host.moved(self)
@@ -391,7 +391,7 @@ class Replica:
     # Refusals.
 
     def _judge(self) -> None:
-        """What may be appended now: said once for each change, since every append asks."""
+        """Notes what may be appended now, since every append asks."""
         core = None if self._is_paused else self._core
         self._takes_one = core is not None
         self._takes_all = core is not None and core.has_enough_replicas

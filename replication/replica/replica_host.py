@@ -30,8 +30,8 @@ from replication.cores.role import Follow, Lead, role_of
 from replication.cores.session import Session, SessionEvent
 from replication.replica.fetch_server import FetchServer
 from replication.replica.fetcher import Exchange, Fetcher, FetchLimits
-from replication.replica.follower import Following
-from replication.replica.leader_fetch import Serving
+from replication.replica.follower import FollowerDriver
+from replication.replica.leader_fetch import LeaderFetch
 from replication.replica.replica import Replica
 
 TICKS_IN_LAG = 8  # how often in `lag_s_max` a leader looks who has not kept up
@@ -64,8 +64,8 @@ class _Place:
 @dataclass(slots=True)
 class _Hosted:
     replica: Replica
-    following: Following
-    serving: Serving
+    following: FollowerDriver
+    serving: LeaderFetch
     topic_id: str
     number: int
     place: _Place | None = None
@@ -135,8 +135,8 @@ class ReplicaHost:
     def opened(self, topic: Topic, partition: Partition) -> None:
         key = f"{topic.record.topic_id}/{partition.number}"
         replica = Replica(partition, self._shard.committer, key, self)
-        following = Following(replica, self._shard.committer)
-        self._hosted[key] = _Hosted(replica, following, Serving(replica), topic.record.topic_id, partition.number)
+        following = FollowerDriver(replica, self._shard.committer)
+        self._hosted[key] = _Hosted(replica, following, LeaderFetch(replica), topic.record.topic_id, partition.number)
         self._by_partition[partition] = replica
         partition.is_replicated = True
         if partition.offline is not None:
@@ -238,14 +238,14 @@ class ReplicaHost:
         if (hosted := self._hosted.get(replica.key)) is not None:
             self._partition_offline(hosted.topic_id, hosted.number)
 
-    async def begin_epoch(self, partition: Partition, epoch: int) -> None:
-        await self._shard.begin_epoch(partition, epoch)
+    async def start_epoch(self, partition: Partition, epoch: int) -> None:
+        await self._shard.start_epoch(partition, epoch)
 
     async def truncate(self, partition: Partition, offset: int) -> None:
         await self._shard.truncate(partition, offset)
 
-    async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
-        await self._shard.restart_log(partition, offset, log_start, handed_over)
+    async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
+        await self._shard.reset_log(partition, offset, log_start, handed_over)
 
     async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
         return await self._shard.hand_over(partition, offset)
@@ -263,7 +263,7 @@ class ReplicaHost:
 
     # Inside.
 
-    def _serving(self, key: str) -> Serving | None:
+    def _serving(self, key: str) -> LeaderFetch | None:
         hosted = self._hosted.get(key)
         return None if hosted is None else hosted.serving
 

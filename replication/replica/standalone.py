@@ -18,7 +18,7 @@ from replication.cores.partition_state import Member, Registrations
 from replication.replica.replica import Replica
 
 
-class AloneHost:
+class StandaloneHost:
     """replica.Host where no other node is. What only a follower or a proposal needs is never asked for."""
 
     def __init__(self, node_id: int) -> None:
@@ -46,13 +46,13 @@ class AloneHost:
     def went_offline(self, replica: Replica) -> None:
         """There is no other to lead."""
 
-    async def begin_epoch(self, partition: Partition, epoch: int) -> None:
+    async def start_epoch(self, partition: Partition, epoch: int) -> None:
         raise AssertionError("a replica that is alone stays in its epoch")
 
     async def truncate(self, partition: Partition, offset: int) -> None:
         raise AssertionError("a replica that is alone has nobody to part from")
 
-    async def restart_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
+    async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
         raise AssertionError("a replica that is alone has nobody to begin anew from")
 
     async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
@@ -76,12 +76,12 @@ class Replicas(Protocol):
     def closed(self, partitions: Iterable[Partition]) -> None: ...
 
 
-class AloneReplicas:
+class StandaloneReplicas:
     """Replicas of a node that is alone."""
 
     def __init__(self, committer: Committer, node_id: int) -> None:
         self._committer = committer
-        self._host = AloneHost(node_id)
+        self._host = StandaloneHost(node_id)
         self._node_id = node_id
         self._replicas: dict[Partition, Replica] = {}
 
@@ -97,7 +97,7 @@ class AloneReplicas:
             self._replicas.pop(partition, None)
 
 
-def led_alone(partition: Partition, committer: Committer, node_id: int, host: AloneHost | None = None) -> Replica:
-    replica = Replica(partition, committer, partition.name, host or AloneHost(node_id))
-    replica.lead_alone(node_id)
+def led_alone(partition: Partition, committer: Committer, node_id: int, host: StandaloneHost | None = None) -> Replica:
+    replica = Replica(partition, committer, partition.name, host or StandaloneHost(node_id))
+    replica.lead_standalone(node_id)
     return replica

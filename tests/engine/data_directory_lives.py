@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from engine.directory.log_directories import DataDirectories, open_data_directories
+from engine.directory.log_directories import LogDirectories, open_data_directories
 from engine.format import batch
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
@@ -33,7 +33,7 @@ class Lives:
         async with running_node(first, self.clock, self.disk, further, self.ids) as node:
             yield node
 
-    def opened(self, *names: str) -> DataDirectories:
+    def opened(self, *names: str) -> LogDirectories:
         """For a test that composes what uses them."""
         data_dirs = [str(self.path / name) for name in names]
         return open_data_directories(

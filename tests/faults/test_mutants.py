@@ -14,7 +14,7 @@ import pytest
 
 from engine.errors import SequenceGap
 from engine.producers import sequences as producers
-from engine.producers.append_validator import Admission, Append, Appended
+from engine.producers.append_validator import Append, Appended, AppendValidator
 from engine.producers.partition_keys import PartitionKeys
 from engine.producers.sequences import First, Producer, Producers
 from engine.shard import opening
@@ -80,18 +80,18 @@ async def test_keys_that_are_not_looked_at_are_caught(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("produce", [sequenced, keyed])
 async def test_a_restart_that_forgets_is_caught(produce, tmp_path, monkeypatch):
-    def admission_of_nothing(disk: object, name: str, *others: object, **named: object) -> Admission:
-        return Admission(name)
+    def admission_of_nothing(disk: object, name: str, *others: object, **named: object) -> AppendValidator:
+        return AppendValidator(name)
 
-    monkeypatch.setattr(opening, "rebuilt_admission", admission_of_nothing)
+    monkeypatch.setattr(opening, "loaded_validator", admission_of_nothing)
     assert await found(tmp_path, produce, is_restarted=True) == {"duplicated"}
 
 
 async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
     """Repeats are known and answered as such, and written all the same."""
-    admit = Admission.admit
+    admit = AppendValidator.admit
 
-    def admit_all(self: Admission, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
+    def admit_all(self: AppendValidator, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         admitted = list(admit(self, appends, log_end, now_ms))
         for append in list(appends):
             if isinstance(append.verdict, Appended):
@@ -100,7 +100,7 @@ async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
                 admitted.append(again)
         return admitted
 
-    monkeypatch.setattr(Admission, "admit", admit_all)
+    monkeypatch.setattr(AppendValidator, "admit", admit_all)
     assert "duplicated" in await found(tmp_path, sequenced)
 
 

@@ -20,7 +20,7 @@ from replication.cores.partition_state import Member, PartitionState, VersionedS
 from replication.errors import NotLeader, OffsetNotAvailable
 from replication.replica.acks import Acks
 from replication.replica.replica import Replica
-from replication.replica.standalone import AloneHost
+from replication.replica.standalone import StandaloneHost
 from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
 
 
@@ -144,8 +144,8 @@ class OneNode:
         await self.node.shard.open_topic(record)
         for partition in self.node.shard.topic(record.name).partitions.values():
             node_id = self.node.settings.node_id
-            leader = LedByWord(partition, self.node.shard.committer, partition.name, AloneHost(node_id))
-            leader.lead_alone(node_id)
+            leader = LedByWord(partition, self.node.shard.committer, partition.name, StandaloneHost(node_id))
+            leader.lead_standalone(node_id)
             leader.world = self._world
             self.node.replicas._replicas[partition] = leader
         return Topic(self.gateway, record.name)

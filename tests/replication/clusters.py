@@ -15,7 +15,7 @@ import pytest
 from engine.runtime.clock import SystemClock
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.membership import OwnNode
-from replication.cluster.registration_state import Vouching
+from replication.cluster.registration_state import RegistrationState
 from replication.cluster.values import Outcome, Proposal, TopicEntry
 from replication.cluster.view import ClusterView, StateChange
 from replication.coordination.interface import Session
@@ -84,7 +84,7 @@ class Cluster:
             f"http://node{node_id}:8080",
             rack=rack,
             internal_urls=urls,
-            vouching=Vouching(directory_id=directory or f"directory {node_id}"),
+            vouching=RegistrationState(directory_id=directory or f"directory {node_id}"),
         )
         heard = self.heard[node_id] = Heard()
         settings = settings or AgentSettings(session_timeout_ms=3000, leader_rebalance_check_ms=3_600_000)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from engine.format import batch
 from engine.format.keyed_batch import KeyEntry, stored_entry
-from engine.producers.append_validator import Admission, Append, Appended, Terms
+from engine.producers.append_validator import Append, AppendConditions, Appended, AppendValidator
 from engine.producers.key_window import SLICES
 from engine.producers.sequences import EXPIRED_AT_ONCE
 from engine.settings import DAY_MS, TopicSettings
@@ -36,9 +36,9 @@ def entry(number: int) -> KeyEntry:
     return KeyEntry(number.to_bytes(16, "big"), bytes(16), 1, T)
 
 
-def keyed(number: int) -> tuple[bytearray, Terms]:
+def keyed(number: int) -> tuple[bytearray, AppendConditions]:
     own = entry(number)
-    return bytearray(batch.encode_values([b"v"], T, entry=stored_entry(own))), Terms(key=own)
+    return bytearray(batch.encode_values([b"v"], T, entry=stored_entry(own))), AppendConditions(key=own)
 
 
 def sequenced(number: int) -> tuple[bytearray, None]:
@@ -47,7 +47,7 @@ def sequenced(number: int) -> tuple[bytearray, None]:
     return data, None
 
 
-Make = Callable[[int], tuple[bytearray, Terms | None]]
+Make = Callable[[int], tuple[bytearray, AppendConditions | None]]
 
 
 async def append_all(node: Node, make: Make, numbers: range) -> list[Appended]:
@@ -58,7 +58,7 @@ async def append_all(node: Node, make: Make, numbers: range) -> list[Appended]:
     return appended
 
 
-def _arguments(made: tuple[bytearray, Terms | None]) -> tuple[bytearray, Acks, Terms | None]:
+def _arguments(made: tuple[bytearray, AppendConditions | None]) -> tuple[bytearray, Acks, AppendConditions | None]:
     return made[0], Acks.LEADER, made[1]
 
 
@@ -70,16 +70,16 @@ async def test_keys_and_producers_stay_within_their_bounds_and_repeats_are_known
     for life in range(LIVES):
         async with running_node(tmp_path / "data", clock) as node:
             await node.shard.create_topic("t", 1, 1, overrides)
-            admission = node.shard.partition("t", 0).admission
+            validator = node.shard.partition("t", 0).validator
             end = life * KEYS_MAX
             for make, kept in ((keyed, known), (sequenced, KEYS_MAX)):
                 repeats = await append_all(node, make, range(max(0, end - kept), end))
                 assert all(one.is_duplicate for one in repeats)
                 fresh = await append_all(node, make, range(end, end + KEYS_MAX))
                 assert not any(one.is_duplicate for one in fresh)
-            assert known <= len(admission.keys) <= KEYS_MAX
-            assert len(admission.producers) == KEYS_MAX
-            assert node.shard.key_budget.keys == len(admission.keys)
+            assert known <= len(validator.keys) <= KEYS_MAX
+            assert len(validator.producers) == KEYS_MAX
+            assert node.shard.key_budget.keys == len(validator.keys)
             assert node.shard.key_budget.slice_count <= 4 * SLICES + 16
             await node.shard.roll_topic("t")
 
@@ -88,18 +88,18 @@ class Log:
     """An admission with the log's end, without the log."""
 
     def __init__(self) -> None:
-        self.admission = Admission("t/0")
+        self.validator = AppendValidator("t/0")
         self.settings = TopicSettings(producers_max=1_000_000)
         self.end = 0
 
-    def append(self, data: bytearray, terms: Terms | None) -> bool:
+    def append(self, data: bytearray, conditions: AppendConditions | None) -> bool:
         """Whether it was written."""
-        append = Append(data, _never_awaited, False, terms)
-        if terms is not None and terms.key is not None:
-            self.admission.keys.expect(terms.key)
-        admitted = self.admission.admit([append], self.end, T)
+        append = Append(data, _never_awaited, False, conditions)
+        if conditions is not None and conditions.key is not None:
+            self.validator.keys.expect(conditions.key)
+        admitted = self.validator.admit([append], self.end, T)
         self.end += len(admitted)
-        self.admission.written(self.settings, ())
+        self.validator.written(self.settings, ())
         return bool(admitted)
 
 
@@ -160,7 +160,7 @@ def test_a_copy_of_all_producers_is_seen():
 
     def copy_all(log: Log, number: int) -> None:
         if number % EVERY == 0:
-            assert sum(1 for _ in log.admission.producers.items() * 10) == 10 * (number + 1)
+            assert sum(1 for _ in log.validator.producers.items() * 10) == 10 * (number + 1)
 
     assert growth(sequenced, 2000, copy_all) > GROWTH_MAX
 
@@ -170,11 +170,11 @@ def test_producers_that_expire_at_once_are_forgotten_some_at_a_time():
     for number in range(count):
         log.append(*sequenced(number))
     calls = 0
-    while len(log.admission.producers):
-        before = len(log.admission.producers)
+    while len(log.validator.producers):
+        before = len(log.validator.producers)
         with counted_calls() as counted:
-            log.admission.expire(T + 2 * DAY_MS, log.settings)
-        assert 0 < before - len(log.admission.producers) <= EXPIRED_AT_ONCE
+            log.validator.expire(T + 2 * DAY_MS, log.settings)
+        assert 0 < before - len(log.validator.producers) <= EXPIRED_AT_ONCE
         assert counted[0] < 6 * EXPIRED_AT_ONCE
         calls += 1
     assert calls >= 3

@@ -25,7 +25,7 @@ FULL_S = 0.2
 WRITE_S = 0.02
 
 
-class Following:
+class FollowerDriver:
     """See the head of the file. `hosted` has the log, the role and the high watermark."""
 
     def __init__(self, hosted: Hosted) -> None:
@@ -114,7 +114,7 @@ class Following:
 
     def _append(self, data: bytes, watermark: int, log_start: int) -> None:
         hosted = self._hosted
-        if data and hosted.log.append_copies(data, hosted.life.clock.steady_ms()):
+        if data and hosted.log.append_as_follower(data, hosted.life.clock.steady_ms()):
             hosted.life.tell("%s: copied to %d", hosted.partition, hosted.log.log.log_end)
             hosted.sync_soon()
         log_end = hosted.log.log.log_end

@@ -18,7 +18,7 @@ from replication.cores.partition_state import VersionedState
 from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
 from replication.cores.watermark import AckVerdict
 from replication.replica.leader_start import NO_ROOM_S
-from tests.simulation.following import Following
+from tests.simulation.following import FollowerDriver
 from tests.simulation.replica_log import READ_BYTES, ReplicaLog
 from tests.simulation.tier import Tier
 
@@ -60,7 +60,7 @@ class Hosted:
         self._held: dict[int, Held] = {}
         self._fetched: dict[int, FollowerFetch] = {}  # what the leader has heard last of each follower
         self._is_syncing = False
-        self.following = Following(self)
+        self.following = FollowerDriver(self)
         self.tier = Tier(self)
 
     def __repr__(self) -> str:
@@ -129,7 +129,7 @@ class Hosted:
         if self.role is not role or self.log.offline:
             return
         try:
-            self.log.begin_epoch(role.leader_epoch)
+            self.log.start_epoch(role.leader_epoch)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 self.went_offline(error)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import engine.partition.writer
-from engine.producers.append_validator import Admission
+from engine.producers.append_validator import AppendValidator
 from engine.producers.sequences import Producers
 from engine.tiering.manifest import chain as manifest_chain
 from engine.tiering.manifest import manifest
@@ -281,7 +281,7 @@ MUTANTS = {
     ),
     "sequences not copied": Mutant(
         "a follower takes no note of the sequences in what it copies",
-        _patched(Admission, "replay", lambda self, header, settings, now_ms: None),
+        _patched(AppendValidator, "replay", lambda self, header, settings, now_ms: None),
         rules=GROUP,
         kinds=("bad_weather", "kill", "expire_session"),
     ),

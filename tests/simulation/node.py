@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.directory.data_directory import open_data_directory
 from engine.settings import TopicSettings
-from replication.cluster.registration_state import load_vouching, save_vouching
+from replication.cluster.registration_state import load_registration_state, save_vouching
 from replication.cores.fetch import FetchAnswer, FollowerFetch
 from tests.simulation.bucket import Bucket
 from tests.simulation.hosted import Hosted, Reply
@@ -186,7 +186,7 @@ class Life(StoreClient):
         self.data = open_data_directory(
             disk, DATA_DIR, node_id=self.node_id, cluster_id="sim", boot_id=boot_id, new_id=lambda: "sim"
         )
-        self.vouching = load_vouching(disk, DATA_DIR, self.data.last_stop)
+        self.vouching = load_registration_state(disk, DATA_DIR, self.data.last_stop)
         self._points = dict(self.data.load_checkpoints())
         self.tell("starts (%s)", self.data.last_stop.value)
         for name in disk.listdir(f"{DATA_DIR}/topics"):
@@ -256,7 +256,7 @@ class Life(StoreClient):
     def _tick(self) -> None:
         for hosted in self.partitions.values():
             hosted.tick()
-            hosted.log.admission.expire(self.clock.steady_ms(), hosted.log.settings)
+            hosted.log.validator.expire(self.clock.steady_ms(), hosted.log.settings)
         if self.controller is not None:
             self.write(self.controller.moves_to_preferred() if self.world.random.random() < 0.1 else [])
         for hosted in self.partitions.values():

@@ -21,9 +21,9 @@ from engine.log.recovery import Checkpoint, open_log
 from engine.log.segment import Segment, save_index
 from engine.log.truncation import batch_start, restart_at, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
-from engine.producers.append_validator import Admission, Append, Appended, Terms
+from engine.producers.append_validator import Append, AppendConditions, Appended, AppendValidator
 from engine.producers.snapshots import remembers, save_state
-from engine.producers.state_loader import rebuilt_admission
+from engine.producers.state_loader import loaded_validator
 from engine.producers.state_transfer import adopt, encoded, taken
 from engine.settings import TopicSettings
 
@@ -56,7 +56,7 @@ class ReplicaLog:
             directory.disk.fsync_dir(directory.path)
         checkpoint = points.get(name, Checkpoint())
         self.log, self.report = open_log(directory.disk, path, checkpoint, directory.last_stop, now_ms=now_ms)
-        self.admission = self._rebuilt(now_ms)
+        self.validator = self._rebuilt(now_ms)
         self.durable_end = self.log.log_end
         self.offline: EngineError | OSError | None = None
         self._unsynced: list[Segment] = []
@@ -77,9 +77,9 @@ class ReplicaLog:
         Raises EngineError with nothing stored, or the partition offline.
         """
         is_keyed = record_batch.read_header(batch).producer_id == KEYED_PRODUCER
-        terms = Terms(key=read_entry(batch)) if is_keyed else None
-        append = Append(batch, None, False, terms)  # type: ignore[arg-type] # nobody waits for this future
-        if not self.admission.admit([append], self.log.log_end, now_ms):
+        conditions = AppendConditions(key=read_entry(batch)) if is_keyed else None
+        append = Append(batch, None, False, conditions)  # type: ignore[arg-type] # nobody waits for this future
+        if not self.validator.admit([append], self.log.log_end, now_ms):
             if isinstance(append.verdict, Appended):
                 return append.verdict.base_offset
             assert append.verdict is not None
@@ -88,14 +88,14 @@ class ReplicaLog:
         try:
             rolled_at = self._write(self.log.plan([batch], self.settings, now_ms))
         except EngineError:
-            self.admission.failed()
+            self.validator.failed()
             raise
-        self.admission.written(self.settings, rolled_at)
-        for state in self.admission.taken_states():
+        self.validator.written(self.settings, rolled_at)
+        for state in self.validator.taken_states():
             save_state(self.log.disk, self.log.directory, state, self.high_watermark)
         return base_offset
 
-    def append_copies(self, data: bytes, now_ms: int) -> int:
+    def append_as_follower(self, data: bytes, now_ms: int) -> int:
         """As a follower: byte for byte, each checked, and each new epoch noted before its first batch."""
         batches = list(record_batch.walk(data))
         if batches and self.log.size_bytes == 0 and batches[0][1].base_offset < self.log.log_end:
@@ -109,12 +109,12 @@ class ReplicaLog:
                 note_epoch(self.log, header.leader_epoch, header.base_offset)
             run = Run(memoryview(data), start=position, headers=[header])
             for offset in self._write(self.log.plan_copies([run], self.settings, now_ms)):
-                save_state(self.log.disk, self.log.directory, self.admission.state(offset), self.high_watermark)
-            self.admission.copied([(header, data[position : position + header.size_bytes])], self.settings, now_ms, [])
+                save_state(self.log.disk, self.log.directory, self.validator.state(offset), self.high_watermark)
+            self.validator.copied([(header, data[position : position + header.size_bytes])], self.settings, now_ms, [])
             taken += 1
         return taken
 
-    def begin_epoch(self, epoch: int) -> None:
+    def start_epoch(self, epoch: int) -> None:
         note_epoch(self.log, epoch, self.log.log_end)
         self.log.leader_epoch = epoch
 
@@ -144,7 +144,7 @@ class ReplicaLog:
 
     def handed_over(self) -> bytes:
         """What a log must know that begins where this disk does."""
-        return encoded(taken(self.admission, self.log.local_log_start))
+        return encoded(taken(self.validator, self.log.local_log_start))
 
     def restart(self, at: int, log_start: int | None = None, handed_over: bytes = b"") -> None:
         start = at if log_start is None else log_start
@@ -165,7 +165,7 @@ class ReplicaLog:
         local = max(log_start, local)
         kept_from = self.log.kept_from(local)
         if not remembers(self.log.disk, self.log.directory, kept_from, self.high_watermark):
-            save_taken(self.log.disk, self.log.directory, taken(self.admission, kept_from), self.high_watermark)
+            save_taken(self.log.disk, self.log.directory, taken(self.validator, kept_from), self.high_watermark)
         for segment in self.log.drop_oldest(local):
             remove_segment(self.log.disk, segment)
             segment.deleted()
@@ -200,8 +200,8 @@ class ReplicaLog:
                 offset = header.next_offset
         return found
 
-    def _rebuilt(self, now_ms: int) -> Admission:
-        return rebuilt_admission(self._data.disk, self._name, self.log, self.settings, now_ms)
+    def _rebuilt(self, now_ms: int) -> AppendValidator:
+        return loaded_validator(self._data.disk, self._name, self.log, self.settings, now_ms)
 
     def _write(self, steps) -> list[int]:
         """Returns where new segments begin."""
@@ -226,7 +226,7 @@ class ReplicaLog:
         self._save(Checkpoint(recovery_point, self.log.log_start))
         cut()
         self._generation += 1
-        self.admission = self._rebuilt(self._now_ms)
+        self.validator = self._rebuilt(self._now_ms)
         self.durable_end = min(self.durable_end, self.log.log_end)
         self._unsynced = [s for s in self._unsynced if s in self.log.segments]
         self.checkpoint()

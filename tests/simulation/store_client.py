@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replication.cluster.keys import block_key, block_of, node_key
-from replication.cluster.registration_state import Vouching
+from replication.cluster.registration_state import RegistrationState
 from replication.cluster.values import NodeInfo, node_to_bytes
 from replication.coordination.interface import Check, Create, Delete, Operation, Put
 from replication.cores.controller import Controller, Write
@@ -38,7 +38,7 @@ class StoreClient:
     """See the head of the file. `life` is what inherits it."""
 
     node: Any
-    vouching: Vouching
+    vouching: RegistrationState
     partitions: dict[str, Any]
 
     def begin_session(self) -> None:

@@ -13,7 +13,7 @@ from engine.format import batch
 from engine.format.batch import Header, read_header
 from engine.format.batch_header import checked_headers
 from engine.format.keyed_batch import KeyEntry, stored_entry
-from engine.producers.append_validator import Appended, Terms
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.settings import TopicSettings
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
@@ -27,7 +27,7 @@ def keyed(node: Node, key: str, skew_ms: int = 0) -> asyncio.Future[Appended]:
     """A request that was taken by a node whose clock differs from that of the leader."""
     entry = KeyEntry(key.encode().ljust(16), b"r".ljust(16), 1, node.shard.clock.now_ms() + skew_ms)
     data = batch.encode_values([key.encode()], entry.time_ms, entry=stored_entry(entry))
-    return node.leaders["t", 0].append(data, Acks.LEADER, Terms(key=entry))
+    return node.leaders["t", 0].append(data, Acks.LEADER, AppendConditions(key=entry))
 
 
 def sequenced(node: Node, sequence: int) -> asyncio.Future[Appended]:
@@ -126,7 +126,7 @@ async def test_snapshots_and_the_log_give_the_same_keys(tmp_path: Path):
     for path in ("0", "1"):
         clock.restart()
         async with running_node(tmp_path / path, clock) as node:
-            known.append(dict(node.shard.partition("t", 0).admission.keys.window.items()))
+            known.append(dict(node.shard.partition("t", 0).validator.keys.window.items()))
     assert len(known[0]) == 6
     assert known[0] == known[1]
 
@@ -146,7 +146,7 @@ async def test_a_follower_keeps_for_the_window_what_it_copies_and_promises_nothi
         await follower.shard.create_topic("t", 1, 1, {})
         partition = follower.shard.partition("t", 0)
         headers: list[Header] = checked_headers(memoryview(copied), 0, 10)[0]
-        await follower.shard.committer.append_copies(partition, copied, wants_sync=False, starts_segment=False)
+        await follower.shard.committer.append_as_follower(partition, copied, wants_sync=False, starts_segment=False)
         assert read_header(copied).base_offset == headers[0].base_offset == 0
         clock.pass_ms(WINDOW_MS - 1)
         tick(follower)

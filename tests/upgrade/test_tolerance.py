@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from engine.errors import Invalid
-from engine.producers.append_validator import Appended, Terms, terms_of
+from engine.producers.append_validator import AppendConditions, Appended, conditions_of
 from replication.cluster.values import (
     NodeInfo,
     TopicEntry,
@@ -100,11 +100,11 @@ def test_in_the_answer_to_one():
 
 def test_in_an_append_on_a_link_and_what_it_returns():
     assert Appended.of([5, 2, None, False, None, NEWS]) == Appended(5, 2)
-    terms = Terms(expected_end=3)
-    assert terms_of([*terms, None]) == terms
+    conditions = AppendConditions(expected_end=3)
+    assert conditions_of([*conditions, None]) == conditions
 
 
 def test_but_a_demand_that_is_not_known_is_refused():
     """To store it all the same would be to promise what nobody looks at."""
     with pytest.raises(Invalid, match="does not know"):
-        terms_of([*Terms(expected_end=3), "at full moon"])
+        conditions_of([*AppendConditions(expected_end=3), "at full moon"])

@@ -98,7 +98,7 @@ class ProducersAndTwin(PartitionAndTwin):
     @rule(passed_ms=st.sampled_from((MINUTE_MS, EXPIRY_MS // 2, EXPIRY_MS + 1)))
     def time_passes(self, passed_ms: int) -> None:
         self.clock.pass_ms(passed_ms)
-        self.partition.admission.expire(self.clock.ms, self.partition.settings)
+        self.partition.validator.expire(self.clock.ms, self.partition.settings)
 
     @rule(producer=PRODUCERS, counts=COUNTS, after=OPERATIONS, seed=st.integers(0, 99))
     def lose_power_while_sending(self, producer: int, counts: list[int], after: int, seed: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine.errors import FencingTokenMismatch
 from engine.format import batch
 from engine.format.control_batch import encode_fence
-from engine.producers.append_validator import Terms
+from engine.producers.append_validator import AppendConditions
 from engine.shard import shard
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
@@ -56,16 +56,16 @@ class Fenced:
         partition = node.shard.partition("t", 0)
         self.may_be = {self.token, token}
         await node.shard.note_fenced(partition)
-        await self.acknowledged(node, encode_fence(token, self.clock.ms), Terms(fencing_token=self.token))
+        await self.acknowledged(node, encode_fence(token, self.clock.ms), AppendConditions(fencing_token=self.token))
         self.token, self.may_be = token, {token}
 
     async def append(self, node) -> None:
-        terms = Terms(fencing_token=self.token) if self.token else None
-        await self.acknowledged(node, batch.encode_values([b"x" * 300], self.clock.ms), terms)
+        conditions = AppendConditions(fencing_token=self.token) if self.token else None
+        await self.acknowledged(node, batch.encode_values([b"x" * 300], self.clock.ms), conditions)
 
-    async def acknowledged(self, node, data: bytearray, terms: Terms | None) -> None:
+    async def acknowledged(self, node, data: bytearray, conditions: AppendConditions | None) -> None:
         leader = node.leaders["t", 0]
-        await leader.acknowledged(leader.append(data, Acks.ALL, terms), Acks.ALL, 5000)
+        await leader.acknowledged(leader.append(data, Acks.ALL, conditions), Acks.ALL, 5000)
 
     async def roll(self, node) -> None:
         await node.shard.roll_topic("t")
@@ -83,11 +83,13 @@ class Fenced:
                 return
             partition = node.shard.partition("t", 0)
             assert partition.offline is None
-            token = partition.admission.fencing.present.token
+            token = partition.validator.fencing.present.token
             assert token in self.may_be
             for wrong in {"", "other"} - {token}:
                 with pytest.raises(FencingTokenMismatch):
-                    await self.acknowledged(node, batch.encode_values([b"1"], 5), Terms(fencing_token=wrong or None))
+                    await self.acknowledged(
+                        node, batch.encode_values([b"1"], 5), AppendConditions(fencing_token=wrong or None)
+                    )
 
 
 def without_snapshots(state: RecordingDisk) -> RecordingDisk:

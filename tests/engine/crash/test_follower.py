@@ -19,7 +19,7 @@ from engine.log.epochs import EpochStart, assigned
 from engine.log.log import BytePosition
 from engine.partition import follower_append as copies
 from engine.partition.partition import Partition
-from engine.shard.divergence import Cutter
+from engine.shard.divergence import DivergenceHandler
 from engine.testing.recording_disk import RecordingDisk
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
@@ -119,7 +119,7 @@ class Follower:
             self.twin.batches.append(bytes(one))
             made, offset = made + bytes(one), offset + count
         wants_sync = self.random.random() < 0.5
-        end = await node.shard.committer.append_copies(
+        end = await node.shard.committer.append_as_follower(
             partition, again + made, wants_sync=wants_sync, starts_segment=self.random.random() < 0.3
         )
         assert end == self.twin.end
@@ -135,13 +135,13 @@ class Follower:
 
     async def anew(self, node, partition: Partition) -> None:
         offset = self.twin.end + self.random.randrange(0, 50)
-        await node.shard.restart_log(partition, offset, offset, b"")
+        await node.shard.reset_log(partition, offset, offset, b"")
         self.twin = Twin(offset, [], self.twin.epoch + 1, offset, offset)
 
     async def lead(self, node, partition: Partition) -> None:
         """For a while, with records of its own."""
         self.twin.epoch += 1
-        await node.shard.begin_epoch(partition, self.twin.epoch)
+        await node.shard.start_epoch(partition, self.twin.epoch)
         for _ in range(self.random.randrange(3)):
             made, base = record_batch.encode_values([b"own"], 5), self.twin.end
             appended = await node.shard.committer.append(partition, made, wants_sync=False)
@@ -191,7 +191,7 @@ async def nothing_saved(*_) -> None:
 
 
 PLANTED = {
-    "the recovery point is not lowered": (Cutter, "_save_points", nothing_saved),
+    "the recovery point is not lowered": (DivergenceHandler, "_save_points", nothing_saved),
     "an epoch of copies is not noted": (copies, "assigned", lambda epochs, epoch, start: list(epochs)),
     "positions stay where they were": (Partition, "cut", lambda self, old_end: None),
     "a place within a group is that of its end": (

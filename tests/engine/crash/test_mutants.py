@@ -12,7 +12,7 @@ import pytest
 
 from engine.cleaning import log_start as trimming
 from engine.directory import topics
-from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.log import recovery
 from engine.log.recovery import Checkpoint
 from engine.partition import writer
@@ -65,7 +65,7 @@ MUTANTS = {
     "acks before the sync": (writer, "_sync", sync_nothing, stories.appends),
     "a new segment's directory is not synced": (writer, "_sync", sync_no_directory, rolls_without_snapshots),
     "recovery points ahead of the sync": (
-        DirectoryKeeper,
+        LogDirectoryManager,
         "_checkpoints_in",
         points_ahead_of_the_sync,
         stories.appends,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from engine.producers import append_validator as admission
+from engine.producers import append_validator as validator
 from engine.producers import sequences as producers
 from engine.producers import snapshots
 from engine.producers import state_loader as rebuilding
@@ -46,7 +46,7 @@ class JudgesAfterTheWrite(producers.Producers):
             self._noted = noted
 
 
-def in_another_order(self, appends, log_end, now_ms, admit=admission.Admission.admit):
+def in_another_order(self, appends, log_end, now_ms, admit=validator.AppendValidator.admit):
     """Order not kept: of a group the last one is judged and written first."""
     appends.reverse()
     return admit(self, appends, log_end, now_ms)
@@ -59,8 +59,8 @@ def nothing_is_walked(admitting, segment, begin, keys_begin, settings, now_ms, s
 MUTANTS = {
     "window off by one": (producers, "WINDOW_BATCHES", 15),
     "snapshot of the last batch only": (snapshots, "encode_producers", last_batch_only),
-    "dedup after write": (admission, "Producers", JudgesAfterTheWrite),
-    "order not kept": (admission.Admission, "admit", in_another_order),
+    "dedup after write": (validator, "Producers", JudgesAfterTheWrite),
+    "order not kept": (validator.AppendValidator, "admit", in_another_order),
     "batches behind the snapshot are not walked": (rebuilding, "_replay", nothing_is_walked),
     "an older epoch is let in": (producers, "_judge_epoch", lambda header, present: None),
 }

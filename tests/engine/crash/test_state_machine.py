@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from engine.cleaning import log_start as trimming
 from engine.cleaning import retention
-from engine.directory.log_directory_manager import DirectoryKeeper
+from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.log import recovery
@@ -50,7 +50,7 @@ def expired_at_any_age(sealed, size_bytes, now_ms, keep_ms, keep_bytes):
     return sealed[-1].next_offset if sealed else None
 
 
-class ForgetfulTrimmer(trimming.Trimmer):
+class ForgetfulTrimmer(trimming.LogStartAdvancer):
     """Raises log_start without making it durable."""
 
     def __init__(self, disk, executor, _, saved):
@@ -69,10 +69,10 @@ def batch_behind_left_out(span, offset, data, *bounds, checked=reader._checked):
 MUTANTS = {
     "acks before the sync": (writer, "_sync", sync_nothing),
     "a new segment's directory is not synced": (writer, "_sync", sync_no_directory),
-    "recovery points ahead of the sync": (DirectoryKeeper, "_checkpoints_in", points_ahead_of_the_sync),
+    "recovery points ahead of the sync": (LogDirectoryManager, "_checkpoints_in", points_ahead_of_the_sync),
     "one batch too much cut at recovery": (recovery, "scan_segment", cut_one_batch_too_much),
     "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True),
-    "a raised log_start is not saved": (shard, "Trimmer", ForgetfulTrimmer),
+    "a raised log_start is not saved": (shard, "LogStartAdvancer", ForgetfulTrimmer),
     "everything sealed expires": (retention, "_end_of_expired", expired_at_any_age),
     "a read that leaves a batch out": (reader, "_checked", batch_behind_left_out),
 }

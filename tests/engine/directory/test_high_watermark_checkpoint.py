@@ -37,7 +37,7 @@ async def begun(node, watermark: int = 6) -> None:
         for base in range(0, 10, 2):
             made = record_batch.encode_values([b"v"] * 2, 5)
             record_batch.stamp(made, base, 1)
-            await node.shard.committer.append_copies(partition, bytes(made), wants_sync=True)
+            await node.shard.committer.append_as_follower(partition, bytes(made), wants_sync=True)
         partition.advance_high_watermark(watermark)
 
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from engine.directory.data_directory import DataDirectory, Identity, open_data_directory
 from engine.directory.found_topics import find_topics
 from engine.directory.high_watermark_checkpoint import load_hints, save_hints
-from engine.directory.log_directories import DataDirectories, open_data_directories
+from engine.directory.log_directories import LogDirectories, open_data_directories
 from engine.directory.topics import save_topic
 from engine.format import batch, keyed_batch, paths
 from engine.format.checksum import Checksum, decode_checksum, encode_checksum
@@ -30,7 +30,7 @@ from engine.producers.fencing import Fence
 from engine.producers.sequences import Producer
 from engine.producers.snapshots import State, decode_state, encode_state
 from engine.runtime.disk import RealDisk
-from replication.cluster.registration_state import Vouching, load_vouching, save_vouching
+from replication.cluster.registration_state import RegistrationState, load_registration_state, save_vouching
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
 FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -229,8 +229,8 @@ def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
 
 def test_replication_reads_and_writes_vouching_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.VOUCHING).write_text(EXAMPLES["vouching"])
-    found = load_vouching(RealDisk(), str(tmp_path), LastStop.CLEAN)
-    assert found == Vouching(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
+    found = load_registration_state(RealDisk(), str(tmp_path), LastStop.CLEAN)
+    assert found == RegistrationState(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
     save_vouching(RealDisk(), str(tmp_path), found)
     assert (tmp_path / paths.VOUCHING).read_text() == EXAMPLES["vouching"]
 
@@ -267,7 +267,7 @@ def test_the_engine_reads_and_writes_the_meta_of_several_directories_as_shown(tm
     first, further = tmp_path / "a", tmp_path / "b"
     ids = iter(("f42e6bbca2a04691b707cde14e721bd3", "6f1e1fd1ed0c4b50a9c0a0f4d2b0d3c1"))
 
-    def opened() -> DataDirectories:
+    def opened() -> LogDirectories:
         return open_data_directories(
             RealDisk(),
             [str(first), str(further)],

@@ -7,7 +7,7 @@ import pytest
 from engine.format import batch as record_batch
 from engine.format import paths
 from engine.log.epochs import EpochStart, with_epoch
-from engine.log.leader_epochs import begin_epoch, can_only_be_0, load_epochs, save_epochs
+from engine.log.leader_epochs import can_only_be_0, load_epochs, save_epochs, start_epoch
 from engine.runtime.disk import read_file
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
@@ -22,7 +22,7 @@ async def life(disk: RecordingDisk, *, epoch: int | None, kill: bool, appends: i
         partition = node.shard.partition("t", 0)
         found = partition.log.leader_epoch
         if epoch is not None:
-            begin_epoch(partition.log, epoch)
+            start_epoch(partition.log, epoch)
         for _ in range(appends):
             await node.leaders["t", 0].produce(record_batch.encode_values([b"1"], 5), Acks.ALL, 5000)
         await node.shard.roll_topic("t")
@@ -65,10 +65,10 @@ async def test_epoch_0_begins_where_the_log_does_after_it_has_been_emptied(begin
     async with inline_node(disk, HandClock()) as node:
         partition = node.shard.partition("t", 0)
         partition.when_positions_move = lambda: None  # it follows
-        await (node.shard.restart_log(partition, begin, begin) if begin else node.shard.truncate(partition, 0))
+        await (node.shard.reset_log(partition, begin, begin) if begin else node.shard.truncate(partition, 0))
         assert has_file_without_rows(disk, partition.log.directory)
         record_batch.stamp(copy := record_batch.encode_values([b"1"], 5), begin, 0)
-        await node.shard.committer.append_copies(partition, bytes(copy), wants_sync=True)
+        await node.shard.committer.append_as_follower(partition, bytes(copy), wants_sync=True)
         partition.advance_high_watermark(partition.log_end)
         await node.shard.roll_topic("t")
         await node.idle()

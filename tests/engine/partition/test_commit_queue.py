@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from engine.partition.commit_queue import DuePartitions
+from engine.partition.commit_queue import CommitQueue
 from engine.partition.partition import Partition
 
 
@@ -15,12 +15,12 @@ def made(topic: str, count: int) -> list[Partition]:
     return [cast(Partition, _Named(topic=topic, number=number)) for number in range(count)]
 
 
-def taken(due: DuePartitions, count: int) -> list[tuple[str, int, bool]]:
+def taken(due: CommitQueue, count: int) -> list[tuple[str, int, bool]]:
     return [(one.topic, one.number, sync) for one, sync in due.take(count)]
 
 
 def test_topics_take_turns_and_begin_again_where_they_ended():
-    due = DuePartitions()
+    due = CommitQueue()
     for one in made("a", 5) + made("b", 1) + made("c", 2):
         due.add(one, sync=False)
     assert [name for name, _, _ in taken(due, 4)] == ["a", "b", "c", "a"]
@@ -29,7 +29,7 @@ def test_topics_take_turns_and_begin_again_where_they_ended():
 
 
 def test_a_partition_is_due_once_and_a_sync_that_was_asked_for_stays():
-    due = DuePartitions()
+    due = CommitQueue()
     one, other = made("a", 2)
     for sync in (False, True, False):
         due.add(one, sync=sync)
@@ -39,4 +39,4 @@ def test_a_partition_is_due_once_and_a_sync_that_was_asked_for_stays():
     due.discard(other)
     assert (one in due, other in due, len(due)) == (True, False, 1)
     assert taken(due, 9) == [("a", 0, True)]
-    assert repr(due) == "DuePartitions(0 of 0 topics)"
+    assert repr(due) == "CommitQueue(0 of 0 topics)"

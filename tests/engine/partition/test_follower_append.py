@@ -42,7 +42,7 @@ def stamped(made: bytearray, base_offset: int, epoch: int = 1) -> bytearray:
 
 def copy(node, data, *, wants_sync: bool = False, starts_segment: bool = False) -> asyncio.Future[int]:
     partition = node.shard.partition("t", 0)
-    return node.shard.committer.append_copies(
+    return node.shard.committer.append_as_follower(
         partition, bytes(data), wants_sync=wants_sync, starts_segment=starts_segment
     )
 
@@ -233,7 +233,7 @@ async def test_it_knows_their_keys_packed_or_not(node):
         entry = KeyEntry(bytes([offset]) * 16, b"r" * 16, 1, node.shard.clock.now_ms())
         made = record_batch.encode_values([b"v"], 5, codec, entry=stored_entry(entry))
         await copy(node, stamped(made, offset))
-        found = node.shard.partition("t", 0).admission.keys.find(entry.key_hash, entry.time_ms)
+        found = node.shard.partition("t", 0).validator.keys.find(entry.key_hash, entry.time_ms)
         assert found is not None
         assert found.request_hash == entry.request_hash
 
@@ -242,8 +242,8 @@ async def test_a_token_is_in_force_and_a_start_will_look_for_it(node):
     partition = node.shard.partition("t", 0)
     assert kept_fence(node.shard.disk, partition.log.directory) is None
     await copy(node, batch("a", 0) + stamped(encode_fence("me", 5), 1))
-    assert partition.admission.fencing.present.token == "me"
-    assert partition.admission.fencing.is_noted
+    assert partition.validator.fencing.present.token == "me"
+    assert partition.validator.fencing.is_noted
     assert kept_fence(node.shard.disk, partition.log.directory) is not None
     with pytest.raises(FencingTokenMismatch):
         await node.leaders["t", 0].produce(record_batch.encode_values([b"x"], 5), Acks.LEADER, 5000)

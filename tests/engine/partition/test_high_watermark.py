@@ -53,7 +53,7 @@ def followed(node):
 
 async def copied(node, *groups: list[bytes]) -> None:
     for group in groups:
-        await node.shard.committer.append_copies(node.shard.partition("t", 0), b"".join(group), wants_sync=True)
+        await node.shard.committer.append_as_follower(node.shard.partition("t", 0), b"".join(group), wants_sync=True)
 
 
 async def committed(node) -> bytes:
@@ -189,7 +189,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         with monkeypatch.context() as patch:
             patch.setattr("engine.partition.reader.place_below", place_found_slowly)
-            life = partition.watermark.life
+            life = partition.watermark.generation
             partition.advance_high_watermark(before_last)
             assert await asyncio.to_thread(found.wait, 30)
             await node.shard.truncate(partition, ends()[2])

@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import LogEndMismatch, SequenceGap, StorageFull
 from engine.format import batch
-from engine.producers.append_validator import Appended, Terms
+from engine.producers.append_validator import AppendConditions, Appended
 from replication.replica.acks import Acks
 
 
@@ -23,7 +23,7 @@ def append(node, *values: str, end: int | None = None, sequence: int | None = No
     data = batch.encode_values([value.encode() for value in values], 5)
     if sequence is not None:
         batch.stamp_sequence(data, 7, 0, sequence)
-    return node.leaders["t", 0].append(data, Acks.LEADER, None if end is None else Terms(expected_end=end))
+    return node.leaders["t", 0].append(data, Acks.LEADER, None if end is None else AppendConditions(expected_end=end))
 
 
 async def test_the_expected_end_counts_what_goes_before_in_the_same_group(node):
@@ -81,15 +81,15 @@ async def test_a_sequence_goes_on_across_groups_and_a_gap_in_one_holds_back_what
     group = [append(node, "c", sequence=2), append(node, "d", sequence=3), append(node, "b", sequence=1)]
     gap, behind, second = await asyncio.gather(*group, return_exceptions=True)
     assert [type(gap), type(behind), second] == [SequenceGap, SequenceGap, Appended(1, 1)]
-    assert node.shard.partition("t", 0).admission.counts.gaps == 2
+    assert node.shard.partition("t", 0).validator.counts.gaps == 2
 
 
 async def test_a_producer_is_forgotten_though_a_plan_ended_behind_a_roll_without_it(new_node):
     """What the plan noted is gone with it, also if all of that lay before the roll."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
-        admission = node.shard.partition("t", 0).admission
+        validator = node.shard.partition("t", 0).validator
         await asyncio.gather(append(node, "x" * 60_000, sequence=0), append(node, "x" * 60_000))
         assert len(node.shard.partition("t", 0).log.segments) == 2
-        admission.producers.expire(before_ms=2**62)
+        validator.producers.expire(before_ms=2**62)
         assert await append(node, "y", sequence=9) == Appended(2, 1)

@@ -11,7 +11,7 @@ import pytest
 from engine.errors import FencingTokenMismatch, StorageFull
 from engine.format import batch
 from engine.format.control_batch import encode_fence
-from engine.producers.append_validator import Terms
+from engine.producers.append_validator import AppendConditions
 from engine.producers.fencing import NO_FENCE, Fence, Fencing
 from engine.producers.snapshots import State, decode_state, encode_state
 from engine.runtime.disk import RealDisk
@@ -37,12 +37,12 @@ class Writer:
         self.leader = node.leaders["t", 0]
 
     def append(self, data: bytearray, carried: str | None = None) -> asyncio.Future:
-        terms = None if carried is None and data[22] & 0x20 == 0 else Terms(fencing_token=carried)
-        return self.leader.append(data, Acks.LEADER, terms)
+        conditions = None if carried is None and data[22] & 0x20 == 0 else AppendConditions(fencing_token=carried)
+        return self.leader.append(data, Acks.LEADER, conditions)
 
     @property
     def present(self) -> Fence:
-        return self.leader.partition.admission.fencing.present
+        return self.leader.partition.validator.fencing.present
 
 
 @pytest.fixture

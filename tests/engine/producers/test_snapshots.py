@@ -73,7 +73,7 @@ async def test_nothing_is_walked_after_a_clean_stop(new_node, monkeypatch):
     async with new_node() as node:
         await filled(node)
     replayed = []
-    monkeypatch.setattr("engine.producers.append_validator.Admission.replay", lambda *of: replayed.append(of))
+    monkeypatch.setattr("engine.producers.append_validator.AppendValidator.replay", lambda *of: replayed.append(of))
     async with new_node() as node:
         await check_all_known(node)
     assert replayed == []

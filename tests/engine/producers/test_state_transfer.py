@@ -11,7 +11,7 @@ from engine.errors import Corrupt
 from engine.format import batch as record_batch
 from engine.format.control_batch import encode_fence
 from engine.format.keyed_batch import KeyEntry, stored_entry
-from engine.producers.append_validator import Admission, Terms
+from engine.producers.append_validator import AppendConditions, AppendValidator
 from engine.producers.fenced_file import kept_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.snapshots import State, save_state, snapshot_offsets
@@ -62,7 +62,7 @@ class Whole:
         return data
 
     async def _append(self, data: bytearray, key: KeyEntry | None = None) -> None:
-        await self._leader.produce(data, Acks.ALL, 5000, Terms(key=key, fencing_token=self._token))
+        await self._leader.produce(data, Acks.ALL, 5000, AppendConditions(key=key, fencing_token=self._token))
 
     async def _sequenced(self, producer: int, n: int, epoch: int = 0) -> None:
         data = record_batch.encode_values([b"value"] * RECORDS, self._now_ms)
@@ -79,7 +79,7 @@ class Whole:
         self._token = token
 
 
-def knowledge(of: Admission) -> tuple[object, ...]:
+def knowledge(of: AppendValidator) -> tuple[object, ...]:
     """But for how many records each producer stored before its last 16 batches: that may be less."""
     producers = {known: (one.epoch, list(one.batches)) for known, one in of.producers.items()}
     known = [of.keys.window.find(key) for key in KEYS]
@@ -95,18 +95,18 @@ async def whole(tmp_path: Path, clock: HandClock):
         yield found
 
 
-async def begun(path: Path, clock: HandClock, whole: Whole, offset: int) -> Admission:
+async def begun(path: Path, clock: HandClock, whole: Whole, offset: int) -> AppendValidator:
     """What another replica knows that begins at an offset and copies from there."""
     data = await whole.handed_over(offset)
     async with running_node(path / f"begun{offset}", clock) as node:
         await node.shard.create_topic("t", 1, 1, {})
         partition = node.shard.partition("t", 0)
-        await node.shard.restart_log(partition, offset, 0, data)
+        await node.shard.reset_log(partition, offset, 0, data)
         copies = b"".join(batch for header, batch in whole.batches if header.base_offset >= offset)
         if copies:
-            await node.shard.committer.append_copies(partition, copies, wants_sync=True)
+            await node.shard.committer.append_as_follower(partition, copies, wants_sync=True)
         assert partition.log_end == whole.partition.log_end
-        return partition.admission
+        return partition.validator
 
 
 async def test_wherever_it_begins_it_knows_as_much_as_who_has_all(
@@ -116,22 +116,22 @@ async def test_wherever_it_begins_it_knows_as_much_as_who_has_all(
     assert len(ends) > 30
     for offset in (0, *ends):
         found = await begun(tmp_path, clock, whole, offset)
-        assert knowledge(found) == knowledge(whole.partition.admission), offset
+        assert knowledge(found) == knowledge(whole.partition.validator), offset
         assert 16 * RECORDS <= found.producers[BOTH].record_count <= 18 * RECORDS
 
 
 async def test_nothing_of_the_records_that_it_will_copy_is_handed_over(whole: Whole) -> None:
     """Or each of them would be taken for a repeat of itself."""
     first = whole.batches[0][0].base_offset
-    state = Admission("t/0")
-    assert encoded(taken(whole.partition.admission, first)) == encoded(taken(state, first))
+    state = AppendValidator("t/0")
+    assert encoded(taken(whole.partition.validator, first)) == encoded(taken(state, first))
 
 
 async def test_what_cannot_be_read_is_not_believed_and_changes_nothing(tmp_path: Path, whole: Whole) -> None:
     disk, directory = RealDisk(), str(tmp_path / "log")
     os.mkdir(directory)
     save_state(disk, directory, State(7))
-    data = bytearray(encoded(taken(whole.partition.admission, 20)))
+    data = bytearray(encoded(taken(whole.partition.validator, 20)))
     data[-1] ^= 1
     with pytest.raises(Corrupt, match="the records before 20 cannot be read"):
         adopt(disk, directory, 20, bytes(data))
@@ -144,9 +144,9 @@ async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_
     disk, directory, end = RealDisk(), str(tmp_path / "log"), whole.partition.log_end
     os.mkdir(directory)
     save_state(disk, directory, State(7))
-    adopt(disk, directory, end, encoded(taken(whole.partition.admission, end)))
+    adopt(disk, directory, end, encoded(taken(whole.partition.validator, end)))
     assert snapshot_offsets(disk, directory) == [end]
-    present = whole.partition.admission.fencing.present
+    present = whole.partition.validator.fencing.present
     assert kept_fence(disk, directory) == present == Fence("second", present.offset)
     assert present != NO_FENCE
 
@@ -157,11 +157,11 @@ async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: H
     assert header.next_offset - header.base_offset > 1
     begin, data = await whole._node.shard.hand_over(whole.partition, header.base_offset + 1)
     assert begin == header.base_offset
-    assert data == encoded(taken(whole.partition.admission, begin))
+    assert data == encoded(taken(whole.partition.validator, begin))
 
 
 async def test_nothing_handed_over_is_nothing_known(tmp_path: Path, clock: HandClock, whole: Whole) -> None:
     """What this log knew of its own records is of records that are gone."""
-    await whole._node.shard.restart_log(whole.partition, 500, 500)
-    assert knowledge(whole.partition.admission) == knowledge(Admission("t/0"))
+    await whole._node.shard.reset_log(whole.partition, 500, 500)
+    assert knowledge(whole.partition.validator) == knowledge(AppendValidator("t/0"))
     assert snapshot_offsets(RealDisk(), whole.partition.log.directory) == []

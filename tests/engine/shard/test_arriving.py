@@ -36,8 +36,8 @@ async def started(path, records, when_opened=lambda *_: None):
         await shard.stop()
 
 
-@pytest.mark.parametrize("is_alone", [False, True])
-async def test_points_that_are_saved_while_partitions_are_taken_in_are_those_of_all(tmp_path, is_alone):
+@pytest.mark.parametrize("is_standalone", [False, True])
+async def test_points_that_are_saved_while_partitions_are_taken_in_are_those_of_all(tmp_path, is_standalone):
     home, killed = tmp_path / "node", tmp_path / "killed"
     async with running_node(home, HandClock()) as node:
         await node.shard.create_topic("t", COUNT, 1, {})
@@ -46,7 +46,7 @@ async def test_points_that_are_saved_while_partitions_are_taken_in_are_those_of_
             await leader.produce(encode_values([b"x"] * 5, 5), Acks.ALL, 1000)
         await node.shard.delete_before(node.shard.partition("t", COUNT - 1), GIVEN_UP)
         record = node.shard.catalog.records["t"]
-    records = [record if is_alone else dataclasses.replace(record, hosted=tuple(range(COUNT)))]
+    records = [record if is_standalone else dataclasses.replace(record, hosted=tuple(range(COUNT)))]
     following = []
 
     def opened(shard, partition):

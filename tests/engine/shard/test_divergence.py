@@ -33,7 +33,7 @@ def batch(value: str, base_offset: int = 0, epoch: int = 1, count: int = 2) -> b
 
 async def copy(shard, value: str, base_offset: int, epoch: int = 1, *, starts_segment: bool = False) -> int:
     data = bytes(batch(value, base_offset, epoch))
-    return await shard.committer.append_copies(
+    return await shard.committer.append_as_follower(
         shard.partition("t", 0), data, wants_sync=True, starts_segment=starts_segment
     )
 
@@ -67,11 +67,11 @@ async def node(new_node):
 
 async def test_an_epoch_is_durable_and_stamped_into_what_follows(node):
     shard, partition = node.shard, node.shard.partition("t", 0)
-    await shard.begin_epoch(partition, 7)
+    await shard.start_epoch(partition, 7)
     assert load_epochs(shard.disk, partition.log.directory)[-1] == EpochStart(7, 20)
     await node.leaders["t", 0].append(batch("k"), Acks.LEADER)
     assert record_batch.read_header((await shard.reader.read_uncommitted(partition, 20, 1)).data).leader_epoch == 7
-    await shard.begin_epoch(partition, 7)
+    await shard.start_epoch(partition, 7)
     assert partition.log.epochs[-1] == EpochStart(7, 20), "it has begun already"
 
 
@@ -79,7 +79,7 @@ async def test_epoch_0_begins_without_a_file(new_node):
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {})
         partition = node.shard.partition("t", 0)
-        await node.shard.begin_epoch(partition, 0)
+        await node.shard.start_epoch(partition, 0)
         assert partition.log.epochs == [EpochStart(0, 0)]
         assert load_epochs(node.shard.disk, partition.log.directory) == []
 
@@ -136,10 +136,10 @@ async def test_sequences_and_keys_that_were_cut_off_are_not_known_any_more(node)
     for sequence, one in enumerate(made[:2]):
         record_batch.stamp_sequence(one, 7, 0, 2 * sequence)
     record_batch.stamp(made[2], 24, 1)
-    await shard.committer.append_copies(partition, b"".join(made), wants_sync=True)
-    assert partition.admission.keys.find(entry.key_hash, entry.time_ms) is not None
+    await shard.committer.append_as_follower(partition, b"".join(made), wants_sync=True)
+    assert partition.validator.keys.find(entry.key_hash, entry.time_ms) is not None
     await shard.truncate(partition, 22)
-    assert partition.admission.keys.find(entry.key_hash, entry.time_ms) is None
+    assert partition.validator.keys.find(entry.key_hash, entry.time_ms) is None
     assert shard.key_budget.keys == 0
     later = batch("s")
     record_batch.stamp_sequence(later, 7, 0, 4)
@@ -153,7 +153,7 @@ async def test_a_log_begun_anew_has_nothing_and_goes_on_from_there(new_node, at)
     async with new_node() as node:
         partition = await grown(node.shard)
         records = partition.log_end - partition.opened_at
-        await node.shard.restart_log(partition, at, at)
+        await node.shard.reset_log(partition, at, at)
         positions = partition.statistics()
         assert (positions.log_start, positions.log_end, positions.durable_end, positions.high_watermark) == (at,) * 4
         assert partition.log_end - partition.opened_at == records, "what a counter tells does not go back"
@@ -166,7 +166,7 @@ async def test_a_log_begun_anew_has_nothing_and_goes_on_from_there(new_node, at)
 
 async def test_it_may_begin_within_a_batch(node):
     partition = node.shard.partition("t", 0)
-    await node.shard.restart_log(partition, 30, 31)
+    await node.shard.reset_log(partition, 30, 31)
     assert (partition.log.log_start, partition.log_end) == (31, 30)
     assert await copy(node.shard, "z", 30, 9) == 32
     partition.advance_high_watermark(32)
@@ -296,7 +296,7 @@ class Cut:
             await node.shard.sealer.saved(partition)
             node.checkpoint()
             if self.is_anew:
-                await node.shard.restart_log(partition, self.to, self.to)
+                await node.shard.reset_log(partition, self.to, self.to)
             else:
                 await node.shard.truncate(partition, self.to)
             self.is_done = True

@@ -65,7 +65,7 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
         name = "t"
 
         def __init__(self) -> None:
-            self.log = self.admission = self
+            self.log = self.validator = self
 
         def is_due_to_roll(self, *_: object) -> bool:
             return False

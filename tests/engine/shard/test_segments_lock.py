@@ -61,7 +61,7 @@ async def test_work_on_one_partition_does_not_wait_for_the_disk_to_remove_files_
                     await shard.truncate(other, 20)
                     assert other.log_end == 20
                 elif what == "restarting":
-                    await shard.restart_log(other, 50, 50)
+                    await shard.reset_log(other, 50, 50)
                     assert (other.log.log_start, other.log_end) == (50, 50)
                 else:
                     good = tmp_path / "good"
@@ -110,7 +110,7 @@ async def test_housekeeping_goes_on_while_files_of_one_partition_are_not_removed
         def __init__(self, is_stuck: bool) -> None:
             self.begun = 0
             self.is_stuck = is_stuck
-            self.log = self.admission = self
+            self.log = self.validator = self
 
         def is_due_to_roll(self, *_) -> bool:
             return False

@@ -19,7 +19,7 @@ import pytest
 from engine.errors import OffsetBelowLogStart
 from engine.format.batch import Row, decode, encode, walk
 from engine.log.epochs import EpochStart
-from engine.log.leader_epochs import begin_epoch, note_epoch
+from engine.log.leader_epochs import note_epoch, start_epoch
 from engine.runtime.clock import SystemClock
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.manifest.manifest import Manifest, problem_of
@@ -53,7 +53,7 @@ class Replica:
         node.shard.leading_epoch = lambda _: self.leads
 
     def begin(self, epoch: int) -> None:
-        begin_epoch(self.partition.log, epoch)
+        start_epoch(self.partition.log, epoch)
         self.leads = epoch
         self.shard.when_sealed(self.partition)
 

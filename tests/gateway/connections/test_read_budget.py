@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from gateway.connections.read_budget import ReadRoom
+from gateway.connections.read_budget import ReadBudget
 
 
 async def hold(room, size_bytes, until):
@@ -17,25 +17,25 @@ async def settled(turns=5):
 
 
 async def test_first_come_first_served_and_a_small_one_does_not_overtake():
-    room, first, rest = ReadRoom(100), asyncio.Event(), asyncio.Event()
+    room, first, rest = ReadBudget(100), asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(hold(room, 60, first))]
     await settled()
     tasks += [asyncio.create_task(hold(room, size, rest)) for size in (80, 10)]
     await settled()
-    assert repr(room) == "ReadRoom(held_bytes=60, waiting=2)"
+    assert repr(room) == "ReadBudget(held_bytes=60, waiting=2)"
     first.set()
     await settled()
-    assert repr(room) == "ReadRoom(held_bytes=90, waiting=0)"
+    assert repr(room) == "ReadBudget(held_bytes=90, waiting=0)"
     rest.set()
     await asyncio.gather(*tasks)
-    assert repr(room) == "ReadRoom(held_bytes=0, waiting=0)"
+    assert repr(room) == "ReadBudget(held_bytes=0, waiting=0)"
 
 
 async def test_what_is_larger_than_the_room_has_it_to_itself():
-    room, one, two = ReadRoom(100), asyncio.Event(), asyncio.Event()
+    room, one, two = ReadBudget(100), asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(hold(room, 500, one)), asyncio.create_task(hold(room, 1, two))]
     await settled()
-    assert repr(room) == "ReadRoom(held_bytes=500, waiting=1)"
+    assert repr(room) == "ReadBudget(held_bytes=500, waiting=1)"
     one.set()
     two.set()
     await asyncio.gather(*tasks)
@@ -45,7 +45,7 @@ async def test_what_is_larger_than_the_room_has_it_to_itself():
 async def test_who_leaves_takes_nothing_with_them():
     """Cancelled while waiting, at the moment of their turn, or while holding: by chance, many times."""
     dice = random.Random(7)
-    room = ReadRoom(100)
+    room = ReadBudget(100)
 
     async def read(size_bytes):
         async with room.hold(size_bytes):
@@ -59,4 +59,4 @@ async def test_who_leaves_takes_nothing_with_them():
             await settled(dice.randrange(4))
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert repr(room) == "ReadRoom(held_bytes=0, waiting=0)"
+        assert repr(room) == "ReadBudget(held_bytes=0, waiting=0)"

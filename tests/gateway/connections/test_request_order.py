@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from gateway.connections import request_order as turns
-from gateway.connections.request_order import Turn, Turns
+from gateway.connections.request_order import OrderSlot, RequestOrder
 from tests.scenarios.gateways import NDJSON, in_process
 
 LARGE = b'"' + b"x" * 700_000 + b'"'  # decoded in a thread
@@ -19,15 +19,15 @@ class Line:
     """Requests of connections that note when they append."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = RequestOrder()
         self.appended: list[str] = []
 
-    def begin(self, connection: str = "a") -> Turn:
+    def begin(self, connection: str = "a") -> OrderSlot:
         return self.turns.begin(SimpleNamespace(remote=connection))
 
-    async def append(self, name: str, turn: Turn) -> None:
+    async def append(self, name: str, turn: OrderSlot) -> None:
         turn.body_is_there()
-        if not turn.has_come:
+        if not turn.is_next:
             await turn.come()
         self.appended.append(name)
         turn.end()
@@ -46,7 +46,7 @@ async def until_quiet() -> None:
 async def test_who_is_alone_does_not_wait_and_leaves_nothing_behind(line):
     turn = line.begin()
     turn.body_is_there()
-    assert turn.has_come
+    assert turn.is_next
     turn.end()
     turn.end()
     assert line.turns._lines == {}
@@ -163,5 +163,5 @@ async def test_a_small_body_does_not_overtake_a_large_one_that_is_being_decoded(
 
 async def test_a_line_that_is_not_kept_is_caught(tmp_path):
     """The mutant: order not kept."""
-    with mock.patch.object(Turn, "has_come", True), pytest.raises(AssertionError):
+    with mock.patch.object(OrderSlot, "is_next", True), pytest.raises(AssertionError):
         assert await overtaking(tmp_path, 30) == [700_000, 1]

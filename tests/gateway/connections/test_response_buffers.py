@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.connections.kernel_sockets import KernelSockets
-from gateway.connections.response_buffers import COUNTED_BYTES, ENDS, AnswerLimits, UnreadAnswers
+from gateway.connections.response_buffers import COUNTED_BYTES, ENDS, ResponseBuffers, ResponseLimits
 from gateway.http.problems import Problem
 
 KIB, MIB = 1024, 2**20
-LIMITS = AnswerLimits(bytes_max=4 * MIB, connection_bytes_max=3 * MIB, stall_s=30, bytes_per_second_min=16 * KIB)
+LIMITS = ResponseLimits(bytes_max=4 * MIB, connection_bytes_max=3 * MIB, stall_s=30, bytes_per_second_min=16 * KIB)
 
 
 class Peers:
@@ -22,7 +22,7 @@ class Peers:
 
     def __init__(self, limits=LIMITS):
         self.now = 1000.0
-        self.answers = UnreadAnswers(KernelSockets(), limits, lambda: self.now)
+        self.answers = ResponseBuffers(KernelSockets(), limits, lambda: self.now)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets = [self._listener]
 
@@ -89,7 +89,7 @@ def test_what_is_taken_counts_no_longer(peers):
     assert peers.answers.size_bytes == MIB // 2
     one.take(MIB // 2)
     assert not peers.answers.look(one.name)
-    assert repr(peers.answers) == "UnreadAnswers(connections=0, size_bytes=0)"
+    assert repr(peers.answers) == "ResponseBuffers(connections=0, size_bytes=0)"
 
 
 def test_small_answers_are_not_asked_about_unless_a_large_one_is_out(peers):

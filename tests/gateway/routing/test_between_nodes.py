@@ -90,9 +90,9 @@ async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cl
     answers = await asyncio.gather(*waiting, late)
     assert {answer.status for answer in answers} == {200}
     assert await topics[2].values() == list(range(21))
-    assert repr(handover).startswith("Handover(lines=0")
-    assert await topics[1].gateway.metric("penstock_handover_waiting") == 0
-    assert await topics[1].gateway.metric("penstock_handover_repeats_total") >= 20
+    assert repr(handover).startswith("LeaderFailover(lines=0")
+    assert await topics[1].gateway.metric("penstock_failover_waiting_batches") == 0
+    assert await topics[1].gateway.metric("penstock_failover_retries_total") >= 20
 
 
 async def test_too_few_replicas_stop_those_only_who_ask_for_them(cluster):

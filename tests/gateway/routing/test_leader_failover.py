@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 
 from engine.format.batch import encode_values
-from gateway.routing.leader_failover import PAUSE_S, PAUSE_S_MAX, Handover, Parcel
+from gateway.routing.leader_failover import PAUSE_S, PAUSE_S_MAX, LeaderFailover, PendingProduce
 from replication.errors import NoLeader
 from replication.replica.acks import Acks
 
@@ -35,10 +35,10 @@ def nobody() -> None:
 async def test_after_news_a_line_asks_as_quickly_as_at_first():
     """Leaders are heard of before they have begun."""
     pauses = Pauses()
-    handover = Handover(pauses, Random(1))
+    handover = LeaderFailover(pauses, Random(1))
     deadline = asyncio.get_running_loop().time() + 60
     waiting = asyncio.ensure_future(
-        handover.begin(Parcel("t", 0, encode_values([b"1"], 5), Acks.ALL, None, deadline, nobody))
+        handover.begin(PendingProduce("t", 0, encode_values([b"1"], 5), Acks.ALL, None, deadline, nobody))
     )
     await pauses.is_over.wait()
     most = [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, PAUSE_S_MAX, PAUSE_S_MAX, PAUSE_S_MAX]

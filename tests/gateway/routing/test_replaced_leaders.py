@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from replication.replica.replica import Replica
-from replication.replica.standalone import AloneHost
+from replication.replica.standalone import StandaloneHost
 from tests.gateway.several_nodes import Cluster, several_nodes
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import Answer, Topic
@@ -21,7 +21,7 @@ JSON = "application/json"
 ABOVE = 5
 
 
-class HostOfReplaced(AloneHost):
+class HostOfReplaced(StandaloneHost):
     """Node 2 believes that it leads. The store, if it can be asked, says otherwise until `confirms_it` is set."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.http.problems import Problem
 from gateway.routing.topic_finder import NAMES_MAX, QUESTIONS_MAX, TopicFinder
-from replication.cluster.store_timeout import StoreSilent
+from replication.cluster.store_timeout import StoreTimeout
 from tests.gateway.several_nodes import Cluster, several_nodes
 from tests.scenarios.conformity import assert_problem
 
@@ -93,7 +93,7 @@ async def test_a_partition_that_another_node_has_just_added_is_looked_for_before
     assert_problem(await topics[1].post_lines("1", to=3), "unknown_partition")
     assert asked == ["t"], "the final refusal was confirmed"
     node.topics._finder = TopicFinder(silent)
-    assert_problem(await topics[1].post_lines("1", to=3), StoreSilent.code)
+    assert_problem(await topics[1].post_lines("1", to=3), StoreTimeout.code)
 
 
 async def test_a_stream_that_comes_back_is_never_answered_with_a_status_that_ends_it_for_good(cluster):
@@ -104,19 +104,19 @@ async def test_a_stream_that_comes_back_is_never_answered_with_a_status_that_end
     node.topics._finder = TopicFinder(silent)
     for path in (f"{topic.path}/records", f"{topic.path}/partitions/0/records"):
         stream = {"Accept": "text/event-stream"}
-        assert_problem(await topic.gateway.send("GET", path, b"", stream), StoreSilent.code, retryable=True)
+        assert_problem(await topic.gateway.send("GET", path, b"", stream), StoreTimeout.code, retryable=True)
         again = await topic.gateway.send("GET", path, b"", stream | {"Last-Event-ID": "0"})
         assert (again.status, again.headers["Content-Type"]) == (200, "text/event-stream")
         wait_ms = int(again.body.rpartition(b"\nretry: ")[2])
         least_ms = 1000 * int((await topic.gateway.send("GET", path, b"", stream)).headers["Retry-After"])
         assert least_ms <= wait_ms <= 2 * least_ms
         no_stream = await topic.gateway.send("GET", path, b"", {"Last-Event-ID": "0"})
-        assert_problem(no_stream, StoreSilent.code)
+        assert_problem(no_stream, StoreTimeout.code)
         assert int(no_stream.headers["Retry-After"]) > 0
 
 
 async def silent(_: str) -> bool:
-    raise StoreSilent("the coordination store has not answered")
+    raise StoreTimeout("the coordination store has not answered")
 
 
 async def test_names_that_nobody_asks_for_are_forgotten_and_a_slow_answer_holds_up_no_other(monkeypatch):

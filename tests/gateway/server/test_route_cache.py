@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.server import route_cache as known_routes
-from gateway.server.route_cache import KnownRoutes
+from gateway.server.route_cache import RouteCache
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,7 +44,7 @@ def app(around: list[str]) -> web.Application:
     return app
 
 
-async def ask(routes: KnownRoutes, app: web.Application, method: str, path: str, query: str = "") -> web.Response:
+async def ask(routes: RouteCache, app: web.Application, method: str, path: str, query: str = "") -> web.Response:
     request = make_mocked_request(method, path + query, app=app)
     response = await routes.handle(request, method, path)
     assert isinstance(response, web.Response)
@@ -52,17 +52,17 @@ async def ask(routes: KnownRoutes, app: web.Application, method: str, path: str,
 
 
 async def test_a_path_asked_again_is_answered_as_at_first(app: web.Application, around: list[str]) -> None:
-    routes = KnownRoutes(app)
+    routes = RouteCache(app)
     for _ in range(3):
         assert (await ask(routes, app, "GET", "/t/a")).text == "read a"
         assert (await ask(routes, app, "GET", "/t/b")).text == "read b"
         assert (await ask(routes, app, "POST", "/t/a")).text == "write a"
-    assert repr(routes) == "KnownRoutes(3)"
+    assert repr(routes) == "RouteCache(3)"
     assert around == ["read", "read", "write"] * 3
 
 
 async def test_the_router_is_asked_once_for_a_path(app: web.Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    routes = KnownRoutes(app)
+    routes = RouteCache(app)
     await ask(routes, app, "GET", "/t/a")
 
     async def refuse(request: web.Request) -> web.StreamResponse:
@@ -73,16 +73,16 @@ async def test_the_router_is_asked_once_for_a_path(app: web.Application, monkeyp
 
 
 async def test_what_failed_or_leads_nowhere_is_not_remembered(app: web.Application) -> None:
-    routes = KnownRoutes(app)
+    routes = RouteCache(app)
     assert (await ask(routes, app, "GET", "/nowhere")).status == 404
     assert (await ask(routes, app, "DELETE", "/t/a")).status == 405
     assert (await ask(routes, app, "POST", "/t/a", "?status=404")).status == 404
-    assert repr(routes) == "KnownRoutes(0)"
+    assert repr(routes) == "RouteCache(0)"
 
 
 async def test_only_so_many_are_remembered(app: web.Application, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_routes, "KNOWN_MAX", 4)
-    routes = KnownRoutes(app)
+    routes = RouteCache(app)
     for number in range(20):
         assert (await ask(routes, app, "GET", f"/t/{number}")).text == f"read {number}"
         assert len(routes._known) <= 4

@@ -22,7 +22,7 @@ from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from gateway.links.link import Busy, Link
 from node.cluster import topic_sync as hosted_topics
-from node.cluster.topic_sync import HostedTopics
+from node.cluster.topic_sync import TopicSync
 from replication.cluster.values import TopicEntry
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import Member, PartitionState, VersionedState
@@ -66,7 +66,7 @@ class Life:
 
         self.told = Told()
         self.catalog = catalog
-        self.topics = HostedTopics(catalog, view, OWN, self.told, is_deleted)
+        self.topics = TopicSync(catalog, view, OWN, self.told, is_deleted)
 
     async def settled(self) -> list[tuple[str, str]]:
         await self.topics.until(lambda: self.topics.is_up_to_date)

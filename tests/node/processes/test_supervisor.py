@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.directory.log_directories import DataDirectories
+from engine.directory.log_directories import LogDirectories
 from engine.runtime.disk import RealDisk
 from gateway.links.link import Caller, LinkLost, listen
 from gateway.settings import NodeSettings
@@ -51,7 +51,7 @@ class Joining(Alone):
 async def supervisor(tmp_path: Path) -> AsyncIterator[tuple[Supervisor, Joining]]:
     (tmp_path / "run").mkdir()
     settings = NodeSettings(port=0, data_dir=str(tmp_path / "data"), shards=1)
-    directories: DataDirectories = open_directories(RealDisk(), settings)
+    directories: LogDirectories = open_directories(RealDisk(), settings)
     with ThreadPoolExecutor(2) as executor:
         member = Joining(executor)
         made = Supervisor(settings, directories, str(tmp_path / "run"), _free_ports(settings), executor, member)

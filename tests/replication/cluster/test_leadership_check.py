@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import LogEndMismatch
-from engine.producers.append_validator import Terms
+from engine.producers.append_validator import AppendConditions
 from replication.cluster.leadership_check import Gathering, confirm_leading
-from replication.cluster.store_timeout import StoreSilent
+from replication.cluster.store_timeout import StoreTimeout
 from replication.errors import NotLeader
 from replication.replica import replica_host
 from replication.replica.acks import Acks
@@ -89,11 +89,11 @@ async def test_a_leader_that_has_not_heard_of_its_successor_is_not_confirmed(thr
 async def test_an_expected_end_is_no_final_refusal_of_a_leader_that_was_replaced(three: Hosts) -> None:
     replica = three[1].replica()
     with pytest.raises(LogEndMismatch):
-        await replica.produce(batch_of(b"x"), Acks.ALL, 5000, Terms(expected_end=7))
+        await replica.produce(batch_of(b"x"), Acks.ALL, 5000, AppendConditions(expected_end=7))
     del three.store.nodes[1]
     three.elect(2)
     with pytest.raises(NotLeader) as error:
-        await replica.produce(batch_of(b"x"), Acks.ALL, 5000, Terms(expected_end=7))
+        await replica.produce(batch_of(b"x"), Acks.ALL, 5000, AppendConditions(expected_end=7))
     assert error.value.no_side_effects
 
 
@@ -173,7 +173,7 @@ async def test_a_question_that_is_cancelled_leaves_nobody_waiting() -> None:
     asked.answering.set()
     _, unanswered = await asyncio.wait((first, later), timeout=5)
     assert not unanswered
-    assert isinstance(first.exception(), StoreSilent)
-    assert isinstance(later.exception(), StoreSilent)
+    assert isinstance(first.exception(), StoreTimeout)
+    assert isinstance(later.exception(), StoreTimeout)
     asked.error = None
     assert await gathering.answer("a") == "a of question 2"

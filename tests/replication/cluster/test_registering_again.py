@@ -11,7 +11,7 @@ import pytest
 from engine.errors import StorageFull
 from replication.cluster import agent as cluster_agent
 from replication.cluster.controller import ControllerOffice
-from replication.cluster.registration_state import Vouching
+from replication.cluster.registration_state import RegistrationState
 from tests.replication.clusters import leaders
 
 RETRY_S = (0.01,)
@@ -28,9 +28,9 @@ class Disk:
     def __init__(self) -> None:
         self.is_full = True
         self.refused = 0
-        self.kept: list[Vouching] = []
+        self.kept: list[RegistrationState] = []
 
-    async def keep(self, vouching: Vouching) -> None:
+    async def keep(self, vouching: RegistrationState) -> None:
         if self.is_full:
             self.refused += 1
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from engine.log.recovery import LastStop
 from engine.testing.recording_disk import RecordingDisk
-from replication.cluster.registration_state import Vouching, load_vouching, save_vouching
+from replication.cluster.registration_state import RegistrationState, load_registration_state, save_vouching
 
 DATA = "/data"
 
 
-def disk_with(vouching: Vouching) -> RecordingDisk:
+def disk_with(vouching: RegistrationState) -> RecordingDisk:
     disk = RecordingDisk()
     disk.mkdir(DATA)
     save_vouching(disk, DATA, vouching)
@@ -19,30 +19,30 @@ def disk_with(vouching: Vouching) -> RecordingDisk:
 def test_a_new_disk_vouches_from_its_first_registration_on():
     disk = RecordingDisk()
     disk.mkdir(DATA)
-    found = load_vouching(disk, DATA, LastStop.CLEAN)
-    assert found == Vouching(None, None)
-    assert found.registered(7) == Vouching(7, 7)
+    found = load_registration_state(disk, DATA, LastStop.CLEAN)
+    assert found == RegistrationState(None, None)
+    assert found.registered(7) == RegistrationState(7, 7)
 
 
 def test_a_kill_changes_nothing():
-    disk = disk_with(Vouching(3, 5))
+    disk = disk_with(RegistrationState(3, 5))
     for stop in (LastStop.CLEAN, LastStop.KILLED):
-        assert load_vouching(disk, DATA, stop).registered(9) == Vouching(3, 5)
+        assert load_registration_state(disk, DATA, stop).registered(9) == RegistrationState(3, 5)
 
 
 def test_a_power_loss_keeps_the_disk_and_nothing_unsynced():
-    disk = disk_with(Vouching(3, 5))
-    assert load_vouching(disk, DATA, LastStop.POWER_LOSS).registered(9) == Vouching(3, 9)
+    disk = disk_with(RegistrationState(3, 5))
+    assert load_registration_state(disk, DATA, LastStop.POWER_LOSS).registered(9) == RegistrationState(3, 9)
 
 
 def test_a_power_loss_is_remembered_through_a_kill_before_registering():
-    disk = disk_with(Vouching(3, 5))
-    load_vouching(disk, DATA, LastStop.POWER_LOSS)
-    assert load_vouching(disk.snapshot(), DATA, LastStop.KILLED).registered(9) == Vouching(3, 9)
+    disk = disk_with(RegistrationState(3, 5))
+    load_registration_state(disk, DATA, LastStop.POWER_LOSS)
+    assert load_registration_state(disk.snapshot(), DATA, LastStop.KILLED).registered(9) == RegistrationState(3, 9)
 
 
 def test_a_file_in_doubt_vouches_for_nothing():
-    disk = disk_with(Vouching(3, 5))
+    disk = disk_with(RegistrationState(3, 5))
     handle = disk.open(f"{DATA}/vouching", writable=True)
     disk.pwritev(handle, [b"x"], 3)
-    assert load_vouching(disk, DATA, LastStop.CLEAN) == Vouching(None, None)
+    assert load_registration_state(disk, DATA, LastStop.CLEAN) == RegistrationState(None, None)

@@ -13,7 +13,7 @@ from engine.errors import StartRefused
 from replication.cluster import identity as cluster_identity
 from replication.cluster.keys import CLUSTER, TOPICS, topic_key
 from replication.cluster.producer_ids import StoredBlocks
-from replication.cluster.registration_state import Vouching
+from replication.cluster.registration_state import RegistrationState
 from replication.cluster.standalone_import import Adoption, may_adopt
 from replication.coordination.interface import Create, Session, Unsure
 from tests.replication.clusters import Cluster, leaders, states_of
@@ -54,7 +54,7 @@ async def test_the_topics_are_there_and_are_led_by_the_node_that_brought_them(cl
     adoption = await adopt(session)
     assert not await may_adopt(session, "blue", True)
     one = cluster.agents[1] = cluster.agent(1)
-    one.own.vouching = Vouching(adoption.incarnation, adoption.incarnation, "directory 1")
+    one.own.vouching = RegistrationState(adoption.incarnation, adoption.incarnation, "directory 1")
     assert (await one.join_cluster("blue", "blue")).cluster_id == "blue"
     await one.start(EPOCHS)
     big, small = await one.find_topic("big"), await one.find_topic("t")

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from replication.cluster.store_timeout import StoreSilent, while_answered
+from replication.cluster.store_timeout import StoreTimeout, while_answered
 from replication.coordination.interface import Session, SessionLost, State, Unsure
 
 SILENT_S = 0.05
@@ -44,7 +44,7 @@ class Told:
 
 async def test_nothing_is_begun_while_nobody_answers_and_that_is_said():
     session = Told(State.SUSPENDED)
-    with pytest.raises(StoreSilent) as refused:
+    with pytest.raises(StoreTimeout) as refused:
         async with asyncio.timeout(LONG_S):
             await session.asked()
     assert not session.begun.is_set()
@@ -69,7 +69,7 @@ async def test_a_question_that_changes_nothing_has_done_nothing():
     asking = asyncio.create_task(session.asked(changes=False))
     await session.begun.wait()
     session.become(State.SUSPENDED)
-    with pytest.raises(StoreSilent):
+    with pytest.raises(StoreTimeout):
         async with asyncio.timeout(LONG_S):
             await asking
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replication.cores.fetch import FollowerFetch, Refusal, Send
 from replication.cores.fetch_session import FetchSession
-from replication.cores.throttle import Allowance
+from replication.cores.throttle import TokenBucket
 
 
 def fetch(log_end: int = 5, high_watermark: int = 5) -> FollowerFetch:
@@ -39,11 +39,11 @@ def test_what_is_asked_is_looked_at_once_and_then_only_upon_news():
 
 def test_a_watermark_or_a_log_start_is_told_once_and_the_follower_goes_on_waiting():
     made = session("a")
-    assert not made.has_news("a", Send(5, 5, 0))
+    assert not made.has_changes("a", Send(5, 5, 0))
     for answer in (Send(5, 6, 0), Send(5, 6, 3)):
-        assert made.has_news("a", answer)
+        assert made.has_changes("a", answer)
         made.told("a", answer)
-        assert not made.has_news("a", answer)
+        assert not made.has_changes("a", answer)
     assert made.on_news("a"), "it still waits"
 
 
@@ -54,7 +54,7 @@ def test_who_was_sent_something_to_do_asks_again():
     assert not made.on_news("a")
     assert not made.on_news("b")
     made.on_fetch(1, [("a", fetch(6, 6))], [])
-    assert not made.has_news("a", Send(6, 6, 2)), "the log's start came with the batches"
+    assert not made.has_changes("a", Send(6, 6, 2)), "the log's start came with the batches"
 
 
 def test_what_is_forgotten_is_not_waited_for():
@@ -67,7 +67,7 @@ def test_what_is_forgotten_is_not_waited_for():
 
 
 def test_an_allowance_fills_with_time_up_to_a_second_and_may_be_overdrawn_by_a_batch():
-    made = Allowance(100, now=10.0)
+    made = TokenBucket(100, now=10.0)
     assert made.left(10.0) == 100
     made.take(150)
     assert made.left(10.1) == 0
@@ -77,5 +77,5 @@ def test_an_allowance_fills_with_time_up_to_a_second_and_may_be_overdrawn_by_a_b
 
 
 def test_no_bound_is_no_allowance():
-    assert Allowance(0, now=0.0).left(1.0) is None
-    assert Allowance(0, now=0.0).wait_s() == 0.0
+    assert TokenBucket(0, now=0.0).left(1.0) is None
+    assert TokenBucket(0, now=0.0).wait_s() == 0.0

@@ -67,7 +67,7 @@ class Follower:
         request = FetchRequest(
             session=self._session,
             round=self.round,
-            is_whole=self.round == 0,
+            is_full=self.round == 0,
             node_id=2,
             incarnation=1,
             shard=0,

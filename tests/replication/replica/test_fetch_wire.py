@@ -25,7 +25,7 @@ ANSWERS = st.one_of(
 
 
 def request(asked: list[fetch_wire.Asked], **others: object) -> FetchRequest:
-    fields = {"session": "s", "round": 3, "is_whole": True, "node_id": 2, "incarnation": 7, "shard": 1}
+    fields = {"session": "s", "round": 3, "is_full": True, "node_id": 2, "incarnation": 7, "shard": 1}
     limits = {"bytes_min": 1, "bytes_max": 1000, "wait_ms": 500}
     return FetchRequest(asked=asked, **(fields | limits | others))
 

@@ -134,7 +134,7 @@ async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_repl
     """Before, its task ended in silence, and the partition had no leader for as long as the node lived."""
     failures.clear()
     if where == "on the disk":
-        monkeypatch.setattr(three[2].shard, "begin_epoch", a_bug)
+        monkeypatch.setattr(three[2].shard, "start_epoch", a_bug)
     else:
         monkeypatch.setattr("replication.replica.leader_start.leader_of", a_bug)
     three.elect(2)
@@ -271,7 +271,7 @@ async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: 
     async def failed(partition: Partition, epoch: int) -> None:
         raise StorageFailed("the disk is gone")
 
-    monkeypatch.setattr(three[2].shard, "begin_epoch", failed)
+    monkeypatch.setattr(three[2].shard, "start_epoch", failed)
     three.elect(2)
     await until(lambda: three[2].offline == [(three.topic_id, 0)])
     assert not three[2].replica().is_leading
@@ -285,7 +285,7 @@ async def test_who_has_no_room_to_begin_leads_once_there_is_some(
     three: Hosts, monkeypatch: pytest.MonkeyPatch, refusal: type[EngineError]
 ) -> None:
     monkeypatch.setattr(beginning, "NO_ROOM_S", 0.01)
-    begin, tries, is_full = three[2].shard.begin_epoch, [], True
+    begin, tries, is_full = three[2].shard.start_epoch, [], True
 
     async def full(partition: Partition, epoch: int) -> None:
         tries.append(epoch)
@@ -293,7 +293,7 @@ async def test_who_has_no_room_to_begin_leads_once_there_is_some(
             raise refusal("no room is left")
         await begin(partition, epoch)
 
-    monkeypatch.setattr(three[2].shard, "begin_epoch", full)
+    monkeypatch.setattr(three[2].shard, "start_epoch", full)
     three.elect(2)
     await until(lambda: len(tries) >= 3)
     with pytest.raises(NotLeader, match="does not lead yet") as refused:
@@ -315,7 +315,7 @@ async def test_a_follower_that_has_no_room_tells_it_once_and_when_it_follows_aga
 ) -> None:
     monkeypatch.setattr(following, "AFTER_ERROR_S", 0.01)
     caplog.set_level(logging.INFO, "penstock.replication")
-    append, tries, is_full = three[2].shard.committer.append_copies, 0, True
+    append, tries, is_full = three[2].shard.committer.append_as_follower, 0, True
 
     def full(*arguments: Any, **how: Any) -> Any:
         nonlocal tries
@@ -327,7 +327,7 @@ async def test_a_follower_that_has_no_room_tells_it_once_and_when_it_follows_aga
     def told(message: str) -> int:
         return sum(line.message == message for line in caplog.records)
 
-    monkeypatch.setattr(three[2].shard.committer, "append_copies", full)
+    monkeypatch.setattr(three[2].shard.committer, "append_as_follower", full)
     await three[1].produce(b"a", acks=Acks.LEADER)
     await until(lambda: tries >= 5)
     assert (told("following failed"), told("follows again")) == (1, 0)
