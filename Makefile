@@ -55,6 +55,7 @@ docs-write: $(VENV)/.all ## Write the generated parts of documents again
 	@mv docs/settings.md.tmp docs/settings.md
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
+	$(BIN)/python -m tests.docs.test_architecture
 
 format: $(VENV)/.all ## Format the code
 	$(BIN)/ruff check --fix .

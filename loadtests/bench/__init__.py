@@ -1,1 +1,1 @@
-"""`python -m loadtests.bench.__main__`: measures a node beside a bare function."""
+"""`python -m loadtests.bench`: measures a node beside a bare function."""
