@@ -16,7 +16,10 @@ from typing import ParamSpec, TypeVar
 
 from engine.directory.data_directory import DataDirectory
 from engine.directory.found_topics import HINT, FoundTopics, find_topics
-from engine.directory.further_topics import (
+from engine.directory.log_directories import LogDirectories
+from engine.directory.removal import Removing
+from engine.directory.removing import Remover
+from engine.directory.topic_directories import (
     FurtherRefused,
     clear_added,
     demand_all_known,
@@ -29,9 +32,6 @@ from engine.directory.further_topics import (
     remove_topic,
     removing_topic,
 )
-from engine.directory.log_directories import LogDirectories
-from engine.directory.removal import Removing
-from engine.directory.removing import Remover
 from engine.directory.topics import (
     TopicRecord,
     changed_topic,

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.directory.further_topics import log_left
 from engine.directory.removal import (
     STEPS_AT_ONCE,
     Removing,
@@ -23,6 +22,7 @@ from engine.directory.removal import (
     remove_if_empty,
     remove_topic_dir,
 )
+from engine.directory.topic_directories import log_left
 from engine.directory.topics import TopicRecord, decoded_topic
 from engine.errors import Corrupt
 from engine.format import paths

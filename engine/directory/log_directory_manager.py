@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
-from engine.directory.closed_points import UnopenedRecoveryPoints
 from engine.directory.data_directory import DataDirectory
 from engine.directory.high_watermark_checkpoint import save_hints
 from engine.directory.log_directories import LogDirectories, log_offline
+from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
 from engine.errors import EngineError, StorageFailed, Unreachable
 from engine.format import paths
 from engine.log.recovery import Checkpoint

@@ -1,7 +1,7 @@
 """Removes the directories of topics and partitions, and only what the engine itself has put there.
 
-Does not decide when: engine/directory/topics.py, engine/directory/further_topics.py and engine/directory/catalog.py do.
-What a start may remove is listed in engine/format/FORMAT.md.
+Does not decide when: engine/directory/topics.py, engine/directory/topic_directories.py and engine/directory/catalog.py
+do. What a start may remove is listed in engine/format/FORMAT.md.
 Invariants: a file is removed only if its name is one that the engine gives; a symbolic link is neither removed nor
 followed; a directory goes only when it is empty. Everything else stays where it is and is returned, to be logged.
 """

@@ -1,7 +1,8 @@
 """Removes the files of deleted topics in the background, topic after topic, a few files at a time.
 
-Not what may be removed, and in which order: that is engine/directory/removal.py and engine/directory/further_topics.py.
-The topics are unlisted already, durably; a stop leaves off between two steps, and the next start goes on.
+Not what may be removed, and in which order: that is engine/directory/removal.py and
+engine/directory/topic_directories.py. The topics are unlisted already, durably; a stop leaves off between two steps,
+and the next start goes on.
 """
 
 from __future__ import annotations

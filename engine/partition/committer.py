@@ -24,8 +24,8 @@ from engine.errors import EngineError, StorageFailed
 from engine.format.batch import Buffer
 from engine.log.segment import Segment
 from engine.partition.commit_queue import CommitQueue
+from engine.partition.commit_timings import GroupTimes
 from engine.partition.follower_append import FollowerAppend
-from engine.partition.group_times import GroupTimes
 from engine.partition.partition import Partition
 from engine.partition.writer import Group, PartitionWork
 from engine.producers.append_validator import Append, AppendConditions, Appended

@@ -33,7 +33,7 @@ from engine.producers.state_loader import loaded_validator
 from engine.producers.state_transfer import adopt
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from engine.runtime.free_files import when_files_are_free
+from engine.runtime.file_retries import when_files_are_free
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from engine.producers.append_validator import AppendValidator
 from engine.producers.state_loader import loaded_validator
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from engine.runtime.free_files import when_files_are_free
+from engine.runtime.file_retries import when_files_are_free
 from engine.runtime.tasks import in_background
 
 log = logging.getLogger("penstock.engine")

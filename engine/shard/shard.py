@@ -20,11 +20,11 @@ from engine.cleaning.quarantine import Quarantine
 from engine.cleaning.retention import Bounds, expired_below
 from engine.cleaning.sealing import Sealer
 from engine.directory.catalog import Catalog
-from engine.directory.closed_points import UnopenedRecoveryPoints
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import LogDirectories
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.directory.topics import TopicRecord
+from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
 from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
 from engine.format.batch import Buffer
 from engine.log.recovery import Checkpoint, LastStop, RecoveryReport
@@ -40,11 +40,11 @@ from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
-from engine.shard.arriving import Arriving
 from engine.shard.deletion import delete_topic, finish_deletion
 from engine.shard.divergence import DivergenceHandler
 from engine.shard.housekeeping import Housekeeping
 from engine.shard.opening import Opener, Wanted
+from engine.shard.opening_partitions import Arriving
 from engine.shard.served_topics import ServedTopics, Topic
 
 P = ParamSpec("P")

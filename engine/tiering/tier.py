@@ -12,8 +12,8 @@ from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shippers import Shipping, TierStatistics
-from engine.tiering.shipping.values import LocalLog, SealedSegment
 
 
 def local_log(partition: Partition, leader_epoch: int | None) -> LocalLog:

@@ -1,6 +1,6 @@
 """Operations on the cluster over HTTP: move partitions, call that off, drain and empty nodes, spread bytes.
 
-The supervisor does them (node/cluster/operator.py); here are the requests, and what a node answers that is alone: it
+The supervisor does them (node/cluster/operations.py); here are the requests, and what a node answers that is alone: it
 has one place for everything, and refuses what would need another.
 """
 

@@ -28,7 +28,7 @@ from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from gateway.links.link import Busy, Handler
 from gateway.settings import NodeSettings
-from node.cluster.operator import ClusterOperator
+from node.cluster.operations import ClusterOperator
 from node.cluster.sessions import EmbeddedSessions, Sessions, ZookeeperSessions, was_in_cluster
 from node.cluster.standalone_import import Adopting
 from node.cluster.standalone_topics import Processes

@@ -189,7 +189,7 @@ class SupervisedChanges:
         await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
 
     async def operate(self, name: str, *arguments: Any) -> Any:
-        """An operation on the cluster, of node/cluster/operator.py."""
+        """An operation on the cluster, of node/cluster/operations.py."""
         result, _ = await self.supervisor.link().call("operate", (name, *arguments), timeout_s=CHANGE_S)
         return result
 

@@ -22,9 +22,9 @@ from engine.log.epochs import EpochStart
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
+from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
-from engine.tiering.shipping.values import LocalLog, SealedSegment
 from engine.tiering.store.store import open_store
 from gateway.links.link import Caller, Handler, listen
 from gateway.metrics.process_metrics import PROCESS_METRICS

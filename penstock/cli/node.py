@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from penstock.admin.once import OnceClient
+from penstock.admin.single_request import OnceClient
 from penstock.transport.nodes import DEFAULT_URL, parse_addresses
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])

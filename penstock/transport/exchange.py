@@ -1,7 +1,7 @@
 """One request and its answer as values, and how an answer becomes JSON or an error.
 
-Knows nothing of sockets: penstock/transport/transport.py (aiohttp) and penstock/admin/once.py (standard library) carry
-these.
+Knows nothing of sockets: penstock/transport/transport.py (aiohttp) and penstock/admin/single_request.py (standard
+library) carry these.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from engine.errors import StorageFailed, StorageFull, TooManyOpenFiles
 from engine.runtime.clock import Clock
 from replication.cluster.keys import CONTROLLER, DELETED, block_key, deleted_key, partition_key, partition_name
-from replication.cluster.state_blocks import Deposed, StateBlocks
+from replication.cluster.partition_state_store import Deposed, StateBlocks
 from replication.cluster.values import (
     Confirmed,
     NotKnown,

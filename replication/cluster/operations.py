@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster.keys import PartitionKey, drained_key, partition_key, partition_name
-from replication.cluster.state_blocks import StateBlocks
+from replication.cluster.partition_state_store import StateBlocks
 from replication.cluster.topics import ClusterTopics
 from replication.cluster.values import Confirmed, NotKnown, Proposal, Refused, TopicEntry
 from replication.cluster.view import ClusterView, too_few_nodes

@@ -17,7 +17,7 @@ from engine.directory.topics import TopicRecord
 from engine.errors import StartRefused
 from replication.cluster import producer_ids
 from replication.cluster.keys import CLUSTER, STATES, TOPICS, PartitionKey, block_key, block_of, topic_key
-from replication.cluster.state_blocks import COMMIT_BYTES_MAX
+from replication.cluster.partition_state_store import COMMIT_BYTES_MAX
 from replication.cluster.values import (
     ClusterIdentity,
     TopicEntry,

@@ -16,7 +16,7 @@ from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
 from engine.settings import topic_settings
 from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
-from replication.cluster.state_blocks import COMMIT_BYTES_MAX
+from replication.cluster.partition_state_store import COMMIT_BYTES_MAX
 from replication.cluster.values import (
     TopicEntry,
     block_from_bytes,

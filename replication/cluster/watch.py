@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from engine.errors import EngineError
 from engine.runtime.tasks import BackgroundTasks, in_background
 from replication.cluster.keys import CONTROLLER, DRAINED, NODES, STATES, TOPICS
-from replication.cluster.state_blocks import StateBlocks
+from replication.cluster.partition_state_store import StateBlocks
 from replication.cluster.values import NodeInfo, TopicEntry, node_from_bytes, topic_from_bytes
 from replication.cluster.view import ClusterView, StateChange
 from replication.coordination.interface import Session, SessionLost, Versioned

@@ -10,7 +10,7 @@ import msgspec
 
 from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, UnreadablePlan, demand_format, positions_after
-from spark_ingest.protocol.harvest import SEEN_MEMBERS_MAX
+from spark_ingest.protocol.chapters import SEEN_MEMBERS_MAX
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.task import TaskResult
 from spark_ingest.source.cut import Range

@@ -4,7 +4,7 @@ A pure function of the order and of the store's immutable objects: whoever runs 
 files under the same names. So retries, speculation and zombies are harmless, and what a killed task left behind is
 what the next one would have written.
 
-Memory: one chapter (harvest.py) and a copy of it while it is sorted by hour.
+Memory: one chapter (chapters.py) and a copy of it while it is sorted by hour.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spark_ingest.errors import LostRecords
 from spark_ingest.output import names
 from spark_ingest.output.table_files import StoredFile, dead_letter_table, parquet_bytes, sha256, store_once
 from spark_ingest.plan import Order
-from spark_ingest.protocol.harvest import SEEN_MEMBERS_MAX, Chapter, chapters
+from spark_ingest.protocol.chapters import SEEN_MEMBERS_MAX, Chapter, chapters
 from spark_ingest.source.cut import Range
 
 PUTS_AT_ONCE = 8  # a task that meets many hours writes many small files, and waits for the store most of the time
@@ -71,7 +71,7 @@ def run_task(
     clock: Callable[[], float] = time.monotonic,
     puts_at_once: int = PUTS_AT_ONCE,
 ) -> TaskResult:
-    """Read, convert, store. Raises what harvest and table_files raise; then nothing counts as done."""
+    """Read, convert, store. Raises what chapters and table_files raise; then nothing counts as done."""
     started = clock()
     coming = chapters(order, source)
     parts = []

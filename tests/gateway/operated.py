@@ -13,7 +13,7 @@ import pytest
 
 from engine.directory.topics import TopicRecord
 from gateway.links.link import Caller, listen
-from node.cluster.operator import ClusterOperator
+from node.cluster.operations import ClusterOperator
 from tests.gateway.several_nodes import NodesOfTest, World
 from tests.replication.clusters import Cluster, states_of
 from tests.replication.coordinations import embedded

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from penstock import Client, ClientOptions, ConnectionFailed, ProblemError
-from penstock.admin.once import OnceClient
+from penstock.admin.single_request import OnceClient
 from penstock.producer.partitioners import partition_of_key
 from tests.e2e.node_process import running_process
 

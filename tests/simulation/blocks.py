@@ -1,8 +1,8 @@
 """A node's changes of partition states: read-modify-write of the block, until it is taken or another was faster.
 
-What replication/cluster/state_blocks.py does over a real session, in virtual time. A change names the partition_epoch
-that it follows; the block's own version only guards against writers of its other partitions, and then it is tried
-again.
+What replication/cluster/partition_state_store.py does over a real session, in virtual time. A change names the
+partition_epoch that it follows; the block's own version only guards against writers of its other partitions, and then
+it is tried again.
 Invariant: one commit under way at a time, so that of one partition's changes the first is judged before the second.
 """
 

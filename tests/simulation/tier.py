@@ -17,8 +17,8 @@ from engine.format import batch as record_batch
 from engine.format.paths import store_partition_prefix
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.shipping.collect import GRACE_MS, remove_expired_roots, remove_orphans
+from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
-from engine.tiering.shipping.values import LocalLog
 from engine.tiering.tier import local_log
 from tests.simulation.bucket import Bucket, BucketOfNode
 from tests.simulation.tier_checkers import FinalTier

@@ -18,8 +18,8 @@ import pytest
 
 from engine.runtime.disk import RealDisk
 from engine.tiering.manifest.store_time import StoreTime
+from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
-from engine.tiering.shipping.values import LocalLog, SealedSegment
 from tests.engine.conftest import HandClock
 from tests.engine.tiering.making import PREFIX, local_log
 from tests.engine.tiering.shipping_scene import WIDTH, iter_ids, sealed

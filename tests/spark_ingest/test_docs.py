@@ -71,7 +71,7 @@ def test_dead_letters_are_told_column_by_column_and_reason_by_reason() -> None:
     assert [name for name in DEAD_LETTER_SCHEMA.names if f"`{name}`" not in text] == []
     code = "".join(
         (ROOT / "spark_ingest" / name).read_text()
-        for name in ("decode/json_rows.py", "decode/blocks.py", "protocol/harvest.py")
+        for name in ("decode/json_rows.py", "decode/blocks.py", "protocol/chapters.py")
     )
     reasons = {*re.findall(r'Bad\("(\w+)"', code), *re.findall(r'"(undecodable_batch)"', code)}
     assert names_in(first_cells(text)) == reasons

@@ -14,7 +14,7 @@ from itertools import islice
 
 from engine.tiering.manifest.chain import iter_entries, load_sub_manifest
 from engine.tiering.manifest.manifest import Manifest, ManifestEntry
-from engine.tiering.shipping.values import LocalLog
+from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.store.store import ObjectStore
 
 _LOOKS_MAX = 1000  # times of objects that one pass asks for, each a HEAD: 20 s or so; the rest is for the next passes

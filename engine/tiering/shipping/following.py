@@ -10,7 +10,7 @@ from __future__ import annotations
 from engine.runtime.clock import Clock
 from engine.tiering.manifest.chain import load_newest
 from engine.tiering.manifest.manifest import Manifest
-from engine.tiering.shipping.values import LocalLog
+from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.store.store import ObjectStore
 
 _PAUSE_S = 30.0  # the leader ships within seconds of a roll; local copies stay that much longer here

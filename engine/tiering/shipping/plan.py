@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from engine.tiering.shipping.values import LocalLog, SealedSegment
+from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 
 
 class Halt(Enum):

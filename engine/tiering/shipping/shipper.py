@@ -33,9 +33,9 @@ from engine.tiering.manifest.store_time import StoreTime
 from engine.tiering.shipping.collect import remove_expired_roots, remove_orphans
 from engine.tiering.shipping.expiry import StoreExpiry
 from engine.tiering.shipping.following import ManifestWatch
+from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.shipping.plan import Halt, Plan, Upload, has_same_history, plan_uploads
 from engine.tiering.shipping.upload import upload_segment
-from engine.tiering.shipping.values import LocalLog
 from engine.tiering.store.store import ObjectStore
 
 log = logging.getLogger("penstock.tiering")

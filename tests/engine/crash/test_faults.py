@@ -115,7 +115,7 @@ async def test_an_operation_that_fails_once_anywhere(operation, error):
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
 async def test_an_open_for_which_no_file_is_free_is_refused_and_takes_nothing_offline(stride, monkeypatch):
     """Any one of them, in appends, rolls, checkpoints, deletions and starts."""
-    monkeypatch.setattr("engine.runtime.free_files.PAUSE_S", 0)  # here are no timers
+    monkeypatch.setattr("engine.runtime.file_retries.PAUSE_S", 0)  # here are no timers
     n = 1
     while True:
         n += stride

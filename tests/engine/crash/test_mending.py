@@ -17,9 +17,9 @@ from engine.testing.recording_disk import RecordingDisk
 from engine.tiering.manifest.chain import commit
 from engine.tiering.manifest.manifest import append, first_manifest, successor
 from engine.tiering.reading.repair import restore_segment
+from engine.tiering.shipping.local_log import SealedSegment
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.upload import upload_segment
-from engine.tiering.shipping.values import SealedSegment
 from engine.tiering.store.store import ObjectStore, open_store
 from tests.engine.crash.inline_node import InlineNode, inline_node
 from tests.engine.crash.power_loss import telling, until_power_is_lost

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.format.batch import Row, encode, read_header, stamp
 from engine.tiering.manifest.manifest import FOLD_ENTRIES, Manifest, ManifestEntry, append, fold, oldest_run
-from engine.tiering.shipping.values import LocalLog, SealedSegment
+from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 
 PREFIX = "cluster/topic/0123456789abcdef0123456789abcdef/0/"
 

@@ -14,8 +14,8 @@ from engine.runtime.disk import RealDisk
 from engine.tiering.manifest.aux_object import decode_aux
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
-from engine.tiering.shipping.values import LocalLog, SealedSegment
 from engine.tiering.store.store import ObjectStore
 from tests.engine.tiering.making import PREFIX, segment_bytes, write_segment
 from tests.engine.tiering.stores import Watched

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.tiering.manifest.chain import load_newest
-from engine.tiering.shipping.values import LocalLog
+from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.store.file_store import FileStore
 from engine.tiering.store.store import ObjectStore
 from tests.engine.tiering.making import PREFIX, local_log

@@ -13,7 +13,7 @@ from replication.cluster import controller
 from replication.cluster.agent import AgentSettings
 from replication.cluster.identity import check_not_older
 from replication.cluster.keys import BLOCK_PARTITIONS, CLUSTER, STATES, node_key, topic_key
-from replication.cluster.state_blocks import Deposed
+from replication.cluster.partition_state_store import Deposed
 from replication.cluster.values import Confirmed, Proposal, Refused, node_to_bytes
 from replication.coordination.interface import Delete, Put
 from tests.replication.clusters import catch_up, leaders, propose, states_of

@@ -16,7 +16,7 @@ from engine.format.batch import Row, encode
 from spark_ingest.decode.json_types import STANDARD_COLUMNS
 from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Order, Recipe, Task
-from spark_ingest.protocol import harvest
+from spark_ingest.protocol import chapters as harvest
 from spark_ingest.protocol import task as task_module
 from spark_ingest.protocol.planner import schema_of
 from spark_ingest.protocol.task import TaskResult, run_task

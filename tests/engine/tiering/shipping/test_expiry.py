@@ -27,8 +27,8 @@ from engine.tiering.reading.cache import TierCache
 from engine.tiering.reading.remote_log import RemoteLog
 from engine.tiering.shipping.collect import GRACE_MS
 from engine.tiering.shipping.expiry import StoreExpiry
+from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
-from engine.tiering.shipping.values import LocalLog
 from engine.tiering.store.store import ObjectStore, StoreUnavailable
 from engine.tiering.tier import _Source
 from replication.replica.acks import Acks

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.tiering.shipping.local_log import SealedSegment
 from engine.tiering.shipping.plan import Halt, Plan, Upload, plan_uploads
-from engine.tiering.shipping.values import SealedSegment
 from tests.engine.tiering.making import local_log
 
 

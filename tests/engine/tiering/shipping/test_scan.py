@@ -17,9 +17,9 @@ from engine.runtime.disk import RealDisk
 from engine.tiering.manifest.aux_object import INDEX_INTERVAL_BYTES, AuxObject, SparseIndex, decode_aux, encode_aux
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.shipping import scan as scanning
+from engine.tiering.shipping.local_log import SealedSegment
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import Scan, scan_upload
-from engine.tiering.shipping.values import SealedSegment
 from tests.engine.tiering.making import batch, segment_bytes, write_segment
 
 
