@@ -244,10 +244,17 @@ def load_segment_index(segment: Segment) -> SegmentIndex:
 
 
 def _holds(index: SegmentIndex, segment: Segment) -> bool:
-    """Whether the undamaged batches of a damaged file lie where its index has them: bytes may have been taken out."""
+    """Whether the batches of a damaged file are where its index has them: bytes may have been taken out.
+
+    An entry of a damaged batch must not point to bytes that are none of the damage, unless these are behind the file.
+    """
     for position in index.positions:
         offset = index.offset_at(position)
-        if any(damage.start_offset <= offset < damage.end_offset for damage in segment.damage):
+        damage = next((one for one in segment.damage if one.start_offset <= offset < one.end_offset), None)
+        if damage is not None:
+            is_inside = damage.start_position <= position < damage.end_position
+            if not is_inside and not (damage.end_position <= position and damage.end_offset == segment.next_offset):
+                return False
             continue
         data = segment.pread(HEADER_BYTES, position)
         if len(data) < HEADER_BYTES or not can_follow(read_header(data), offset, segment.size_bytes - position):

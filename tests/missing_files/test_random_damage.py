@@ -166,5 +166,7 @@ async def play(filled: Path, story: Story) -> None:
 @example(
     Story([Harm("take out", 2, 661, 160, False), Harm("empty", 0, 520, 108, True)], False, False, "values", 1 << 20)
 )
+# The index has a batch that was taken out where the bytes of another one are now.
+@example(Story([Harm("take out", 1, 348, 300, False)], False, False, "batches", 1))
 def test_no_read_skips_an_offset_silently(filled, story):
     asyncio.run(play(filled, story))
