@@ -38,6 +38,18 @@ def batch_behind(segment: Segment, position: int, expected_offset: int, later: l
     return None
 
 
+def other_batch_at(segment: Segment, position: int, expected_offset: int) -> int | None:
+    """The base offset of a valid batch at a position, if it is not the one that is expected there.
+
+    The checksum does not cover the offset.
+    """
+    left = segment.size_bytes - position
+    if left < HEADER_BYTES:
+        return None
+    found = read_header(segment.pread(HEADER_BYTES, position)).base_offset
+    return found if found != expected_offset and _is_batch(segment, position, found) else None
+
+
 def batch_starts(data: bytes, expected_offset: int) -> Iterator[tuple[int, Header]]:
     """Where a header of a batch at or behind an offset may begin, by what stands there. Most of these are none.
 

@@ -64,6 +64,11 @@ class Scene:
         disk.truncate(disk.open(path, writable=True), size_bytes)
         return disk
 
+    def is_of_offset(self, at: int) -> bool:
+        """Whether a byte of the last segment is of a base offset, which no checksum of a batch covers."""
+        data = read_file(self.disk, self.files(".log")[-1])
+        return any(position <= at < position + 8 for position, _ in record_batch.walk(data))
+
     def flipped(self, path: str, every: int = 1):
         """Disks on each of which one bit of a file is wrong."""
         data = read_file(self.disk, path)
@@ -117,6 +122,8 @@ async def test_after_a_power_loss_a_hole_above_the_recovery_point_ends_the_log_t
     batches = [b for b in killed.ledger.batches() if b[0] >= 17]
     last_at = len(read_file(killed.disk, path)) - len(batches[-1][2])
     for at, disk in killed.flipped(path, every=97):
+        if killed.is_of_offset(at):
+            continue
         disk.boots += 1
         with telling(f"byte {at}"):
             async with inline_node(disk, killed.teller.clock) as node:
@@ -132,11 +139,45 @@ async def test_after_a_kill_a_hole_above_the_recovery_point_is_corruption_and_a_
     base, _, last = killed.ledger.batches()[-1]
     for at, disk in killed.flipped(path, every=97):
         with telling(f"byte {at}"):
-            if at >= size_bytes - len(last):
+            if killed.is_of_offset(at):
+                assert "a whole batch of offset" in await reason_for_closing(killed.teller, disk)
+            elif at >= size_bytes - len(last):
                 assert await log_end(killed.teller, disk) == base
             else:
                 assert "the power was not lost" in await reason_for_closing(killed.teller, disk)
                 assert len(read_file(disk, path)) == size_bytes
+
+
+async def test_an_offset_in_a_sector_that_the_power_loss_took_is_a_hole(killed):
+    path, sent_end = killed.files(".log")[-1], killed.ledger.sent_end
+    size_bytes = len(read_file(killed.disk, path))
+    aligned = (record_batch.encode_values([bytes(size)], 5) for size in range(1000, 2000))
+    first = next(one for one in aligned if (size_bytes + len(one)) % 512 == 504)
+    record_batch.stamp(first, sent_end, 0)
+    second = record_batch.encode_values([b"second"], 5)  # all but its offset is there
+    disk = killed.edited(path, size_bytes, bytes(first + second))
+    assert "a whole batch of offset 0" in await reason_for_closing(killed.teller, disk.snapshot())
+    disk.boots += 1
+    assert not await reason_for_closing(killed.teller, disk)
+    assert len(read_file(disk, path)) == size_bytes + len(first)
+
+
+@pytest.mark.parametrize("boots", [0, 1], ids=["killed", "power lost"])
+@pytest.mark.parametrize("whose", ["an earlier segment", "the next batch"])
+async def test_a_whole_batch_of_another_offset_is_no_torn_tail_and_nothing_is_cut(killed, boots, whose):
+    path = killed.files(".log")[-1]
+    foreign = read_file(killed.disk, killed.files(".log")[0])
+    if whose == "the next batch":
+        foreign = killed.ledger.batches()[-1][2]
+    for at in (0, len(killed.ledger.batches()[-3][2])):  # in front of the segment's first batch, and of its second
+        disk = killed.cut(path, at)
+        disk.pwritev(disk.open(path, writable=True), [foreign], at)
+        before = read_file(disk, path)
+        disk.boots += boots
+        reason = await reason_for_closing(killed.teller, disk)
+        assert "a whole batch of offset" in reason
+        assert "nothing was cut" in reason
+        assert read_file(disk, path) == before
 
 
 async def test_a_kill_before_a_power_loss_was_recovered_from_leaves_it_a_power_loss(killed):
