@@ -4,7 +4,8 @@ Damage is found by the scrubber, by a read that meets bad bytes, and when a segm
 engine/cleaning/segment_check.py says what is damaged. It gets no copies (engine/tiering/reading/repair.py). Invariants:
 damage is in force for readers before it is written down, and written down before anybody mends it; a good copy takes
 the place of the file in one rename, under the lock of the partition's segments, so that a segment that has expired
-meanwhile never comes back; an active segment is sealed before its damage is noted.
+meanwhile never comes back; an active segment is sealed before its damage is noted; what a good copy replaces is kept
+if it has batches of another log (engine/cleaning/foreign_batches.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import ParamSpec, TypeVar
 
+from engine.cleaning.foreign_batches import keep_foreign
 from engine.cleaning.sealing import Sealer
 from engine.cleaning.segment_check import Finding, SealedFile, examine, sealed_file
 from engine.errors import EngineError
@@ -77,6 +79,7 @@ class Quarantine:
 
     async def mend(self, partition: Partition, base_offset: int, path: str) -> bool:
         """Let a good copy take the place of a segment's file. False when the segment is gone. Raises OSError."""
+        await self._keep_foreign(partition, base_offset, path)
         async with partition.segments_lock:
             segment = _sealed_segment(partition, base_offset)
             if segment is None or partition.offline is not None:
@@ -86,6 +89,16 @@ class Quarantine:
             await self._let_go(segment)
             self.repaired += 1
             return True
+
+    async def _keep_foreign(self, partition: Partition, base_offset: int, path: str) -> None:
+        """Outside of the lock: the file of a sealed segment does not change, and is read whole."""
+        segment = _sealed_segment(partition, base_offset)
+        if segment is None or partition.offline is not None:
+            return
+        kept = await self._in_thread(keep_foreign, self._disk, segment.path, path)
+        if kept is not None:
+            extra = {"partition": partition.name, "segment": segment.path, "kept": kept}
+            log.error("a damaged segment file has batches of another log: a copy of it is kept", extra=extra)
 
     async def _look_through(self, partition: Partition, segment: Segment) -> None:
         try:

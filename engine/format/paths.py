@@ -10,6 +10,7 @@ Layout of a data directory:
     <data>/coordination                what nodes agree upon, of a node that is alone
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
+    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced
     <data>/tier-cache/                 copies of tiered segments, safe to delete
@@ -28,6 +29,7 @@ TIME_INDEX = ".timeindex"
 CHECKSUM = ".checksum"
 QUARANTINE = ".quarantine"
 SNAPSHOT = ".snapshot"
+FOREIGN = ".foreign"
 AUX = ".aux"
 DERIVED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, CHECKSUM, QUARANTINE)  # of a sealed segment; an active one has none
 SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: nothing outlives its segment
@@ -56,6 +58,7 @@ _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _PARTITION = re.compile(r"0|[1-9]\d*")
 _STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
+_UNFINISHED_FOREIGN = re.compile(rf"\d{{20}}{re.escape(FOREIGN + TEMPORARY)}")
 _OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT)))})")
 
 
@@ -97,6 +100,19 @@ def beside_log(log_path: str, suffix: str) -> str:
     return log_path.removesuffix(LOG) + suffix
 
 
+def unfinished_foreign(log_path: str) -> str:
+    """Where the copy of a replaced `.log` file is written before it has its name."""
+    return beside_log(log_path, FOREIGN + TEMPORARY)
+
+
+def foreign_file(log_path: str, crc32c: int) -> str:
+    """The copy of a `.log` file that was replaced and had batches of another log; the checksum is that of its bytes.
+
+    It is not the engine's own: nothing removes it but an operator.
+    """
+    return beside_log(log_path, f"{FOREIGN}-{crc32c:08x}")
+
+
 def base_offset_of(name: str) -> int | None:
     """The base offset that a `.log` file name carries; None for any other file."""
     match = _SEGMENT_LOG.fullmatch(name)
@@ -122,7 +138,8 @@ def is_partition_number(name: str) -> bool:
 def is_partition_file(name: str) -> bool:
     """Whether the engine makes files of this name in a partition's directory."""
     own = name.removesuffix(TEMPORARY)
-    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED)
+    is_unfinished = bool(_UNFINISHED_FOREIGN.fullmatch(name))
+    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED) or is_unfinished
 
 
 def is_leftover(name: str, logs: Collection[str]) -> bool:

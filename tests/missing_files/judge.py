@@ -28,9 +28,12 @@ MAY_VANISH = re.compile(
     r"running|topics/.*/\d{20}\.(index|timeindex|checksum|quarantine|snapshot)(\.tmp)?"
     r"|topics/.*/(\d{20}\.log|leader-epochs|fenced|topic\.json)\.tmp|tier-cache/.*"
 )
+_LOG = re.compile(r"(topics/([^/]+)/[^/]+/(\d+))/(\d{20})\.log")
 MAY_CHANGE = re.compile(
     r"recovery-points|high-watermarks|coordination|running|topics/.*/\d{20}\..*|store/.*/latest\.json"
 )
+
+KEPT = re.compile(r"topics/.*/\d{20}\.foreign-[0-9a-f]{8}")
 
 
 class Verdict:
@@ -47,8 +50,25 @@ class Verdict:
         return not self.refused and not self.unserved
 
 
-async def judged(root: Path, template: Template) -> Verdict:
-    """`root` holds `data`."""
+Exchanged = dict[tuple[str, int], tuple[int, tuple[str, int]]]  # by topic and partition: from an offset on, of another
+
+
+def exchanged_logs(whole: dict[str, bytes], now: dict[str, bytes]) -> Exchanged:
+    """The active logs that have the bytes of the active log of another partition, with the same first offset.
+
+    Both are valid logs, and nothing in them says which partition they belong to (engine/format/FORMAT.md).
+    """
+    active = {name: match for name in whole if (match := _LOG.fullmatch(name)) and name == _last_log(whole, match[1])}
+    found: Exchanged = {}
+    for name, match in active.items():
+        for other, others in active.items():
+            if other != name and others[4] == match[4] and now.get(name) == whole[other]:
+                found[match[2], int(match[3])] = int(match[4]), (others[2], int(others[3]))
+    return found
+
+
+async def judged(root: Path, template: Template, exchanged: Exchanged | None = None) -> Verdict:
+    """`root` holds `data`. Of partitions with the log of another one, that one's records are right."""
     verdict = Verdict()
     data = root / "data"
     before = tree_of(data)
@@ -56,6 +76,7 @@ async def judged(root: Path, template: Template) -> Verdict:
         async with in_process(root) as gateway:
             gateway.send = partial(_send, gateway)  # type: ignore[method-assign] # the contract is held elsewhere
             for (topic, partition), records in template.records.items():
+                records = _with_exchanged(template, records, (exchanged or {}).get((topic, partition)))
                 await _read(verdict, Topic(gateway, topic), partition, records, template)
             await _repeat(verdict, gateway, template)
     except EngineError as error:
@@ -66,6 +87,16 @@ async def judged(root: Path, template: Template) -> Verdict:
         verdict.wrong.append(f"a traceback: {error!r} {''.join(traceback.format_tb(error.__traceback__)[-2:])}")
     verdict.wrong += _removed(before, tree_of(data))
     return verdict
+
+
+def _with_exchanged(
+    template: Template, records: dict[int, str], other: tuple[int, tuple[str, int]] | None
+) -> dict[int, str]:
+    if other is None:
+        return records
+    begin, whose = other
+    foreign = {offset: value for offset, value in template.records[whose].items() if offset >= begin}
+    return {offset: value for offset, value in records.items() if offset < begin} | foreign
 
 
 async def _send(
@@ -130,10 +161,10 @@ async def _repeat(verdict: Verdict, gateway: InProcess, template: Template) -> N
 
 def _removed(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]:
     """What is gone and must not be. A batch may have gone from a file if it is in another one, as after a repair."""
-    there = b"".join(data for name, data in after.items() if name.endswith(".log"))
+    there = b"".join(data for name, data in after.items() if name.endswith(".log") or KEPT.fullmatch(name))
     for name, data in before.items():
         if name not in after:
-            if not MAY_VANISH.fullmatch(name):
+            if not MAY_VANISH.fullmatch(name) and not _holds_nothing(before, name):
                 yield f"{name} was removed"
         elif after[name] != data and not MAY_CHANGE.fullmatch(name):
             yield f"{name} was changed"
@@ -141,6 +172,17 @@ def _removed(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]
             for covered, header in _batches(data):
                 if covered not in there:
                     yield f"{name}: the batch of offset {header.base_offset} was removed"
+
+
+def _holds_nothing(files: dict[str, bytes], name: str) -> bool:
+    """Whether it is an empty active segment, as a roll makes it."""
+    match = _LOG.fullmatch(name)
+    return match is not None and not files[name] and name == _last_log(files, match[1])
+
+
+def _last_log(files: dict[str, bytes], directory: str) -> str:
+    """The active segment of a partition's directory."""
+    return max(name for name in files if (match := _LOG.fullmatch(name)) and match[1] == directory)
 
 
 def _batches(data: bytes) -> Iterator[tuple[bytes, batch.Header]]:

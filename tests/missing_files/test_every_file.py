@@ -8,6 +8,7 @@ To replay: the seed and the number of a start are in its message; `starts(seed, 
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from random import Random
 
 from engine.log import recovery
 from tests.missing_files.faults import FAULTS, Fault, apply, kind_of, replace_tree, scope_of, tree_of, without_ids
-from tests.missing_files.judge import judged
+from tests.missing_files.judge import _removed, exchanged_logs, judged
 from tests.missing_files.template import Template, make_template
 from tests.scale.count import SCALE
 
@@ -84,7 +85,8 @@ async def tried(start: Start, root: Path, template: Template, trees: dict[str, d
     random = Random(f"{SEED} {start.number}")
     for fault in start.faults:
         apply(fault, data, random, sorted(whole, key=without_ids))
-    verdict = await judged(root, template)
+    exchanged = exchanged_logs(whole, tree_of(data))
+    verdict = await judged(root, template, exchanged)
     wrong = list(verdict.wrong)
     if not verdict.is_whole and not wrong and start.number % RESTORED_EVERY == 0:
         _put_back(data, whole)
@@ -122,6 +124,33 @@ async def test_nothing_acknowledged_is_lost_silently_and_nothing_foreign_is_remo
             wrong = await tried(start, root, template, trees)
         found += [f"{start}\n    {one}" for one in wrong]
     assert not found, f"{len(found)} wrong:\n" + "\n".join(found[:30])
+
+
+async def test_the_judge_takes_records_of_another_partition_only_where_active_logs_were_exchanged(tmp_path):
+    template = await make_template(tmp_path)
+    root, whole = tmp_path / "case", tree_of(template.directories["clean"])
+    plain, tiered = (
+        max(one for one in whole if re.fullmatch(rf"topics/{t}/.*\.log", one)) for t in ("plain", "tiered")
+    )
+    replace_tree(root / "data", whole | {plain: whole[tiered]})
+    exchanged = exchanged_logs(whole, tree_of(root / "data"))
+    assert exchanged == {("plain", 0): (18, ("tiered", 0))}
+    assert not (await judged(root, template, exchanged)).wrong
+    for other in (whole[tiered][:-1], whole[tiered] + b"x", b""):
+        assert not exchanged_logs(whole, whole | {plain: other})
+    sealed = plain.replace("18.log", "12.log")
+    assert not exchanged_logs(whole, whole | {sealed: whole[tiered], tiered: whole[sealed]})
+    template.records["tiered", 0][20] = "another value"
+    replace_tree(root / "data", whole | {plain: whole[tiered]})
+    verdict = await judged(root, template, exchanged)
+    assert {one.split(")")[0] for one in verdict.wrong} == {"('plain', 0", "('tiered', 0"}
+
+
+def test_the_judge_counts_no_empty_active_segment_and_every_other_segment():
+    first, second, third = (f"topics/t/id/0/{base:020d}.log" for base in (0, 6, 12))
+    before = {first: b"records", second: b"", third: b""}
+    gone = {name: list(_removed(before, {one: before[one] for one in before if one != name})) for name in before}
+    assert gone == {first: [f"{first} was removed"], second: [f"{second} was removed"], third: []}
 
 
 async def test_the_judge_sees_records_that_are_missing_and_files_that_were_removed(tmp_path, monkeypatch):

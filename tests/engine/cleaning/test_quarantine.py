@@ -183,6 +183,65 @@ async def test_a_damaged_segment_is_repaired_from_the_store_byte_for_byte(opened
         assert await scene.readable() == EVERYTHING
 
 
+def kept(scene: Scene) -> list[Path]:
+    return sorted(scene.log_file(0).parent.glob("*.foreign*"))
+
+
+async def test_a_replaced_file_with_batches_of_another_log_is_kept(opened, caplog):
+    async with opened() as scene:
+        await scene.ship()
+        good = scene.log_file(1).read_bytes()
+        other = record_batch.encode_values([b"of another partition"], 5)
+        record_batch.stamp(other, PER_SEGMENT + 1, 0)
+        foreign = b"garbage" + bytes(other) + good[1000:]
+        scene.log_file(1).write_bytes(foreign)
+        await scene.scrub()
+        assert scene.log_file(1).read_bytes() == good
+        (copy,) = kept(scene)
+        assert copy.name.startswith(f"{PER_SEGMENT:020d}.foreign-")
+        assert copy.read_bytes() == foreign
+        (told,) = (one for one in caplog.records if getattr(one, "kept", None) == str(copy))
+        assert told.levelno == logging.ERROR
+        scene.log_file(1).write_bytes(foreign)
+        await scene.scrub()
+        assert kept(scene) == [copy]
+        copy.with_name(f"{PER_SEGMENT:020d}.foreign.tmp").write_bytes(b"cut short")
+    async with opened() as scene:
+        await scene.scrub()
+        assert await scene.readable() == EVERYTHING
+        assert kept(scene) == [copy]
+        await scene.node.shard.delete_topic("t")
+        await scene.node.shard._background.ended()
+    async with opened():
+        (left,) = copy.parents[4].rglob("*.foreign*")
+        assert left.read_bytes() == foreign
+
+
+@pytest.mark.parametrize("number", [0, 2])
+async def test_a_replaced_file_of_another_segment_is_kept(opened, number):
+    async with opened() as scene:
+        await scene.ship()
+        good, foreign = scene.log_file(1).read_bytes(), scene.log_file(number).read_bytes()
+        scene.log_file(1).write_bytes(foreign)
+        await scene.scrub()
+        assert scene.log_file(1).read_bytes() == good
+        (copy,) = kept(scene)
+        assert copy.read_bytes() == foreign
+
+
+async def test_a_replaced_file_with_its_own_batches_only_is_not_kept(opened):
+    async with opened() as scene:
+        await scene.ship()
+        good = scene.log_file(1).read_bytes()
+        size_bytes = record_batch.read_header(good).size_bytes
+        flips = [bytes([*good[:at], good[at] ^ 1, *good[at + 1 :]]) for at in (10, 15, 20, 40, 3000)]
+        for bad in (*flips, good[size_bytes + 9 :], good[:700] + good[900:], good + good[:3000], b"", bytes(9000)):
+            scene.log_file(1).write_bytes(bad)
+            await scene.scrub()
+            assert scene.log_file(1).read_bytes() == good
+            assert not kept(scene)
+
+
 async def test_a_segment_shipped_in_part_is_repaired_as_far_as_the_store_has_it(opened):
     async with opened() as scene:
         await scene.node.shard.delete_before(scene.partition, 2 * COUNT)

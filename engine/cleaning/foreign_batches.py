@@ -1,0 +1,167 @@
+"""Keeps the segment file that a good copy is about to replace, if it has sound batches that the copy does not have.
+
+Such batches are of another log: a file was put in the wrong place, and may be the only one that has them. Blocking;
+the `.log` file is read and not changed. The copy is made beside it under a name that no start and no removal takes for
+the engine's own. A batch is the copy's own if the copy has it at its offset, in all that the batch's checksum covers: a
+wrong leader epoch makes no other batch of it. A wrong base offset does: it may be a batch of another log.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Self
+
+from crc32c import crc32c
+
+from engine.format import paths
+from engine.format.batch import HEADER_BYTES, MAGIC, Buffer, Header, has_valid_crc, read_header
+from engine.format.checksum import PIECE_BYTES
+from engine.format.index import SegmentIndex
+from engine.runtime.disk import Disk, FileKind, write_fully
+
+_CHECKED_BYTES_MAX = 1 << 30  # of what looks like headers and is none; a file that has more is kept
+_MAYBE_HEADER = re.compile(rb"(?=.{16}" + re.escape(bytes([MAGIC])) + rb")", re.DOTALL)
+
+
+def keep_foreign(disk: Disk, log_path: str, good_path: str) -> str | None:
+    """The path of the copy that was kept of a `.log` file; None if all its batches are in the good one. Raises OSError.
+
+    Durable when this returns. A file that was kept before is not kept twice.
+    """
+    if disk.kind(log_path) is not FileKind.FILE:
+        return None
+    with _File(disk, log_path) as file, _File(disk, good_path) as good:
+        return _copy(disk, file, log_path) if _has_foreign(file, _Good(good)) else None
+
+
+class _File:
+    """The bytes of a file, out of a window; what the disk cannot give is not there."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._handle = disk.open(path)
+        self.size_bytes = disk.size(self._handle)
+        self._window, self._window_at = b"", 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._disk.close(self._handle)
+
+    def read(self, position: int, length: int) -> bytes:
+        start = position - self._window_at
+        if start < 0 or start + length > len(self._window):
+            try:
+                self._window = self._disk.pread(self._handle, max(length, PIECE_BYTES), position)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                self._window = b""
+            self._window_at, start = position, 0
+        return self._window[start : start + length]
+
+    def header(self, position: int) -> Header | None:
+        data = self.read(position, HEADER_BYTES)
+        return read_header(data) if len(data) == HEADER_BYTES else None
+
+
+class _Good:
+    """The good copy: sound batches from its first byte to its last."""
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        self._index: SegmentIndex | None = None
+
+    def has(self, position: int, header: Header, batch: Buffer) -> bool:
+        """Whether it has the batch; as a rule where the other file has it too."""
+        same = self._file.header(position)
+        is_same = same is not None and same.base_offset == header.base_offset
+        at = position if is_same else self._position_of(header.base_offset)
+        return at is not None and self._is_at(at, batch)
+
+    def _is_at(self, position: int, batch: Buffer) -> bool:
+        own = self._file.read(position, len(batch))
+        return own[8:12] == batch[8:12] and own[16:] == batch[16:]  # all but base offset and leader epoch
+
+    def _position_of(self, offset: int) -> int | None:
+        if self._index is None:
+            self._index = self._indexed()
+        position = self._index.position_at_or_before(offset)
+        while (header := self._file.header(position)) is not None and header.base_offset < offset:
+            position += header.size_bytes
+        return position if header is not None and header.base_offset == offset else None
+
+    def _indexed(self) -> SegmentIndex:
+        position, header = 0, self._file.header(0)
+        index = SegmentIndex(header.base_offset if header is not None else 0)
+        while header is not None:
+            index.add(header, position)
+            position += header.size_bytes
+            header = self._file.header(position)
+        return index
+
+
+def _has_foreign(file: _File, good: _Good) -> bool:
+    position, left = 0, _CHECKED_BYTES_MAX
+    while position + HEADER_BYTES <= file.size_bytes:
+        following = position + PIECE_BYTES
+        for at in chain((position,), _maybe_headers(file, position)):
+            header = file.header(at)
+            if header is None or not _fits(header, file.size_bytes - at):
+                continue
+            batch = file.read(at, header.size_bytes)
+            if len(batch) == header.size_bytes and has_valid_crc(batch, 0, header):
+                if not good.has(at, header, batch):
+                    return True
+                following = at + header.size_bytes
+                break
+            left -= header.size_bytes
+            if left < 0:
+                return True
+        position = following
+    return False
+
+
+def _maybe_headers(file: _File, position: int) -> Iterator[int]:
+    """Where a batch may begin behind a position where none is, in one piece."""
+    data = file.read(position, PIECE_BYTES + HEADER_BYTES)
+    for match in _MAYBE_HEADER.finditer(data, 1):
+        if match.start() >= PIECE_BYTES:
+            return
+        yield position + match.start()
+
+
+def _fits(header: Header, bytes_left: int) -> bool:
+    is_counted = header.record_count == header.last_offset_delta + 1 > 0
+    return is_counted and header.base_offset >= 0 and HEADER_BYTES <= header.size_bytes <= bytes_left
+
+
+def _copy(disk: Disk, file: _File, log_path: str) -> str:
+    """Zeros are where the disk cannot give the bytes."""
+    path = paths.unfinished_foreign(log_path)
+    try:
+        handle = disk.open(path, create=True, writable=True)
+        try:
+            disk.truncate(handle, 0)
+            seen = 0
+            for position in range(0, file.size_bytes, PIECE_BYTES):
+                length = min(PIECE_BYTES, file.size_bytes - position)
+                piece = file.read(position, length).ljust(length, b"\0")
+                write_fully(disk, handle, piece, position)
+                seen = crc32c(piece, seen)
+            disk.fdatasync(handle)
+        finally:
+            disk.close(handle)
+        target = paths.foreign_file(log_path, seen)
+        disk.rename(path, target)  # of one that was kept before the bytes are the same
+    except BaseException:
+        with suppress(OSError):
+            disk.unlink(path)
+        raise
+    disk.fsync_dir(target.rpartition("/")[0])
+    return target
