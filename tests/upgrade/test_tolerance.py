@@ -72,7 +72,7 @@ def test_in_a_replica_fetch():
     request = FetchRequest(
         session="s",
         round=0,
-        is_whole=True,
+        is_full=True,
         node_id=2,
         incarnation=7,
         shard=0,
