@@ -8,7 +8,6 @@ wrong leader epoch makes no other batch of it. A wrong base offset does: it may 
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Self
 
 from crc32c import crc32c
 
+from engine.cleaning.file_window import FileWindow
 from engine.format import paths
 from engine.format.batch import HEADER_BYTES, MAGIC, Buffer, Header, has_valid_crc, read_header
 from engine.format.checksum import PIECE_BYTES
@@ -45,7 +45,7 @@ class _File:
         self._disk = disk
         self._handle = disk.open(path)
         self.size_bytes = disk.size(self._handle)
-        self._window, self._window_at = b"", 0
+        self._window = FileWindow(disk, self._handle)
 
     def __enter__(self) -> Self:
         return self
@@ -54,16 +54,7 @@ class _File:
         self._disk.close(self._handle)
 
     def read(self, position: int, length: int) -> bytes:
-        start = position - self._window_at
-        if start < 0 or start + length > len(self._window):
-            try:
-                self._window = self._disk.pread(self._handle, max(length, PIECE_BYTES), position)
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                self._window = b""
-            self._window_at, start = position, 0
-        return self._window[start : start + length]
+        return self._window.read(position, length)
 
     def header(self, position: int) -> Header | None:
         data = self.read(position, HEADER_BYTES)

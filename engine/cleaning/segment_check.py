@@ -14,10 +14,11 @@ import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from engine.cleaning.file_window import FileWindow
 from engine.format import batch as record_batch
 from engine.format.batch import HEADER_BYTES, Header
 from engine.format.batch_header import sound_batches
-from engine.format.checksum import PIECE_BYTES, Checksum, Pace, checksum_of, load_checksum, save_checksum
+from engine.format.checksum import Checksum, Pace, checksum_of, load_checksum, save_checksum
 from engine.log.corruption_probe import batch_starts
 from engine.log.damaged_ranges import Damage, joined
 from engine.log.segment import Segment, can_follow, saved_index
@@ -115,13 +116,10 @@ class _Walk:
     """Goes from batch to batch, and behind a bad one to the next place where a good one is known to begin."""
 
     def __init__(self, disk: Disk, handle: int, file: SealedFile, pace: Pace) -> None:
-        self._disk = disk
-        self._handle = handle
         self._file = file
-        self._pace = pace
+        self._window = FileWindow(disk, handle, pace)
         self._size_bytes = disk.size(handle)
         self._index = saved_index(disk, file.path, file.base_offset, file.size_bytes)
-        self._window, self._window_at = b"", 0
 
     def damages(self) -> Iterator[Damage]:
         position, expected, end = 0, self._file.base_offset, self._file.end_offset
@@ -141,14 +139,14 @@ class _Walk:
 
     def _behind_sound(self, position: int, expected: int) -> tuple[int, int]:
         """Past the sound batches that are in the window. The quick way: nearly all batches are passed here."""
-        self._read(position, HEADER_BYTES)
-        window = self._window[position - self._window_at :]
+        self._window.read(position, HEADER_BYTES)
+        window = self._window.rest(position)
         _, end, next_offset, _ = sound_batches(window, expected, expected, _ALL)
         return (position + end, next_offset) if next_offset <= self._file.end_offset else (position, expected)
 
     def _header(self, position: int, expected: int) -> Header | None:
         """The header of the batch that must begin here, if there is one."""
-        data = self._read(position, HEADER_BYTES)
+        data = self._window.read(position, HEADER_BYTES)
         if len(data) < HEADER_BYTES:
             return None
         header = record_batch.read_header(data)
@@ -156,7 +154,7 @@ class _Walk:
         return header if fits and header.next_offset <= self._file.end_offset else None
 
     def _is_true(self, position: int, header: Header) -> bool:
-        data = self._read(position, header.size_bytes)
+        data = self._window.read(position, header.size_bytes)
         return len(data) == header.size_bytes and record_batch.has_valid_crc(data, 0, header)
 
     def _resume(self, position: int, expected: int, header: Header | None) -> tuple[int, int]:
@@ -186,7 +184,7 @@ class _Walk:
         """
         if known[0] - position > _SEARCHED_BYTES_MAX:
             return None
-        data = self._read(position, max(0, known[0] - position))
+        data = self._window.read(position, max(0, known[0] - position))
         view = memoryview(data)
         for at, header in batch_starts(data, expected):
             if expected < header.base_offset < known[1]:
@@ -194,17 +192,3 @@ class _Walk:
                 if (position + at + found.end, found.next_offset) == known:
                     return position + at, header.base_offset
         return None
-
-    def _read(self, position: int, length: int) -> bytes:
-        """The bytes at a position, out of a window; what the disk cannot give is not there."""
-        start = position - self._window_at
-        if start < 0 or start + length > len(self._window):
-            try:
-                self._window = self._disk.pread(self._handle, max(length, PIECE_BYTES), position)
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                self._window = b""
-            self._window_at, start = position, 0
-            self._pace(len(self._window))
-        return self._window[start : start + length]
