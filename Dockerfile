@@ -11,7 +11,9 @@ COPY requirements/serve.lock requirements/serve.lock
 RUN python3 -m venv /opt/penstock \
     && /opt/penstock/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements/serve.lock
 # After the libraries, which change seldom.
-COPY pyproject.toml ./
+COPY pyproject.toml pyproject.toml
+COPY README.md README.md
+COPY LICENSE LICENSE
 COPY engine engine
 COPY replication replication
 COPY openapi openapi
@@ -19,7 +21,7 @@ COPY gateway gateway
 COPY node node
 COPY penstock penstock
 COPY spark_ingest spark_ingest
-RUN /opt/penstock/bin/pip install --quiet --no-deps --no-build-isolation . \
+RUN /opt/penstock/bin/pip install --quiet --no-deps --no-build-isolation ./penstock . \
     && /opt/penstock/bin/pip uninstall --quiet --yes setuptools pip
 
 FROM ${BASE}
@@ -37,6 +39,6 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["penstock", "doc
 # 127.0.0.1 or to a network that you trust. Variables and not flags, so that your own PENSTOCK_HOST, PENSTOCK_INSECURE
 # and PENSTOCK_DATA_DIR count; several data directories are PENSTOCK_DATA_DIR= with PENSTOCK_DATA_DIRS=/a,/b. Clients
 # that call the node by a name, as containers of one network do, need PENSTOCK_ALLOWED_HOSTS=<name>. All settings:
-# docs/settings.md.
+# docs/reference/settings.md.
 ENV PENSTOCK_HOST=0.0.0.0 PENSTOCK_INSECURE=true PENSTOCK_DATA_DIR=/data
 CMD ["penstock", "serve"]

@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 URL ?= http://127.0.0.1:8080
+# `penstock` is in this repository, and not taken from a registry.
+LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
 ARGS ?=
 # Tests at once: one more than the two cores that we count on, since many of them wait for processes.
 TEST_WORKERS ?= 3
@@ -12,7 +14,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-cluster load crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check lock clean docs-write
+.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster load crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,10 +53,11 @@ docs: $(VENV)/.all ## Check the documents against the code
 	$(BIN)/pytest tests/docs $(ARGS)
 
 docs-write: $(VENV)/.all ## Write the generated parts of documents again
-	$(BIN)/python -m node.setup.settings_page >docs/settings.md.tmp
-	@mv docs/settings.md.tmp docs/settings.md
+	$(BIN)/python -m node.setup.settings_page >docs/reference/settings.md.tmp
+	@mv docs/reference/settings.md.tmp docs/reference/settings.md
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
+	$(BIN)/python -m tests.docs.test_troubleshooting
 	$(BIN)/python -m tests.docs.test_architecture
 
 format: $(VENV)/.all ## Format the code
@@ -71,6 +74,9 @@ cluster: $(VENV)/.all ## ZooKeeper and three nodes on this machine until Ctrl-C 
 
 bench: $(VENV)/.all ## Measure against a bare server in the same run
 	@$(BIN)/python -m loadtests.bench.__main__ $(ARGS)
+
+bench-servers: $(VENV)/.all ## Measure HTTP servers around the same bare function
+	@$(BIN)/python -m loadtests.http_servers granian aiohttp hypercorn httptools h2 penstock $(ARGS)
 
 bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single node: rates, failover, catch-up, 3,000 partitions
 	@$(BIN)/python -m loadtests.cluster_bench $(ARGS)
@@ -111,7 +117,7 @@ state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, 
 fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examples
 	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz --timeout 7200 $(ARGS)
 
-contract-long: $(VENV)/.all ## Schemathesis against real nodes, ten minutes each
+contract-long: $(VENV)/.all ## Schemathesis against a node of two shards, ten minutes
 	PENSTOCK_FUZZING_S=600 $(BIN)/pytest tests/e2e/fuzzing $(ARGS)
 
 scale-long: $(VENV)/.all ## 10,000 segments, waiters, partitions, connections, topics and keys instead of 500
@@ -126,23 +132,27 @@ skew-long: $(VENV)/.all ## 10,000 runs with nodes whose clocks differ instead of
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
 	tests/e2e/image.sh
 
+dist: $(VENV)/.serve ## Build the wheels of both distributions into dist/
+	@rm -rf dist
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./penstock .
+	@rm -rf build penstock/build
+	@ls dist
+
 lock: ## Resolve the locked requirements again (needs uv)
-	uv pip compile -q --generate-hashes --no-emit-index-url --python-version 3.11 --custom-compile-command "make lock" \
-		--extra build --extra spark --extra load --extra dev pyproject.toml -o requirements/all.lock
-	uv pip compile -q --generate-hashes --no-emit-index-url --python-version 3.11 --custom-compile-command "make lock" \
-		--extra build pyproject.toml -c requirements/all.lock -o requirements/serve.lock
+	$(LOCK) --group build --group load --group dev --extra spark -o requirements/all.lock
+	$(LOCK) --group build -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output chaos-output spark-warehouse
+	rm -rf $(VENV) build dist penstock/build *.egg-info penstock/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output chaos-output spark-warehouse
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
 
-$(VENV)/.serve: requirements/serve.lock | $(VENV)/bin/python
+$(VENV)/.serve: requirements/serve.lock pyproject.toml penstock/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/serve.lock
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./penstock -e .
 	@touch $@
 
 $(VENV)/.all: requirements/all.lock $(VENV)/.serve

@@ -1,1 +1,1 @@
-"""The log: record batches, segments, recovery and the shard that owns partitions. It knows nothing of HTTP."""
+"""The log: record batches, segments, recovery, and the shard that owns partitions. Does not know HTTP."""

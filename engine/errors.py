@@ -1,8 +1,8 @@
-"""The kinds of failure below the gateway, and what a caller does about each.
+"""Defines the kinds of failure below the gateway, and what a caller does about each.
 
-Not an HTTP table: gateway/http/problems.py alone turns a code into a status.
-Every error says whether trying again can help (`retryable`) and whether anything may have been stored
-(`no_side_effects`), because a producer needs both to act rightly.
+Not an HTTP table: gateway/http/problems.py alone maps a code to a status.
+Every error states whether a retry can help (`retryable`) and whether anything may have been stored (`no_side_effects`);
+a producer needs both to decide on a retry.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import errno
 from typing import ClassVar
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)  # of this process, of the whole machine: nothing has been done yet
-DEAD_DISK = (  # what a disk says that will not come back by itself: broken, gone, or remounted read-only
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)  # of this process, of the whole machine: no operation was done
+DEAD_DISK = (  # errors that need a repair: broken, missing, or remounted read-only
     *(errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ENOTCONN, errno.ESTALE, errno.EUCLEAN),
     *(errno.EREMOTEIO, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ENOMEDIUM),
 )
 
 
 class EngineError(Exception):
-    """Root of all failures of the log. `code` is stable and public; `detail` is a sentence for a person."""
+    """Root of all failures of the log. `code` is stable and public; `detail` is a sentence for people."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -36,7 +36,7 @@ class EngineError(Exception):
 
 
 class Invalid(EngineError):
-    """The request cannot be right at any time. Fix it; do not retry."""
+    """The request can never be valid. Fix it; do not retry."""
 
     code = "invalid_body"
 
@@ -54,21 +54,21 @@ class InvalidTopicName(Invalid):
 
 
 class InvalidBatch(Invalid):
-    """A record batch breaks the format: wrong magic, lying lengths or counts. Fix the producer."""
+    """A record batch breaks the format: wrong magic, false lengths or counts. Fix the producer."""
 
     code = "invalid_batch"
 
 
 class UnexpectedOffset(InvalidBatch):
-    """A copied batch does not join the end of the log: what was fetched is out of date. Fetch again from log_end."""
+    """A batch for a follower's log does not join its end: the fetched data is out of date. Fetch again from log_end."""
 
 
 class DecodedTooLarge(InvalidBatch):
-    """The records of a batch unpack to more than `batch_decoded_bytes_max`. Send fewer at once."""
+    """The records of a batch decode to more than `batch_decoded_bytes_max`. Send fewer at once."""
 
 
 class CorruptBatch(Invalid):
-    """A record batch that a client sent fails its checksum. Send it again from the source."""
+    """A record batch from a client fails its checksum. Retry it from the source."""
 
     code = "corrupt_batch"
     retryable = True
@@ -105,19 +105,19 @@ class TopicExists(EngineError):
 
 
 class OffsetBelowLogStart(EngineError):
-    """What was asked for has been deleted. Go on from log_start or give up."""
+    """The requested records have been deleted. Continue from log_start or give up."""
 
     code = "offset_below_log_start"
 
 
 class OffsetAboveHighWatermark(EngineError):
-    """The position lies beyond what is committed. Ask at or below the high watermark."""
+    """The position is above the high watermark. Ask at or below it."""
 
     code = "offset_above_high_watermark"
 
 
 class LogEndMismatch(EngineError):
-    """The log does not end where the append expects. Read up to `log_end`, decide anew."""
+    """The log does not end where the append expects. Read up to `log_end`, then decide again."""
 
     code = "log_end_mismatch"
 
@@ -135,20 +135,20 @@ class ProducerFenced(EngineError):
 
 
 class SequenceGap(EngineError):
-    """The batch is not the one that follows. It can be taken once what is missing has been stored."""
+    """The batch is not the next in sequence. The partition accepts it once the missing batches are stored."""
 
     code = "sequence_gap"
     retryable = True
 
 
 class KeyReused(EngineError):
-    """The idempotency key belongs to another request. Give this one a key of its own."""
+    """Another request has used the idempotency key. Choose a new key."""
 
     code = "idempotency_key_reused"
 
 
 class DuplicateOlderThanWindow(EngineError):
-    """The batch was stored before the last ones that are remembered. Take it as stored; its positions are forgotten."""
+    """The batch was stored before the oldest remembered one. Treat it as stored; its offsets are forgotten."""
 
     code = "duplicate_older_than_window"
 
@@ -160,15 +160,16 @@ class Corrupt(EngineError):
 
 
 class Damaged(Corrupt):
-    """The records at this offset are in quarantine until they are repaired. Go on behind them, or restore them."""
+    """The records at this offset are in quarantine until they are repaired. Continue behind them, or restore them."""
 
     code = "records_damaged"
 
 
 class StorageFailed(EngineError):
-    """The disk refused an operation. The partition is offline until the process restarts.
+    """The disk failed an operation. The partition is offline until the process restarts.
 
-    Whether the bytes of a failed append reached the disk is not known. `os_error` is what the disk said, if it did.
+    Whether the bytes of a failed append reached the disk is unknown. `os_error` is the error of the disk, if it gave
+    one.
     """
 
     code = "storage_failed"
@@ -177,9 +178,9 @@ class StorageFailed(EngineError):
 
 
 class Unreachable(EngineError):
-    """The data directory of a partition is offline, or the partition is not where it should be. Mend it and restart.
+    """The data directory of a partition is offline, or the partition is not in its directory. Repair it and restart.
 
-    For an append that waited when its directory failed: whether the bytes reached the disk is not known.
+    For an append that waited when its directory failed, it is unknown whether the bytes reached the disk.
     """
 
     code = "storage_failed"
@@ -187,28 +188,28 @@ class Unreachable(EngineError):
 
 
 class ReadFailed(EngineError):
-    """The disk could not give back stored bytes. Other records may be readable; retry, or read from a replica."""
+    """The disk failed to return stored bytes. Other records may be readable; retry, or read from a replica."""
 
     code = "storage_failed"
     retryable = True
 
 
 class TooManyOpenFiles(EngineError):
-    """The process or the machine has no free file handle. Nothing was done; retry once files are closed."""
+    """The process or the machine has no free file handle. No operation was done; retry once files are closed."""
 
     code = "too_many_open_files"
     retryable = True
 
 
 class StorageFull(EngineError):
-    """No space is left. Nothing was stored; retry once space is free."""
+    """The disk is full. No bytes were stored; retry once space is free."""
 
     code = "storage_full"
     retryable = True
 
 
 def storage_error(what: str, error: OSError) -> EngineError:
-    """What a disk's refusal means to whoever asked for `what`."""
+    """Map an OSError of the disk to the error of the operation `what`."""
     if error.errno in TOO_MANY_FILES:
         return too_many_open_files(what)
     if error.errno in NO_SPACE:
@@ -223,14 +224,14 @@ def too_many_open_files(what: str) -> TooManyOpenFiles:
 
 
 class LogCut(EngineError):
-    """The log changes hands: another replica leads. Of what was queued nothing was stored; ask the leader."""
+    """Another replica became leader and this log is truncated. No queued record was stored; ask the leader."""
 
     code = "not_leader"
     retryable = True
 
 
 class EndCutOff(EngineError):
-    """What an acknowledgement was waited for is not in this log any more. Another leader may have it or not."""
+    """The records that an acknowledgement waited for were truncated from this log. The new leader may have them."""
 
     code = "leadership_lost"
     retryable = True
@@ -238,14 +239,14 @@ class EndCutOff(EngineError):
 
 
 class Draining(EngineError):
-    """The node is stopping. Go to another node, or retry after it is back."""
+    """The node is stopping. Use another node, or retry after the restart."""
 
     code = "draining"
     retryable = True
 
 
 class AckTimeout(EngineError):
-    """The records are in the log, but the position waited for did not pass them in time. They may be committed."""
+    """The records are in the log, but the awaited position did not pass them in time. They may be committed."""
 
     code = "ack_timeout"
     retryable = True
@@ -253,6 +254,6 @@ class AckTimeout(EngineError):
 
 
 class StartRefused(EngineError):
-    """The node cannot start: the text says what is wrong, the hint how to mend it."""
+    """The node cannot start: the text is the reason, the hint the repair."""
 
     code = "start_refused"

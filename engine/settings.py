@@ -1,7 +1,7 @@
-"""How a setting is declared, and the settings of a topic.
+"""Declares settings, and those of a topic.
 
 A setting is a number, word or flag with a unit in its name, a default, bounds and the reason for them; components
-(disks, stores, clocks) are never settings. docs/settings.md is generated from these declarations and tested.
+(disks, stores, clocks) are never settings. docs/reference/settings.md is generated from these declarations and tested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 class Rule(NamedTuple):
-    """What may be given for one setting, and why. `choices` bounds a word, minimum and maximum a number."""
+    """The allowed values of one setting, and the reason. `choices` bounds a word, minimum and maximum a number."""
 
     name: str
     default: Any
@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     why: str
 
     def check(self, value: object) -> object:
-        """The value, if it is allowed. Raises InvalidConfig with what is allowed instead."""
+        """Return the value if it is allowed. Raises InvalidConfig with the allowed values otherwise."""
         if value is None and self.optional:
             return None
         if isinstance(self.default, bool):
@@ -67,46 +67,51 @@ def setting(
     choices: tuple[str, ...] = (),
     optional: bool = False,
 ) -> Any:
-    """A dataclass field that carries its bounds and its reason."""
+    """Declare a dataclass field with bounds and a reason."""
     rule = {"minimum": minimum, "maximum": maximum, "choices": choices, "optional": optional, "why": why}
     return dataclasses.field(default=default, metadata=rule)
 
 
 def rules(settings: type) -> Iterator[Rule]:
-    """The rule of each setting, in the order of declaration."""
+    """Yield the rule of each setting, in the order of declaration."""
     for field in dataclasses.fields(settings):
         if field.metadata:
             yield Rule(field.name, field.default, **field.metadata)
 
 
 def checked(settings: type, given: Mapping[str, object]) -> dict[str, object]:
-    """What was given, each value checked against its rule. Raises InvalidConfig for an unknown name too."""
+    """Return the given values, each checked against its rule. Raises InvalidConfig, also for an unknown name."""
     known = {rule.name: rule for rule in rules(settings)}
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         raise InvalidConfig(
-            f"no setting is called {unknown[0]}", hint="see /docs or docs/settings.md", setting=unknown[0]
+            f"no setting is called {unknown[0]}", hint="see /docs or docs/reference/settings.md", setting=unknown[0]
         )
     return {name: known[name].check(value) for name, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What a topic may choose. A topic stores only what differs from these defaults."""
+    """The settings of a topic. A topic stores only the values that differ from these defaults."""
 
     retention_ms: int | None = setting(
         7 * DAY_MS,
         minimum=MINUTE_MS,
         maximum=100 * 365 * DAY_MS,
         optional=True,
-        why="Older records are deleted, here and in the store. A week outlives a long weekend; null keeps for ever.",
+        why=(
+            "Older records are deleted, on disk and in the store. A week outlives a long weekend; null keeps them"
+            " permanently."
+        ),
     )
     retention_bytes: int | None = setting(
         None,
         minimum=MIB,
         maximum=2**60,
         optional=True,
-        why="The oldest segments of a partition go once it is larger, here and in the store. Null: no bound by size.",
+        why=(
+            "The oldest segments of a partition are deleted above this size, on disk and in the store. Null: unlimited."
+        ),
     )
     local_retention_ms: int | None = setting(
         None,
@@ -167,13 +172,13 @@ class TopicSettings:
         HOUR_MS,
         minimum=0,
         maximum=100 * 365 * DAY_MS,
-        why="A record far in the future would be the answer to every later search by time.",
+        why="Records with a timestamp further in the future get 400: every later search by time would find them.",
     )
     verify: str = setting(
         "full",
         choices=("full", "header"),
-        why="full: the records of batches that clients made are walked and must be what the header says. header: "
-        "producers are trusted, which saves 0.25 s of CPU per million records.",
+        why="full: the node checks the records of stored batches from clients against the batch header. header: it "
+        "checks the header only, which saves 0.25 s of CPU per million records.",
     )
     durability: str = setting(
         "group",
@@ -184,47 +189,61 @@ class TopicSettings:
         20,
         minimum=1,
         maximum=HOUR_MS,
-        why="Bytes that nobody waits for are fsynced after this long at most: the loss window of acks=0 and acks=1.",
+        why=(
+            "Bytes that no request waits for are fsynced after at most this time: the loss window of acks=0 and acks=1."
+        ),
     )
     idempotency_window_ms: int = setting(
         15 * MINUTE_MS,
         minimum=SECOND_MS,
         maximum=DAY_MS,
-        why="A request with an `Idempotency-Key` is recognised again for so long. Longer than any client goes on "
-        "trying; what is remembered takes memory.",
+        why=(
+            "How long retries of a request with an `Idempotency-Key` are recognised. Use more than any client's "
+            "retry time; keys take memory."
+        ),
     )
     idempotency_keys_max: int = setting(
         1_000_000,
         minimum=1,
         maximum=10_000_000,
-        why="Keys that a partition remembers, at about 200 bytes each; beyond that the oldest go before their time, "
-        "and `Penstock-Idempotency-Window` tells of it.",
+        why=(
+            "Keys that a partition remembers, at about 200 bytes each. Above it the oldest expire early, which "
+            "`Penstock-Idempotency-Window` reports."
+        ),
     )
     producers_max: int = setting(
         10_000,
         minimum=1,
         maximum=1_000_000,
-        why="Sequenced producers that a partition remembers, the latest used, at about 1 kB each. A repeat from one "
-        "that is forgotten is stored again.",
+        why=(
+            "The most recently active sequenced producers that a partition remembers, at about 1 kB each. A retry"
+            " of a forgotten producer is stored again."
+        ),
     )
     producer_expiry_ms: int = setting(
         DAY_MS,
         minimum=MINUTE_MS,
         maximum=365 * DAY_MS,
-        why="A sequenced producer that sends nothing to a partition for so long is forgotten. Longer than any client "
-        "goes on trying.",
+        why=(
+            "A sequenced producer that sends nothing to a partition for this long is forgotten. Use more than any"
+            " client's retry time."
+        ),
     )
     min_insync_replicas: int = setting(
         2,
         minimum=1,
         maximum=100,
-        why="With fewer replicas in sync acks=all is refused, so that what is acknowledged survives a lost disk. "
-        "Never more than there are replicas: a topic with one of them is written all the same.",
+        why=(
+            "With fewer in-sync replicas acks=all is rejected, so that acknowledged records survive a lost disk. "
+            "Never more than the replicas: a topic with one replica can always be written."
+        ),
     )
     unclean_election: bool = setting(
         False,
-        why="Whether a replica that lacks committed records may lead when all that have them are gone: the partition "
-        "is available again, and those records are lost.",
+        why=(
+            "Allow a replica without all committed records to lead when all others are gone: the partition is "
+            "available again, and those records are lost."
+        ),
     )
 
 
@@ -232,7 +251,7 @@ TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}
 
 
 def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
-    """The effective settings of a topic. Raises InvalidConfig."""
+    """Return the effective settings of a topic. Raises InvalidConfig."""
     settings = TopicSettings(**checked(TopicSettings, overrides))  # type: ignore[arg-type]
     if settings.batch_bytes_max > settings.segment_bytes:
         settings = dataclasses.replace(settings, batch_bytes_max=_batch_bytes_for(settings, overrides))
@@ -242,7 +261,7 @@ def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
 
 
 def _batch_bytes_for(settings: TopicSettings, overrides: Mapping[str, object]) -> int:
-    """A small segment lowers the default for batches; two contradicting wishes are an error."""
+    """A small segment lowers the default for batches. Raises InvalidConfig if both are given and contradictory."""
     if "batch_bytes_max" in overrides:
         raise InvalidConfig("batch_bytes_max is larger than segment_bytes", setting="batch_bytes_max")
     return settings.segment_bytes

@@ -1,5 +1,6 @@
-"""What follows from the settings of a node: lists taken apart, questions answered. Pure; the settings themselves are
-gateway/settings.py's, whose class has these as its base.
+"""Values derived from the settings of a node: lists split, properties computed. Pure.
+
+gateway/settings.py has the settings themselves; its class has these as its base.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class DerivedSettings:
 
     @property
     def is_embedded(self) -> bool:
-        """A cluster of one."""
+        """True for a cluster of one node."""
         return self.coordination == EMBEDDED
 
     @property
@@ -49,7 +50,7 @@ class DerivedSettings:
     def is_loopback(self) -> bool:
         try:
             return ip_address(self.host).is_loopback
-        except ValueError:  # a name, which may lead anywhere
+        except ValueError:  # a name may resolve to any address
             return self.host == "localhost"
 
 

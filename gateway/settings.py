@@ -1,7 +1,7 @@
-"""The settings of a node: names, defaults, bounds and reasons. What a start gives is node/setup/setting_sources.py.
+"""The settings of a node: names, defaults, bounds and reasons. node/setup/setting_sources.py reads their values.
 
-Numbers and words only; components are made in node/processes/server.py. docs/settings.md is generated from this file
-and engine/settings.py (`make docs-write`), and a test holds them together.
+Numbers and words only; components are made in node/processes/server.py. docs/reference/settings.md is made from this
+file and engine/settings.py (`make docs-write`), and a test compares them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,31 @@ from gateway.http.json_limits import DEFAULT_LIMITS, DEPTH_CEILING
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings(DerivedSettings):
-    """How one node runs."""
+    """The settings of one node."""
 
     host: str = setting(
         "127.0.0.1",
-        why="An IPv4 or IPv6 address, or a name, which stands for all its addresses; `::` takes IPv4 too. Loopback: "
-        "safe without tokens and TLS. Others need a tokens_file, or --insecure.",
+        why=(
+            "An IPv4 or IPv6 address, or a name, which listens on all its addresses; `::` includes IPv4. Loopback"
+            " is safe without tokens and TLS; other addresses need a tokens_file or --insecure."
+        ),
     )
     port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
-    data_dir: str = setting("penstock-data", why="Where the log lives; one node at a time may use it.")
+    data_dir: str = setting("penstock-data", why="The directory of the log; one node at a time may use it.")
     data_dirs: tuple[str, ...] = setting(
         (),
-        why="Several directories, in place of data_dir: the first has what exists once, the others partitions. In the "
-        "environment with commas between; --data-dir is given once for each. One that fails takes only its own along.",
+        why=(
+            "Several directories, in place of data_dir. The first has everything that exists once, the others "
+            "hold partitions; a failed one takes only its own partitions offline. In the environment separated by"
+            " commas; --data-dir is repeated."
+        ),
     )
     store: str = setting(
         "",
-        why="Where sealed segments go: file:///path or s3://bucket/prefix. Empty: file:// inside the data directory.",
+        why=(
+            "The store for sealed segments: file:///path or s3://bucket/prefix. Empty: file:// inside the data "
+            "directory."
+        ),
     )
     node_id: int = setting(1, minimum=1, maximum=2**31 - 1, why="This node's number in its cluster.")
     shards: int = setting(
@@ -45,107 +53,137 @@ class NodeSettings(DerivedSettings):
         0,
         minimum=0,
         maximum=65_000,
-        why="Shard i listens on this port plus i too, for clients that want no forwarding. 0 takes free ports.",
+        why="Shard i also listens on this port plus i, so that clients can avoid forwarding. 0: free ports.",
     )
-    cluster_id: str = setting("", why="Refuse a data directory of another cluster. Empty: whatever the directory says.")
-    rack: str = setting("", why="Where the node stands: replicas are spread over racks, and readers may name theirs.")
+    cluster_id: str = setting("", why="Rejects a data directory of another cluster. Empty: accepts any.")
+    rack: str = setting(
+        "", why="The rack of the node: replicas are spread over racks, and consumers can read from a replica in theirs."
+    )
     coordination: str = setting(
         "",
-        why="zookeeper://host:2181,host:2181/penstock: the nodes that name the same are one cluster. embedded: a "
-        "cluster of this node, kept in its data directory. Empty: alone. An IPv6 address stands in brackets.",
+        why=(
+            "zookeeper://host:2181,host:2181/penstock: nodes with the same value are one cluster. embedded: a "
+            "cluster of this node alone, kept in its data directory. Empty: standalone. IPv6 addresses have "
+            "brackets."
+        ),
     )
     internal_port_base: int = setting(
         0,
         minimum=0,
         maximum=65_000,
-        why="Shard i takes other nodes of the cluster on this port plus i. 0: free ports; a firewall wants fixed ones.",
+        why="Shard i listens for other nodes on this port plus i. 0: free ports. Set it if there is a firewall.",
     )
     session_timeout_ms: int = setting(
         6 * SECOND_MS,
         minimum=400,
         maximum=MINUTE_MS,
-        why="A node of which ZooKeeper hears nothing for so long is dead, and others lead. Shorter takes a pause for a "
-        "death; ZooKeeper's own bounds are 2 and 20 of its ticks.",
+        why=(
+            "ZooKeeper declares a node dead after this long without a heartbeat. Lower values risk false "
+            "failovers; ZooKeeper limits it to 2 to 20 of its ticks."
+        ),
     )
     replica_lag_ms_max: int = setting(
         10 * SECOND_MS,
         minimum=100,
         maximum=10 * MINUTE_MS,
-        why="A follower that has not caught up for so long is no longer waited for. Longer than a pause of its disk.",
+        why=(
+            "A follower that has not caught up for this long leaves the in-sync set. Use more than the longest "
+            "pause of its disk."
+        ),
     )
     replica_fetch_min_bytes: int = setting(
-        1, minimum=1, maximum=8 * MIB, why="A follower is answered once so much is there: 1 is the least delay."
+        1,
+        minimum=1,
+        maximum=8 * MIB,
+        why="A leader answers a follower once this many bytes are available; 1 has the least delay.",
     )
     replica_fetch_max_bytes: int = setting(
         8 * MIB,
         minimum=KIB,
         maximum=256 * MIB,
-        why="What one answer to a follower holds, of all partitions together; one batch is given in any case. A "
-        "follower that catches up has up to three of them in memory.",
+        why=(
+            "The most bytes in one answer to a follower, of all partitions together; one batch is always sent. A "
+            "follower that catches up has up to three answers in memory."
+        ),
     )
     replica_fetch_wait_ms: int = setting(
         500,
         minimum=1,
         maximum=MINUTE_MS,
-        why="A follower with nothing to get is answered after so long. At most a half of replica_lag_ms_max.",
+        why=("A leader answers a follower without new records after this long. At most half of replica_lag_ms_max."),
     )
     replica_catchup_bytes_per_second: int = setting(
         0,
         minimum=0,
         maximum=64 * GIB,
-        why="What replicas that are behind or new may fetch from one process, so that others do not suffer. 0: all.",
+        why=(
+            "The rate at which replicas that are behind or new may fetch from one process, so that they do not "
+            "slow others. 0: unlimited."
+        ),
     )
     default_replication_factor: int = setting(
         1,
         minimum=1,
         maximum=REPLICATION_FACTOR_MAX,
-        why="Replicas of a topic made without saying how many. 3 survive any one node.",
+        why="Replicas of a topic that is created without a number. 3 survive the loss of any node.",
     )
     leader_wait_ms: int = setting(
         10 * SECOND_MS,
         minimum=0,
         maximum=10 * MINUTE_MS,
-        why="How long a request that appends nothing looks for a leader before it is answered 503; a produce does for "
-        "its timeout_ms. Longer than an election, so that a failover is a pause.",
+        why=(
+            "How long a request that appends nothing waits for a leader before 503; a produce waits for its "
+            "timeout_ms. Longer than an election, so that a failover is a pause."
+        ),
     )
     leader_rebalance_check_ms: int = setting(
         MINUTE_MS,
         minimum=100,
         maximum=DAY_MS,
-        why="How often leaderships that wandered go back to the nodes that they were meant for.",
+        why="How often leaderships return to their preferred nodes.",
     )
     leader_imbalance_percent: int = setting(
         10,
         minimum=0,
         maximum=100,
-        why="They stay while no node lacks more than this share of the partitions that it was meant to lead.",
+        why="Leaderships return once a node lacks more than this share of the partitions that prefer it as leader.",
     )
-    advertised_url: str = setting("", why="What clients are told to call, behind a proxy or NAT. Empty: host and port.")
-    insecure: bool = setting(False, why="Allow an address other than loopback though there are no tokens.")
-    tokens_file: str = setting("", why="TOML with who may do what (docs/access.md). Empty: whoever comes may do all.")
+    advertised_url: str = setting("", why="The address that clients use, behind a proxy or NAT. Empty: host and port.")
+    insecure: bool = setting(False, why="Allow listening on non-loopback addresses without authentication.")
+    tokens_file: str = setting(
+        "", why=("TOML file with tokens and their rights (docs/secure.md). Empty: authentication is disabled.")
+    )
     files_check_ms: int = setting(
         2 * SECOND_MS,
         minimum=100,
         maximum=DAY_MS,
-        why="How often the tokens file and the certificate are looked at for a change, besides at each SIGHUP.",
+        why=("How often the tokens file and the certificate are checked for changes, in addition to SIGHUP."),
     )
     cors_origins: str = setting(
         "",
-        why="Web pages that may call from elsewhere: `https://app.example.org,http://localhost:3000`, or `*` for all. "
-        "Others are refused, or a page that somebody looks at could write to a node behind their firewall.",
+        why=(
+            "Origins of web pages that may call this node: `https://app.example.org,http://localhost:3000`, or "
+            "`*` for all. Other origins are rejected, so that a page cannot write to a node behind its reader's "
+            "firewall."
+        ),
     )
     allowed_hosts: str = setting(
         "",
-        why="Names by which a node without tokens may be called, besides IP addresses, localhost and the names in host "
-        "and advertised_url: `penstock,.example.org`, where the dot stands for the name and all below it, or `*` for "
-        "all. Other names get 421: a web page could have pointed its own name here (DNS rebinding).",
+        why=(
+            "Names by which clients may call a node without tokens, besides IP addresses, localhost and the names"
+            " in host and advertised_url: `penstock,.example.org`, where a leading dot means the name and all "
+            "names below it, or `*` for all. Other names get 421, which prevents DNS rebinding."
+        ),
     )
     tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
     tls_key: str = setting("", why="PEM private key of tls_cert.")
     default_partitions: int = setting(
-        1, minimum=1, maximum=10_000, why="Partitions of a topic made without saying how many: one keeps total order."
+        1,
+        minimum=1,
+        maximum=10_000,
+        why="Partitions of a topic that is created without a number; one keeps total order.",
     )
-    auto_create_topics: bool = setting(False, why="Make unknown topics on produce. Off: a typing error is a 404.")
+    auto_create_topics: bool = setting(False, why="Create unknown topics on produce. Off: a typing error is a 404.")
     request_body_bytes_max: int = setting(
         8 * MIB, minimum=KIB, maximum=64 * MIB, why="The largest request body, as sent and after decompression."
     )
@@ -153,40 +191,49 @@ class NodeSettings(DerivedSettings):
         64 * MIB,
         minimum=0,
         maximum=GIB,
-        why="How much of a refused body is read and thrown away after its answer, for clients that read an answer only "
-        "when all is sent: past it they see a reset.",
+        why=(
+            "How much of a rejected body is read and dropped after its answer, for clients that read the answer "
+            "only after sending everything; beyond it they get a reset."
+        ),
     )
     drain_ms_max: int = setting(
         10 * SECOND_MS,
         minimum=0,
         maximum=MINUTE_MS,
-        why="How long a refused body is read for that; a client that is slower may see a reset instead.",
+        why="How long a rejected body is read; slower clients may get a reset.",
     )
     body_read_timeout_ms: int = setting(
         30 * SECOND_MS,
         minimum=100,
         maximum=10 * MINUTE_MS,
-        why="A body must be there within this time and that of body_bytes_per_second_min. Beyond: 408.",
+        why=("A body must arrive within this time plus the time that body_bytes_per_second_min allows. Otherwise 408."),
     )
     body_bytes_per_second_min: int = setting(
         16 * KIB,
         minimum=1,
         maximum=GIB,
-        why="Slower senders, and slower readers of large answers, hold memory for nothing; whoever is faster may take "
-        "as long as the body needs.",
+        why=(
+            "Slower senders of bodies and slower readers of large answers are disconnected, because they hold "
+            "memory; faster ones may take as long as they need."
+        ),
     )
     header_read_timeout_ms: int = setting(
         30 * SECOND_MS,
         minimum=100,
         maximum=10 * MINUTE_MS,
-        why="A connection that sends no whole request head for so long is closed; over HTTP/1.1 an idle one too.",
+        why=(
+            "A connection that sends no complete request head for this long is closed; over HTTP/1.1 an idle "
+            "connection too."
+        ),
     )
     idle_connection_ms: int = setting(
         5 * MINUTE_MS,
         minimum=100,
         maximum=DAY_MS,
-        why="So is one that has had no request under way for so long, over HTTP/2 as well: it has a place of "
-        "connections_max. Long polls, event streams and slow bodies are under way.",
+        why=(
+            "A connection without a request in progress for this long is closed, over HTTP/2 too: it counts "
+            "against connections_max. Long polls, event streams and slow bodies are in progress."
+        ),
     )
     records_per_request_max: int = setting(
         200_000, minimum=1, maximum=10_000_000, why="Bounds the time and memory that decoding one request may take."
@@ -205,16 +252,19 @@ class NodeSettings(DerivedSettings):
         "integers of 4,300 digits.",
     )
     query_value_chars_max: int = setting(
-        4096, minimum=256, maximum=4096, why="A key is the longest that a query carries. Beyond: 400."
+        4096, minimum=256, maximum=4096, why="Characters of one query value; the longest is a key. Beyond: 400."
     )
     topics_max: int = setting(
-        10_000, minimum=1, maximum=1_000_000, why="Each is opened at the start and told in full by a list. Beyond: 409."
+        10_000, minimum=1, maximum=1_000_000, why="Topics of the node: each is opened at the start. Beyond: 409."
     )
     topic_partitions_max: int = setting(
-        10_000, minimum=1, maximum=10_000, why="Of one topic: a single request cannot take all the room there is."
+        10_000,
+        minimum=1,
+        maximum=10_000,
+        why="Partitions of one topic, so that one request cannot use up partitions_max. Beyond: 400.",
     )
     partitions_max: int = setting(
-        20_000, minimum=1, maximum=1_000_000, why="In all: each has a few kB of memory. Beyond: 409."
+        20_000, minimum=1, maximum=1_000_000, why="Partitions of the node: each takes a few kB of memory. Beyond: 409."
     )
     request_bytes_in_flight_max: int = setting(
         256 * MIB,
@@ -235,10 +285,13 @@ class NodeSettings(DerivedSettings):
         32 * MIB,
         minimum=KIB,
         maximum=256 * MIB,
-        why="The largest max_bytes of a fetch; one batch is given in any case.",
+        why="The largest max_bytes of a fetch. An answer has at least one batch.",
     )
     fetch_bytes_default: int = setting(
-        MIB, minimum=KIB, maximum=256 * MIB, why="max_bytes when a fetch does not say: a good size over any link."
+        MIB,
+        minimum=KIB,
+        maximum=256 * MIB,
+        why="max_bytes of a fetch that does not give it: a good size over any link.",
     )
     compress_bytes_min: int = setting(
         16 * KIB,
@@ -251,8 +304,10 @@ class NodeSettings(DerivedSettings):
         60 * SECOND_MS,
         minimum=0,
         maximum=365 * DAY_MS,
-        why="How long caches may give a fetch from sealed segments unasked, and so records after they were deleted. A "
-        "minute is enough for many readers to share one; then they ask, and are told 304. 0: they ask each time.",
+        why=(
+            "How long caches may return a fetch from sealed segments without asking. They keep deleted records "
+            "for this long too; 0: they always ask."
+        ),
     )
     long_polls_max: int = setting(
         10_000, minimum=1, maximum=1_000_000, why="Open long polls at once; each holds about 20 kB. Beyond: 429."
@@ -276,8 +331,7 @@ class NodeSettings(DerivedSettings):
         30 * SECOND_MS,
         minimum=100,
         maximum=10 * MINUTE_MS,
-        why="An event stream or a large answer whose client takes nothing for so long is cut; the client goes on or "
-        "asks again where it was.",
+        why="An event stream or large answer is closed if its client reads nothing for this long.",
     )
     stream_unread_bytes_max: int = setting(
         64 * MIB,
@@ -303,7 +357,7 @@ class NodeSettings(DerivedSettings):
         30 * SECOND_MS,
         minimum=1,
         maximum=10 * MINUTE_MS,
-        why="How long a produce waits for its acks when it does not say; then 504.",
+        why="How long a produce without timeout_ms waits for its acks; then 504.",
     )
     append_queue_bytes_max: int = setting(
         256 * MIB,
@@ -332,10 +386,10 @@ class NodeSettings(DerivedSettings):
         30 * SECOND_MS,
         minimum=1000,
         maximum=60 * MINUTE_MS,
-        why="An HTTP/2 client is asked for a sign of life this often, and dropped without one for 20 s.",
+        why="The node sends a PING to HTTP/2 clients this often. It disconnects a client without an answer for 20 s.",
     )
     header_bytes_max: int = setting(
-        64 * KIB, minimum=8 * KIB, maximum=16 * MIB, why="All headers of a request; nobody honest needs more."
+        64 * KIB, minimum=8 * KIB, maximum=16 * MIB, why="All headers of a request together."
     )
     shutdown_deadline_ms: int = setting(
         10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
@@ -344,28 +398,33 @@ class NodeSettings(DerivedSettings):
         15 * SECOND_MS,
         minimum=1000,
         maximum=10 * MINUTE_MS,
-        why="A process of a node of several that gives no sign of life for so long is killed and started again.",
+        why="With several processes in a node, one that sends no heartbeat for this long is killed and restarted.",
     )
     tier_check_ms: int = setting(
         5 * SECOND_MS,
         minimum=10,
         maximum=DAY_MS,
-        why="How often sealed segments are looked for, besides at a roll; where all is quiet up to 12 times as rarely.",
+        why="How often the shipper looks for sealed segments, besides at a roll; up to 12 times less often when idle.",
     )
     tier_cache_bytes_max: int = setting(
-        GIB, minimum=64 * MIB, maximum=2**50, why="Disk kept for copies of tiered segments that somebody reads."
+        GIB, minimum=64 * MIB, maximum=2**50, why="Disk space for copies of tiered segments that clients read."
     )
     scrub_bytes_per_second: int = setting(
         8 * MIB,
         minimum=0,
         maximum=4 * GIB,
-        why="How fast sealed segments are read to see whether the disk has kept them: 1 TB takes 36 hours. 0: never.",
+        why="How fast the scrubber reads sealed segments to find damage: 1 TB takes 36 hours. 0: never.",
     )
     scrub_interval_ms: int = setting(
-        DAY_MS, minimum=100, maximum=365 * DAY_MS, why="How often all sealed segments are gone through, at most."
+        DAY_MS,
+        minimum=100,
+        maximum=365 * DAY_MS,
+        why="The scrubber starts a new pass over all sealed segments at most this often.",
     )
     log_level: str = setting(
-        "warning", choices=("debug", "info", "warning", "error"), why="Quiet by default: only what needs a person."
+        "warning",
+        choices=("debug", "info", "warning", "error"),
+        why="The default logs only what an operator must act on.",
     )
     idempotency_keys_total_max: int = setting(
         2_000_000,
@@ -378,7 +437,7 @@ class NodeSettings(DerivedSettings):
         100,
         minimum=0,
         maximum=100_000,
-        why="Topics that /metrics tells of one by one, in the order of their making; the rest together, as other.",
+        why="The number of topics that /metrics lists one by one; the rest are combined as `other`.",
     )
     request_log: bool = setting(
         False, why="A line for each request in the log; it costs about 25 µs of processor time each."

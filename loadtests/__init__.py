@@ -1,4 +1,4 @@
 """Load: a benchmark, locust users that check what they read, and peers to compare with.
 
-Speaks HTTP to the node under test, as strangers do, and imports nothing of it. docs/bench.md tells how to use it.
+Speaks HTTP to the node under test and imports no module of the node. See docs/internals/bench.md.
 """

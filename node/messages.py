@@ -1,4 +1,4 @@
-"""What the processes of one node tell each other to begin with: tasks, socket names, topic records as plain values."""
+"""The values that the processes of one node start with: tasks, socket names, topic records in plain form."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gateway.settings import NodeSettings
 
 log = logging.getLogger("penstock.supervisor")
 
-JOIN_S = 10.0  # the supervisor listens before it starts anybody: who is not let in has outlived it
-CHANGE_S = 60.0  # a topic of many partitions takes every shard a while to open
+JOIN_S = 10.0  # the supervisor listens before it starts a process: one that cannot connect has outlived it
+CHANGE_S = 60.0  # each shard takes a while to open a topic with many partitions
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryTask:
-    """A data directory that the supervisor has opened, or could not."""
+    """A data directory that the supervisor has opened, or failed to open."""
 
     path: str
     directory_id: str
@@ -41,7 +41,7 @@ class DirectoryTask:
         return cls(directory.path, directory.directory_id, directory.last_stop.value, fault)
 
     def part(self, disk: Disk, identity: Identity, index: int) -> DataDirectory:
-        """One shard's part of it."""
+        """Return one shard's part of the directory."""
         fault = None if self.fault is None else Unreachable(self.fault, hint=FAULT_HINT)
         return DataDirectory(
             disk,
@@ -56,7 +56,7 @@ class DirectoryTask:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Of a node: the one that all shards share, and what each shard has of its own."""
+    """The ports of a node: the shared one, and one of each kind per shard."""
 
     shared: int
     direct: list[int]
@@ -65,7 +65,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTask:
-    """What a process of a node in a cluster must know before it asks the supervisor."""
+    """The part of the cluster's identity that a process needs before it calls the supervisor."""
 
     cluster_id: str
     secret: str = field(repr=False)
@@ -74,7 +74,7 @@ class ClusterTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """Everything a shard or the worker needs to begin. The worker is given index -1 and no ports."""
+    """The task of a shard or of the worker. The worker has index -1 and no ports."""
 
     settings: NodeSettings
     directories: list[DirectoryTask]
@@ -103,7 +103,7 @@ class ShardTask:
 
 
 def run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run a process of a node. What keeps it from starting or going on is one line in its log, and exit code 1."""
+    """Run a process of a node. Logs a fatal error in one line. Raises SystemExit with code 1."""
     try:
         uvloop.run(work)
     except (EngineError, OSError) as error:
@@ -112,8 +112,9 @@ def run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def joined(supervisor: Caller) -> Link:
-    """The link of a process that has just been started. Ends the process when the supervisor died meanwhile: an orphan
-    that waited for it would hold the data directory for ever.
+    """Connect a new process to its supervisor. Raises SystemExit if the supervisor has died.
+
+    An orphan would hold the lock of the data directory.
     """
     try:
         return await supervisor.connected(JOIN_S)

@@ -1,6 +1,6 @@
 """Composes one process that serves requests: the parts of the log, of replication and of the gateway.
 
-No HTTP in it and no I/O of its own: node/processes makes the parts and starts them, node/setup/listener.py serves it.
+Has no HTTP and no I/O of its own: node/processes makes and starts the parts, node/setup/listener.py serves the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from gateway.access.access import Access
 from gateway.admin import partition_calls as admin_calls
 from gateway.admin.context import AdminContext, Operate, OwnerContext, TierStatus
 from gateway.admin.peer_calls import admin_handlers
-from gateway.connections.kernel_sockets import KernelSockets
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
 from gateway.connections.request_order import RequestOrder
@@ -34,10 +33,10 @@ from gateway.fetch.context import FetchContext, ReadContext, TierReader
 from gateway.fetch.fetch import nearby_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.http.context import HttpContext
-from gateway.http.in_flight import InFlight
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
+from gateway.http.request_body import RequestBodies
 from gateway.links.link import Caller, Handler
 from gateway.metrics.cluster_metrics import cluster_families
 from gateway.metrics.loop_watch import LoopWatch
@@ -51,37 +50,35 @@ from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
 from gateway.produce.peer_calls import append_handlers
 from gateway.routing.leader_failover import LeaderFailover
-from gateway.routing.partitions import Partitions
+from gateway.routing.partitions import Partitions, TopicChanges, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
 from gateway.routing.router import Router
 from gateway.routing.topic_finder import TopicFinder
-from gateway.routing.topics import TopicChanges, Topics
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
 from replication.cluster.keys import partition_name
 from replication.cluster.producer_ids import ProducerIds
 from replication.replica.standalone import Replicas, StandaloneReplicas
 
-READ_BYTES_MAX = 128 * 1024 * 1024  # of all copies of what is read and rendered at once: 32 fetches of the usual size
+READ_BYTES_MAX = 128 * 1024 * 1024  # for all data that is read and rendered concurrently: 32 fetches of the usual size
 
 
 class NodeTier(TierReader, TierStatus, Protocol):
-    """The store as a process uses it; the worker process of the node ships, or this one."""
+    """The tiered store as a process uses it. The worker process ships segments, or the only process of the node."""
 
     store_url: str
 
     def add(self, topic: TopicRecord, partition: Partition) -> None: ...
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
     def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        """Other nodes have them from now on."""
+        """Stop serving partitions that were reassigned to other nodes."""
 
 
 class Node:
-    """One process of a node. `server` is what serving HTTP needs, `peer_handlers` what other processes call.
+    """Composes one process of a node. `server` is what HTTP needs, `peer_handlers` the calls of other processes.
 
-    `find_topic` asks the cluster for a topic that this process does not know; None on a standalone node. `operate` and
-    `siblings`: see AdminContext.
+    `topic_finder` looks up a topic in the cluster; None on a standalone node. `operate`, `siblings`: see AdminContext.
     """
 
     def __init__(
@@ -119,8 +116,10 @@ class Node:
         self.failover = LeaderFailover(peers, random)
         self.keys = KeysInFlight()
         self.partitioners = Partitioners(random)
-        self.in_flight = InFlight(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
-        self.responses = ResponseBuffers(KernelSockets(), _answer_limits(settings), clock.monotonic)
+        self.bodies = RequestBodies(
+            settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max, self.offload
+        )
+        self.responses = ResponseBuffers(_answer_limits(settings), clock.monotonic)
         self.partitions = Partitions(shard, peers, self.replicas)
         self.topics = Topics(shard, settings, changes, topic_finder)
         budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
@@ -150,7 +149,7 @@ class Node:
             self.access,
             self.topics,
             self.responses,
-            self.in_flight,
+            self.bodies,
             self.metrics,
             clock,
         )
@@ -162,7 +161,7 @@ class Node:
         return f"Node({self.peers.url}, {self.peers}, {self.shard})"
 
     def peer_handlers(self) -> dict[str, Handler]:
-        """What this process does when another one calls, by the name of the call."""
+        """Return the handlers for calls of other processes, by the name of the call."""
         server = self.server
         return {
             **append_handlers(server.produce),
@@ -173,13 +172,13 @@ class Node:
         }
 
     async def drain(self) -> None:
-        """Rejects new work, and ends long polls and streams with what there is."""
+        """Reject new work, and end long polls and streams with the records they have."""
         self.lifecycle.is_refusing = True
         self.let_go()
         await asyncio.sleep(0)
 
     def let_go(self) -> None:
-        """Ends long polls and streams. Work is still accepted: in a cluster other nodes take over."""
+        """End long polls and streams. Work is still accepted: in a cluster other nodes take over."""
         self.lifecycle.drain()
         for partition in self.shard.partitions():
             partition.wake_all()
@@ -190,7 +189,7 @@ class Node:
             settings.request_body_bytes_max,
             settings.query_value_chars_max,
             settings.compress_bytes_min,
-            self.in_flight,
+            self.bodies,
             self.offload,
             self.responses.count,
         )
@@ -209,8 +208,9 @@ class Node:
             producer_ids,
             self.keys,
             RequestOrder(),
-            lambda: committer.queued_bytes,
+            committer,
             self.lifecycle,
+            self.bodies,
             JsonLimits(settings.json_depth_max, settings.json_number_digits_max),
             self.clock,
             self.offload,
@@ -273,7 +273,7 @@ class Node:
         yield from self.metrics.histograms()
 
     def _families(self) -> Families:
-        own = (self.in_flight, self.responses, self.long_polls, self.peers, self.failover, self.keys)
+        own = (self.bodies, self.responses, self.long_polls, self.peers, self.failover, self.keys)
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0), *(one.gauges() for one in own)
         )
@@ -287,7 +287,7 @@ class Node:
 
 
 def _sizes(shard: Shard) -> dict[str, int]:
-    """The bytes of each partition on the disks of this process."""
+    """Return the bytes of each partition on the disks of this process, by partition name."""
     return {
         partition_name(topic.record.topic_id, number): partition.log.size_bytes
         for topic in shard.topics.values()
@@ -299,6 +299,4 @@ def _answer_limits(settings: NodeSettings) -> ResponseLimits:
     return ResponseLimits(
         settings.unread_answer_bytes_max,
         settings.connection_unread_bytes_max,
-        settings.stream_stall_ms / 1000,
-        settings.body_bytes_per_second_min,
     )

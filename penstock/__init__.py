@@ -1,6 +1,6 @@
-"""The Python client of Penstock: what users import. Speaks HTTP only and imports nothing of the server.
+"""The Python client of Penstock: the names that users import. Speaks HTTP only and imports no module of the server.
 
-Names are loaded when first used, because aiohttp takes longer to import than a short command takes to run.
+Names are loaded when first used, because importing aiohttp takes longer than a short command takes to run.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
         UndecodableBatch,
     )
     from penstock.options import ClientOptions
-    from penstock.producer.delivery import Delivery, RecordPosition
-    from penstock.producer.outgoing import Interceptor, OutgoingRecord
+    from penstock.producer.batch import Delivery, RecordPosition
+    from penstock.producer.preparation import Interceptor, OutgoingRecord, Serializer, load_serializer
     from penstock.producer.producer import Producer
-    from penstock.producer.serializers import Serializer, load_serializer
     from penstock.producer.statistics import ProducerStatistics
     from penstock.records import Record
 
@@ -34,16 +33,16 @@ _HOMES = {
     "Client": "penstock.aio",
     "Consumer": "penstock.consumer.consumer",
     "Producer": "penstock.producer.producer",
-    "Delivery": "penstock.producer.delivery",
-    "RecordPosition": "penstock.producer.delivery",
+    "Delivery": "penstock.producer.batch",
+    "RecordPosition": "penstock.producer.batch",
     "Record": "penstock.records",
     "ClientOptions": "penstock.options",
     "ClientStatistics": "penstock.aio",
-    "Interceptor": "penstock.producer.outgoing",
-    "OutgoingRecord": "penstock.producer.outgoing",
+    "Interceptor": "penstock.producer.preparation",
+    "OutgoingRecord": "penstock.producer.preparation",
     "ProducerStatistics": "penstock.producer.statistics",
-    "Serializer": "penstock.producer.serializers",
-    "load_serializer": "penstock.producer.serializers",
+    "Serializer": "penstock.producer.preparation",
+    "load_serializer": "penstock.producer.preparation",
     "ClientError": "penstock.errors",
     "BufferFull": "penstock.errors",
     "ChecksumMismatch": "penstock.errors",
@@ -81,7 +80,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # with it, a type checker would take any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

@@ -1,27 +1,26 @@
 """The async client of a cluster: topic management, producers, consumers, and posting whole bodies.
 
-Puts the parts together and holds no logic of its own. One client has one pool of connections; close it.
+Assembles the parts and has no logic of its own. One client has one pool of connections; close it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from penstock.admin.admin import Admin
 from penstock.admin.topics import TopicPartitions
 from penstock.consumer.consumer import Consumer, decode_json, decode_verified
 from penstock.consumer.fetcher import Fetcher, FetchView
 from penstock.consumer.start import Start, StartPosition, start_positions
-from penstock.options import ClientOptions
-from penstock.producer.outgoing import Interceptor, Preparation
-from penstock.producer.partitioners import Partitioner, chooser
+from penstock.options import ChangedOptions, ClientOptions
+from penstock.producer.partitioners import Partitioner, PartitionerName, chooser
+from penstock.producer.preparation import Interceptor, Preparation, Serializer, as_serializer
 from penstock.producer.producer import Producer
-from penstock.producer.serializers import Serializer, as_serializer
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
 from penstock.transport.compression import encoding_headers, packed
@@ -32,17 +31,18 @@ from penstock.transport.transport import Transport
 
 @dataclass(frozen=True)
 class ClientStatistics:
-    """Of all that a client has sent, its producers and consumers included."""
+    """Counts the requests of a client, including those of its producers and consumers."""
 
     url: str  # the node that answered last
-    requests: int  # repeats too
-    node_changes: int  # how often another node had to take over
+    requests: int  # retries included
+    node_changes: int  # how often the client changed to another node
 
 
 class Client(Admin[Awaitable[Json]]):
-    """`async with Client(url) as client`. Topic methods make one attempt; producing and consuming retry.
+    """Sends requests to a cluster: `async with Client(url) as client`.
 
-    Several addresses are nodes of one cluster: one that is down is left for the next. The token goes to these only.
+    Topic methods make one attempt; producing and consuming retry. Several addresses are nodes of one cluster: the
+    client leaves a node that is down and uses the next. It sends the token to these addresses only.
     """
 
     def __init__(
@@ -51,10 +51,15 @@ class Client(Admin[Awaitable[Json]]):
         *,
         token: str | None = None,
         options: ClientOptions | None = None,
+        cacert: str | None = None,
         jitter: random.Random | None = None,
     ) -> None:
+        """Make a client; the first request connects. `cacert` is a PEM file of CAs to trust instead of the system's.
+
+        Raises ValueError for an invalid address, OSError for a `cacert` that cannot be used.
+        """
         self.options = options or ClientOptions()
-        self._transport = Transport(urls, token, self.options)
+        self._transport = Transport(urls, token, self.options, cacert)
         self._attempts = Attempts(self._transport, self.options, jitter or random.Random())
         self._topics = TopicPartitions(
             self._attempts, self.options.delivery_timeout_ms, self.options.partitions_age_ms_max
@@ -80,26 +85,26 @@ class Client(Admin[Awaitable[Json]]):
         return ClientStatistics(self.url, self._transport.requests, self._transport.nodes.changes)
 
     async def close(self) -> None:
-        """Close the connections. Producers and consumers of this client should be closed before."""
+        """Close the connections. Close the producers and consumers of this client first."""
         await self._transport.close()
 
     async def call(self, request: Request) -> Json:
-        """Makes one attempt at a request of penstock.transport.api or penstock.admin.api. Returns its JSON document."""
+        """Make one attempt at a request of penstock.transport.api or penstock.admin.api. Returns its JSON document."""
         return (await self._transport.send(request)).json()
 
     def producer(
         self,
         *,
-        partitioner: str | Partitioner = "key_hash",
+        partitioner: PartitionerName | Partitioner = "key_hash",
         key_serializer: str | Serializer | None = None,
         value_serializer: str | Serializer | None = None,
         interceptors: Sequence[Interceptor] = (),
-        **changed: Any,
+        **changed: Unpack[ChangedOptions],
     ) -> Producer:
-        """A producer with the client's options, but for those named: `client.producer(linger_ms=0)`.
+        """Make a producer with the client's options, except for those named: `client.producer(linger_ms=0)`.
 
-        `partitioner` is key_hash, sticky, round_robin or a function; a serializer is json, string, bytes, the name of
-        an installed one, or an object; interceptors see every record before it is sent and when it has its result.
+        `partitioner` is key_hash, sticky, round_robin or a function. A serializer is json, string, bytes, the name of
+        an installed one, or an object. Interceptors see every record before it is sent and when it has its result.
         """
         options = replace(self.options, **changed)
         attempts = Attempts(self._transport, options, self._attempts.jitter)
@@ -113,13 +118,13 @@ class Client(Admin[Awaitable[Json]]):
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         follow: bool = True,
-        **changed: Any,
+        **changed: Unpack[ChangedOptions],
     ) -> Consumer:
         """Read a topic: `async for record in client.consume("flights")`.
 
-        `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition such as
-        positions() gave. Without `follow` it ends at what was there when it began. Further names change options:
-        `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
+        `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition as
+        positions() returns them. Without `follow`, the consumer ends at the log ends of its start. Further names change
+        options: `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
         """
         options = replace(self.options, **changed)
         if options.verify_crc:
@@ -139,8 +144,13 @@ class Client(Admin[Awaitable[Json]]):
         start: Start,
         view: FetchView,
         options: ClientOptions,
+        ends: Mapping[int, int] | None = None,
     ) -> tuple[Fetcher, list[StartPosition]]:
-        """What a consumer stands on: undecoded answers in the form of the view, and where they begin."""
+        """Return the fetcher of a consumer, whose answers are undecoded, and the start of each partition.
+
+        If `view` does not follow, each partition in `ends` ends before that offset, or at its present end if that is
+        lower.
+        """
         give_up_ms = options.unreachable_timeout_ms
         attempts = Attempts(self._transport, options, self._attempts.jitter)
         topics = TopicPartitions(attempts, give_up_ms, options.partitions_age_ms_max)
@@ -148,6 +158,8 @@ class Client(Admin[Awaitable[Json]]):
         if partitions is None:
             partitions = range(await topics.learn(topic))
         starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
+        if ends is not None:
+            starts = [one.ending_at(ends.get(one.partition, one.end)) for one in starts]
         return Fetcher(attempts, topic, starts, view, options, growth), starts
 
     async def post_records(
@@ -164,11 +176,11 @@ class Client(Admin[Awaitable[Json]]):
         expected_end: int | None = None,
         fencing_token: str | None = None,
     ) -> Json:
-        """Post a body that is already in a form of the contract; the produce answer. Retries by the options.
+        """Post a body that is already in a form of the contract, and return the produce answer. Retries by the options.
 
-        For bulk data: nothing is parsed or batched here. Raises the first problem when some partitions failed. With an
-        `idempotency_key` a repeat stores nothing; with `expected_end` the partition's log must end there; with
-        `fencing_token` the partition's token must be this one.
+        For bulk data: nothing is parsed or batched here. With an `idempotency_key`, retries never create duplicates.
+        With `expected_end`, the partition's log must end there; with `fencing_token`, the partition's token must be
+        this one. Raises ProblemError if any partition failed: the first problem of the answer.
         """
         wanted = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
         query: dict[str, str | int] = {name: value for name, value in wanted.items() if value is not None}

@@ -1,7 +1,7 @@
-"""What can go wrong for a caller of the client, and what to do about it.
+"""The errors that the client raises, and how to handle each.
 
-Every error carries a stable `code`, whether trying again can help (`retryable`), and whether it is certain that
-nothing was stored (`no_side_effects`). The first two come from the node's problem document where there is one.
+Every error has a stable `code`, whether a retry can help (`retryable`), and whether it is certain that nothing was
+stored (`no_side_effects`). The first two come from the node's problem document if there is one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ClientError(Exception):
         self.detail = detail
 
     def told_as(self, *, no_side_effects: bool) -> Self:
-        """The same failure for a record of which other attempts tell more. A new one, as several may share this."""
+        """Return a copy for a record whose other attempts decide `no_side_effects`. Records may share this error."""
         other = type(self).__new__(type(self), *self.args)
         other.__dict__.update(self.__dict__)
         other.no_side_effects = no_side_effects
@@ -30,7 +30,7 @@ class ClientError(Exception):
 
 
 class ProblemError(ClientError):
-    """The node refused, or failed, and said so. Obey `retryable`; `members` holds what else the problem tells."""
+    """The node rejected the request, or failed, and answered with a problem. `members` has its further fields."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ProblemError(ClientError):
 
 
 class ConnectionFailed(ClientError):
-    """No answer came: refused, reset, or too late. Retry; unless `no_side_effects`, it may have been carried out."""
+    """No answer arrived: refused, reset, or too late. Retry; unless `no_side_effects`, it may have been carried out."""
 
     code = "connection_failed"
     retryable = True
@@ -71,14 +71,14 @@ class ConnectionFailed(ClientError):
 
 
 class BufferFull(ClientError):
-    """Too many records wait for their acknowledgement. Wait and send again, or raise buffer_bytes."""
+    """Too many records wait for their acknowledgement. Wait and retry, or raise buffer_bytes."""
 
     code = "buffer_full"
     retryable = True
 
 
 class DeliveryTimedOut(ClientError):
-    """delivery_timeout_ms passed before an attempt succeeded. `last` is why the last one failed."""
+    """delivery_timeout_ms passed before an attempt succeeded. `last` is the error of the last attempt."""
 
     code = "delivery_timed_out"
 
@@ -99,14 +99,15 @@ class ClientClosed(ClientError):
 
 
 class IdempotenceUnavailable(ClientError):
-    """The node is of a release that cannot tell repeats. Use a newer one, or say idempotence="if_offered" or "off"."""
+    """The node's release cannot detect duplicates. Use a newer one, or set idempotence="if_offered" or "off"."""
 
     code = "idempotence_unavailable"
 
 
 class ChecksumMismatch(ClientError):
-    """With verify_crc: what came is not what was stored. Consume again from positions(); if it stays, the node's disk
-    or the way to it changes bytes.
+    """With verify_crc: the received bytes differ from the stored ones.
+
+    Consume again from positions(). If it persists, the node's disk or the network path corrupts data.
     """
 
     code = "checksum_mismatch"
@@ -114,6 +115,6 @@ class ChecksumMismatch(ClientError):
 
 
 class UndecodableBatch(ClientError):
-    """The node holds bytes at this place that cannot be decoded; its value was asked for. Skip the record."""
+    """The node has bytes at this offset that cannot be decoded, and their value was requested. Skip the record."""
 
     code = "undecodable"

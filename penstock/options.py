@@ -1,15 +1,22 @@
-"""Every number a caller may turn, with its default and the reason for it.
+"""The options of the client, each with its default and its reason.
 
-Not the address or the token: those say which node, these say how. Checked once, when made.
+The address and the token are not options. Options are validated once, when they are made.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, TypedDict, get_args
 
 KIB = 1024
 MIB = 1024 * KIB
+
+Acks = Literal["0", "1", "all", "-1"]
+BufferFullPolicy = Literal["block", "raise"]
+Compression = Literal["none", "gzip", "zstd"]
+Idempotence = Literal["on", "if_offered", "off"]
+LeaderAddresses = Literal["given_hosts", "any", "off"]
+OutOfRange = Literal["fail", "earliest", "latest"]
 
 
 def option(
@@ -20,23 +27,21 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """How a client behaves. Make a changed copy with `dataclasses.replace`."""
+    """Configures a client. Make a changed copy with `dataclasses.replace`."""
 
-    client_id: str = option(
-        "penstock-python", "Names the application in the node's quotas, metrics and logs (Penstock-Client-Id)."
-    )
+    client_id: str = option("penstock-python", "Names the application in the node's request log (Penstock-Client-Id).")
     connections_max: int = option(
         256,
         "Each long poll holds one connection, so this must exceed the partitions consumed at once.",
         minimum=1,
     )
     connect_timeout_ms: int = option(
-        5_000, "A node that does not accept within this time is taken to be gone.", minimum=1
+        5_000, "After this time without a connection the client tries the next node.", minimum=1
     )
     request_timeout_ms: int = option(
         30_000,
-        "The longest a request may take; a long poll gets its wait on top. Over ack_timeout_ms, so that the "
-        "node's own answer comes first.",
+        "The longest a request may take; a long poll may take its wait longer. More than ack_timeout_ms, so that the "
+        "node answers first.",
         minimum=1,
     )
     ack_timeout_ms: int = option(
@@ -46,29 +51,28 @@ class ClientOptions:
         maximum=60_000,
     )
 
-    leader_addresses: str = option(
+    leader_addresses: LeaderAddresses = option(
         "given_hosts",
-        "In a cluster, requests for one partition go to its leader's own address once a node has told it, and need not "
-        "be passed on. The token goes along: `given_hosts` takes an address if its host, and http or https, are those "
-        "of one that was given; `any` trusts the nodes; `off` asks only the addresses given.",
-        choices=("given_hosts", "any", "off"),
+        "In a cluster, requests for one partition go straight to its leader, once a node has named its address. They "
+        "carry the token, so this limits which addresses are used. `given_hosts`: those with the scheme and host "
+        "of a given URL. `any`: all that nodes name. `off`: only the given URLs.",
+        choices=get_args(LeaderAddresses),
     )
     rack: str = option(
         "",
-        "Where the consumer stands: it is given records by a replica in sync there, if there is one. With the "
-        "URLs of nodes there, less traffic between racks; records come a little later.",
+        "The rack of the consumer: an in-sync replica there answers fetches, if there is one. Give URLs of nodes there "
+        "too, to save traffic between racks. Records arrive a little later.",
     )
     partitions_age_ms_max: int = option(
         300_000,
-        "How long the number of a topic's partitions is taken for granted. Partitions that a topic has grown by are "
-        "used, and followed, after this time.",
+        "How long the client caches the number of a topic's partitions. Within this time it uses new ones.",
         minimum=1,
     )
 
-    acks: str = option(
+    acks: Acks = option(
         "all",
         "The safe choice: the answer means that the records survive a crash.",
-        choices=("0", "1", "all", "-1"),
+        choices=get_args(Acks),
     )
     batch_bytes: int = option(
         256 * KIB,
@@ -80,16 +84,16 @@ class ClientOptions:
         5, "A batch that is not full is sent after this time: the latency paid for larger batches.", minimum=0
     )
     buffer_bytes: int = option(32 * MIB, "Bounds the memory of records that are not yet acknowledged.", minimum=1)
-    buffer_full: str = option(
+    buffer_full: BufferFullPolicy = option(
         "block",
         "`block` slows the caller down to what the node takes; `raise` suits callers that must not wait.",
-        choices=("block", "raise"),
+        choices=get_args(BufferFullPolicy),
     )
-    idempotence: str = option(
+    idempotence: Idempotence = option(
         "on",
         "Records carry sequence numbers, so that the node stores each once and in order, however often requests are "
         "repeated. `if_offered` goes without on nodes that cannot; `off` always does, and acks=0 too.",
-        choices=("on", "if_offered", "off"),
+        choices=get_args(Idempotence),
     )
     in_flight_max: int = option(
         5,
@@ -103,14 +107,14 @@ class ClientOptions:
     )
     retry_ambiguous: bool = option(
         True,
-        "Without sequence numbers or a key: whether to repeat a request of which nobody knows if it was stored. True "
-        "may duplicate records, False may report records as failed that are stored.",
+        "Without sequence numbers or a key: whether to retry a request with an unknown result. True may duplicate "
+        "records, False may report stored records as failed.",
     )
 
-    compression: str = option(
+    compression: Compression = option(
         "none",
         "How bodies of produce requests are compressed. Worth it over slow links; zstd costs a third of gzip's time.",
-        choices=("none", "gzip", "zstd"),
+        choices=get_args(Compression),
     )
 
     backoff_ms: int = option(50, "The pause before the first retry; it doubles, with jitter.", minimum=1)
@@ -131,15 +135,16 @@ class ClientOptions:
     prefetch_batches: int = option(
         2, "Batches held per partition: one being read by the caller's side while the next is fetched.", minimum=1
     )
-    out_of_range: str = option(
+    out_of_range: OutOfRange = option(
         "fail",
-        "Skipping or re-reading records is the caller's choice, so the default says so and stops.",
-        choices=("fail", "earliest", "latest"),
+        "What a consumer does at an offset that is deleted (410) or not committed (416). `fail` raises the problem; "
+        "`earliest` and `latest` continue there.",
+        choices=get_args(OutOfRange),
     )
     verify_crc: bool = option(
         False,
-        "Consumers fetch stored batches instead of JSON, which has no checksum, and hold each against the one that was "
-        "made when it was stored. Values then come exactly as stored.",
+        "Consumers fetch stored batches instead of JSON, and check the checksum that each got when it was stored. JSON "
+        "answers have no checksum. Values are exactly the stored bytes.",
     )
     unreachable_timeout_ms: int = option(
         60_000, "A consumer gives up after this long without one good answer from a partition.", minimum=0
@@ -148,6 +153,37 @@ class ClientOptions:
     def __post_init__(self) -> None:
         for item in fields(self):
             _check(item.name, getattr(self, item.name), **item.metadata)
+
+
+class ChangedOptions(TypedDict, total=False):
+    """Names the options that a producer or consumer changes: the fields of ClientOptions, all optional."""
+
+    client_id: str
+    connections_max: int
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    ack_timeout_ms: int
+    leader_addresses: LeaderAddresses
+    rack: str
+    partitions_age_ms_max: int
+    acks: Acks
+    batch_bytes: int
+    linger_ms: int
+    buffer_bytes: int
+    buffer_full: BufferFullPolicy
+    idempotence: Idempotence
+    in_flight_max: int
+    delivery_timeout_ms: int
+    retry_ambiguous: bool
+    compression: Compression
+    backoff_ms: int
+    backoff_ms_max: int
+    fetch_bytes_max: int
+    fetch_wait_ms: int
+    prefetch_batches: int
+    out_of_range: OutOfRange
+    verify_crc: bool
+    unreachable_timeout_ms: int
 
 
 def _check(

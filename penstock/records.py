@@ -1,8 +1,8 @@
-"""A fetched record, decoded from the JSON answer without touching the values.
+"""A fetched record, decoded from the JSON answer without parsing the values.
 
-The value stays as the node gave it and is parsed only when asked for as JSON. What is no JSON comes exactly as it is
-stored; JSON may come with other white space around and inside, and a stored `null` looks like a tombstone. A record
-kept for long keeps the buffer of its whole fetch in memory: keep `value` instead.
+The value stays as the node sent it and is parsed only by json(). A value that is not JSON is returned exactly as
+stored. JSON may differ in white space, and a stored `null` is indistinguishable from a tombstone. A record keeps the
+buffer of its whole fetch in memory: keep `value` instead if you keep it for long.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NO_HEADERS = msgspec.Raw(b"{}")
 
 
 class Record(msgspec.Struct, gc=False):
-    """One event. `key` and `value` are bytes as stored, None for no key and for a tombstone."""
+    """Holds one event. `key` and `value` are bytes as stored; None for a missing key and for a tombstone."""
 
     offset: int
     timestamp: int = -1
-    topic: str = ""  # set after decoding: the answer says it once for all its records
+    topic: str = ""  # set after decoding: the answer has it once for all its records
     partition: int = -1
-    error: str | None = None  # "undecodable": a stored batch that nobody can read; its value raises
+    error: str | None = None  # "undecodable": a stored batch that cannot be decoded; its value raises
     last_offset: int | None = None  # of such a batch
     _key: str | None = msgspec.field(name="key", default=None)
     _key_base64: str | None = msgspec.field(name="key_base64", default=None)
@@ -48,7 +48,7 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def value(self) -> bytes | None:
-        """The stored bytes, but for white space in JSON. Raises UndecodableBatch."""
+        """The stored bytes, except for white space in JSON. Raises UndecodableBatch."""
         if self._value_base64 is not None:
             return b64decode(self._value_base64)
         if self.error is not None:
@@ -57,13 +57,20 @@ class Record(msgspec.Struct, gc=False):
         return None if raw == b"null" else raw
 
     def json(self) -> Any:
-        """The value as JSON. Raises ValueError when it is not JSON, UndecodableBatch when there is none."""
+        """Parse the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, UndecodableBatch."""
         value = self.value
         return None if value is None else orjson.loads(value)
 
     @property
+    def shown_value(self) -> bytes:
+        """The value as JSON, as in a line of `ndjson=values`; bytes that are not JSON as `value_base64`."""
+        if self._value_base64 is not None:
+            return orjson.dumps({"value_base64": self._value_base64})
+        return bytes(self._value)
+
+    @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """Names and values; a name may be there several times."""
+        """Names and values. A name may occur several times."""
         return [
             (name, _header_bytes(one))
             for name, value in orjson.loads(bytes(self._headers)).items()
@@ -72,7 +79,7 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def next_offset(self) -> int:
-        """Where to go on after this record."""
+        """The offset from which to continue after this record."""
         return (self.offset if self.last_offset is None else self.last_offset) + 1
 
 
@@ -85,8 +92,16 @@ class _Fetched(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Fetched).decode
 
 
+_decode_line = msgspec.json.Decoder(Record).decode
+
+
+def decode_line(line: bytes) -> Record:
+    """Decode one line of an NDJSON answer, which has neither topic nor partition. Raises ValueError."""
+    return _decode_line(line)
+
+
 def decode_records(body: bytes) -> list[Record]:
-    """The records of one JSON answer to a fetch. Raises ValueError when it is none."""
+    """Decode the records of one JSON answer to a fetch. Raises ValueError if it is not one."""
     fetched = _decode(body)
     topic, partition = fetched.topic, fetched.partition
     for record in fetched.records:
@@ -102,7 +117,7 @@ def _header_bytes(value: Any) -> bytes | None:
 
 
 def milliseconds(timestamp: Timestamp) -> int:
-    """Milliseconds since 1970. Raises ValueError for a datetime without a time zone."""
+    """Return milliseconds since 1970. Raises ValueError for a datetime without a time zone."""
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
             raise ValueError("a timestamp needs a time zone")

@@ -1,25 +1,28 @@
-"""The same client for code without an event loop: a thread of its own runs the async one.
+"""The client for code without an event loop: a thread of its own runs the async client.
 
-Not a second implementation: every method hands over to penstock/aio.py and waits. Records handed to a Producer wait in
-a short list that the loop's thread empties in one go, because a wake-up per record would cost more than the record.
+Not a second implementation: every method calls penstock/aio.py and waits. Records given to a Producer go to a short
+list, which the loop's thread empties as a whole: a wake-up per record would cost more than the record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from penstock import aio
 from penstock.admin.admin import Admin
 from penstock.consumer.consumer import Consumer as AsyncConsumer
 from penstock.consumer.start import Start
 from penstock.errors import ClientClosed
-from penstock.options import ClientOptions
+from penstock.options import ChangedOptions, ClientOptions
+from penstock.producer.partitioners import Partitioner, PartitionerName
+from penstock.producer.preparation import Interceptor, Serializer
 from penstock.producer.sync_producer import Producer
 from penstock.records import Record
+from penstock.transport import api
 from penstock.transport.exchange import Json, Request
 from penstock.transport.nodes import DEFAULT_URL
 
@@ -27,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 
 class LoopThread:
-    """An event loop in a daemon thread, and the one way to run something on it."""
+    """Runs an event loop in a daemon thread, and coroutines of other threads on it."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -35,7 +38,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Wait for the result; an interrupt of the caller cancels the work."""
+        """Run a coroutine and return its result; an interrupt of the caller cancels it. Raises ClientClosed."""
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
         except RuntimeError as error:
@@ -55,7 +58,7 @@ class LoopThread:
 
 
 class Client(Admin[Json]):
-    """`with Client(url) as client`. As the async client, with results in place of things to await."""
+    """Sends requests to a cluster: `with Client(url) as client`. As the async client, but calls return results."""
 
     def __init__(
         self,
@@ -63,8 +66,10 @@ class Client(Admin[Json]):
         *,
         token: str | None = None,
         options: ClientOptions | None = None,
+        cacert: str | None = None,
     ) -> None:
-        self._client = aio.Client(urls, token=token, options=options)
+        """Make a client, as the async one."""
+        self._client = aio.Client(urls, token=token, options=options, cacert=cacert)
         self._thread = LoopThread()
 
     def __repr__(self) -> str:
@@ -86,9 +91,27 @@ class Client(Admin[Json]):
             self._thread.run(self._client.close())
             self._thread.stop()
 
-    def producer(self, **how: Any) -> Producer:
-        """As the async client's; `send` gives a Delivery whose result() waits, and prepares in the caller's thread."""
-        return Producer(self._client.producer(**how), self._thread.run, self._thread.loop)
+    def producer(
+        self,
+        *,
+        partitioner: PartitionerName | Partitioner = "key_hash",
+        key_serializer: str | Serializer | None = None,
+        value_serializer: str | Serializer | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        **changed: Unpack[ChangedOptions],
+    ) -> Producer:
+        """Make a producer, as the async client does. The result() of each Delivery waits.
+
+        Serializers and interceptors run in the thread that calls `send`.
+        """
+        producer = self._client.producer(
+            partitioner=partitioner,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+            **changed,
+        )
+        return Producer(producer, self._thread.run, self._thread.loop)
 
     def consume(
         self,
@@ -97,21 +120,48 @@ class Client(Admin[Json]):
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         follow: bool = True,
-        **changed: Any,
+        **changed: Unpack[ChangedOptions],
     ) -> Consumer:
-        """As the async client's: `for record in client.consume("flights")`."""
+        """Read a topic, as the async client does: `for record in client.consume("flights")`."""
         consumer = self._client.consume(topic, partitions=partitions, start=start, follow=follow, **changed)
         return Consumer(consumer, self._thread.run)
 
-    def post_records(self, topic: str, body: bytes, **how: Any) -> Json:
-        return self._thread.run(self._client.post_records(topic, body, **how))
+    def post_records(
+        self,
+        topic: str,
+        body: bytes,
+        content_type: str = api.NDJSON_TYPE,
+        *,
+        partition: int | None = None,
+        key: str | None = None,
+        key_pointer: str | None = None,
+        ndjson: str | None = None,
+        idempotency_key: str | None = None,
+        expected_end: int | None = None,
+        fencing_token: str | None = None,
+    ) -> Json:
+        """Post a body in a form of the contract, as the async client does. Returns the produce answer."""
+        return self._thread.run(
+            self._client.post_records(
+                topic,
+                body,
+                content_type,
+                partition=partition,
+                key=key,
+                key_pointer=key_pointer,
+                ndjson=ndjson,
+                idempotency_key=idempotency_key,
+                expected_end=expected_end,
+                fencing_token=fencing_token,
+            )
+        )
 
     def _call(self, request: Request) -> Json:
         return self._thread.run(self._client.call(request))
 
 
 class Consumer:
-    """One wake-up of the loop's thread per list of records; iterating within a list needs none."""
+    """Returns records. Wakes the loop's thread once per list of records, not for each record."""
 
     def __init__(self, consumer: AsyncConsumer, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._consumer = consumer

@@ -1,7 +1,7 @@
-"""The kinds of failure that come of there being several nodes, and what a caller does about each.
+"""The errors of replication, and how a caller handles each.
 
-As in engine/errors.py, whose root is theirs: `no_side_effects` is promised only by what is raised before a batch is
-queued at a leader. What is raised after that is indeterminate: the records may be committed yet, or by another leader.
+As in engine/errors.py, which has their root: only an error raised before a batch is queued at a leader promises
+`no_side_effects`. An error raised later is indeterminate: this or another leader may still commit the records.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ class NotLeader(EngineError):
 
 
 class NoLeader(EngineError):
-    """Nobody leads the partition now. Retry: one is elected as soon as a replica that may lead is there."""
+    """The partition has no leader now. Retry: an eligible replica is elected as soon as one is alive."""
 
     code = "no_leader"
     retryable = True
 
 
 class NoOtherNode(EngineError):
-    """Another node would have to take over what this one has, and there is none. Start one, or leave it as it is."""
+    """No other node can take over from this one. Start another node, or leave the cluster as it is."""
 
     code = "no_other_node"
 
 
 class NodesAbsent(EngineError):
-    """Fewer nodes are alive than a topic has replicas, and dead ones would be enough. Retry once they are back."""
+    """Too few nodes are alive for the replicas of a topic; with the dead ones there are enough. Retry later."""
 
     code = "too_few_nodes"
     retryable = True
 
 
 class LeadershipLost(EngineError):
-    """Leadership moved while the acknowledgement was waited for. The new leader may have the records or not."""
+    """Leadership moved during the wait for the acknowledgement. The new leader may have the records or not."""
 
     code = "leadership_lost"
     retryable = True
@@ -45,14 +45,14 @@ class LeadershipLost(EngineError):
 
 
 class NotEnoughReplicas(EngineError):
-    """Fewer replicas are in sync than min_insync_replicas demands, so nothing was appended. Retry, or use acks=1."""
+    """Fewer replicas are in sync than min_insync_replicas, so nothing was appended. Retry, or use acks=1."""
 
     code = "not_enough_replicas"
     retryable = True
 
 
 class NotEnoughReplicasAfterAppend(EngineError):
-    """Replicas left the in-sync set while the acknowledgement was waited for. The records are there, not yet safe."""
+    """Replicas left the in-sync set during the wait for the acknowledgement. The records are stored, not yet safe."""
 
     code = "not_enough_replicas_after_append"
     retryable = True
@@ -60,7 +60,7 @@ class NotEnoughReplicasAfterAppend(EngineError):
 
 
 class OffsetNotAvailable(EngineError):
-    """A new leader does not know yet how much was committed before it (KIP-207). Retry after a moment."""
+    """A new leader does not know yet which records are committed (KIP-207). Retry after a moment."""
 
     code = "offset_not_available"
     retryable = True

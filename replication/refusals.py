@@ -1,4 +1,4 @@
-"""The words in which a replica refuses an append, or gives up on its acknowledgement. The kinds are errors.py's."""
+"""The messages of rejected appends and of failed acknowledgements. Their error classes are in errors.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAYBE_STORED = (
 
 
 def not_leading(name: str, role: Role, *, is_known: bool) -> EngineError:
-    """1. Another node leads. 2. This one is about to, or nothing is known yet. 3. Nobody does."""
+    """Return the error of a replica that does not lead: another node leads, this one does not yet, or none does."""
     if isinstance(role, Follow):
         return NotLeader(f"{name}: node {role.leader} leads", leader=role.leader)
     if isinstance(role, Lead) or not is_known:

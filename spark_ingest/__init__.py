@@ -1,5 +1,5 @@
-"""Tiered segments become rows here: a Spark data source, and an incremental job that writes Parquet tables.
+"""Converts tiered segments to rows: a Spark data source, and an incremental job that writes Parquet tables.
 
-Never talks to a broker: it reads manifests and segment objects from the store, and imports only the engine's pure
-format, path, manifest and store modules. What is promised, and how: docs/ingest.md.
+It never calls a node. It reads manifests and segment objects from the store, and imports only the engine's format,
+path, manifest and store modules. docs/ingest.md describes the guarantees.
 """

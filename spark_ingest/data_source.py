@@ -3,8 +3,8 @@
     spark.dataSource.register(PenstockDataSource)
     spark.read.format("penstock").option("store", "file:///data/store").option("topic", "flights").load()
 
-The thin side towards Spark; what is read and how is direct_read.py's. Options and columns: docs/ingest.md.
-Spark calls all of this in Python processes of its own, so nothing is kept between two calls.
+Adapts direct_read.py to Spark's data source API. docs/ingest.md lists options and columns.
+Spark calls these methods in separate Python processes, so no state is kept between calls.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from spark_ingest.output.stores import open_source
-from spark_ingest.source.cut import Slice
-from spark_ingest.spark.direct_read import parts_of, read_part
-from spark_ingest.spark.read_options import Wanted, wanted_of
+from spark_ingest.output.stores import open_source_store
+from spark_ingest.source.slices import Slice
+from spark_ingest.spark.direct_read import plan_partitions, read_partition
+from spark_ingest.spark.read_options import ReadOptions, parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class PenstockDataSource(DataSource):  # type: ignore[misc]
-    """Tiered topics, for batch reads."""
+    """The batch data source `penstock`."""
 
     @classmethod
     def name(cls) -> str:
         return "penstock"
 
     def schema(self) -> str:
-        return wanted_of(self.options).ddl
+        return parse_options(self.options).ddl
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return PenstockReader(wanted_of(self.options))
+        return PenstockReader(parse_options(self.options))
 
 
 @dataclass
-class Part(InputPartition):  # type: ignore[misc]
-    """What one Spark task reads."""
+class PenstockPartition(InputPartition):  # type: ignore[misc]
+    """The input of one Spark task."""
 
     topic: str
     slices: tuple[Slice, ...]
 
 
 class PenstockReader(DataSourceReader):  # type: ignore[misc]
-    """Plans a read and reads its parts."""
+    """Plans the partitions of a read and reads them."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ReadOptions) -> None:
         self._wanted = wanted
 
-    def partitions(self) -> list[Part]:
-        store = open_source(self._wanted.store)
-        parts = [Part(topic, slices) for topic, slices in parts_of(store, self._wanted)]
-        return parts or [Part("", ())]  # for an empty list Spark calls read() with something of its own
+    def partitions(self) -> list[PenstockPartition]:
+        store = open_source_store(self._wanted.store)
+        parts = [PenstockPartition(topic, slices) for topic, slices in plan_partitions(store, self._wanted)]
+        return parts or [PenstockPartition("", ())]  # given an empty list, Spark calls read() with None
 
-    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
-        return read_part(open_source(self._wanted.store), self._wanted, partition.topic, partition.slices)
+    def read(self, partition: PenstockPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(open_source_store(self._wanted.store), self._wanted, partition.topic, partition.slices)

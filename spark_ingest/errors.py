@@ -1,4 +1,4 @@
-"""What can go wrong with ingestion, by what the person at the command does about it."""
+"""Errors of ingestion, one kind for each action of the operator."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from engine.errors import EngineError
 
 
 class IngestRefused(EngineError):
-    """The job cannot start as asked: an option, the environment or the owner of a table is wrong. Mend it."""
+    """The job cannot start: an option, the environment or the owner of a table is wrong. Correct it and run again."""
 
     code = "ingest_refused"
 
 
 class LostRecords(EngineError):
-    """Records that were never ingested are gone from the store, or it went backwards. Decide; nothing was done."""
+    """The store no longer has records that were not ingested, or its end moved back. Nothing was done."""
 
     code = "lost_records"
 
 
 class TooManyBadRecords(EngineError):
-    """More records than allowed make no row. Nothing was committed; the plan stays and can be resumed or abandoned."""
+    """The share of dead letters exceeds the limit. Nothing was committed; resume or abandon the plan."""
 
     code = "too_many_bad_records"
 
 
 class NoEventTime(EngineError):
-    """A record has no readable event time and the policy is to fail. Nothing was committed; abandon the plan."""
+    """A record has no readable event time and the fallback is `fail`. Nothing was committed; abandon the plan."""
 
     code = "no_event_time"
 
 
 class OutputConflict(EngineError):
-    """An output object exists with another content than this plan makes. Nothing was overwritten; look who wrote it."""
+    """An output object exists with different rows. Nothing was overwritten; find out who wrote it."""
 
     code = "output_conflict"

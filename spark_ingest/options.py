@@ -1,4 +1,4 @@
-"""Options that several ingest commands share, and what their values may be. Imports nothing heavy."""
+"""Options that several ingest commands share, and their types. Imports neither Spark nor PyArrow."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Pattern(click.ParamType[re.Pattern[str]]):
         try:
             return re.compile(value)
         except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
 
 
 class StoreUrl(click.ParamType[str]):
-    """A store's URL; a path stands for `file://` and itself."""
+    """A store's URL; a path is converted to a `file://` URL."""
 
     name = "url"
 
@@ -40,23 +40,23 @@ class JobName(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not JOB_NAME.fullmatch(str(value)):
-            self.fail(f"{value!r} is no job name: letters, digits, '.', '_' and '-', at most 100", param, ctx)
+            self.fail(f"{value!r} is not a job name: letters, digits, '.', '_' and '-', at most 100", param, ctx)
         return str(value)
 
 
 def store_option(command: CommandT) -> CommandT:
-    told = "Where segments are tiered to: a URL or a path.  [env: PENSTOCK_STORE]"
-    return click.option("--store", required=True, type=StoreUrl(), envvar="PENSTOCK_STORE", help=told)(command)
+    text = "The store with the tiered segments: a URL or a path.  [env: PENSTOCK_STORE]"
+    return click.option("--store", required=True, type=StoreUrl(), envvar="PENSTOCK_STORE", help=text)(command)
 
 
 def output_option(command: CommandT) -> CommandT:
-    told = "Where the tables are: file:// or s3:// or a path."
-    return click.option("--output", required=True, type=StoreUrl(), help=told)(command)
+    text = "Where tables are written: file://, s3:// or a path."
+    return click.option("--output", required=True, type=StoreUrl(), help=text)(command)
 
 
 def job_option(command: CommandT) -> CommandT:
-    told = "Name of the job, whose plans and commits are kept under it."
-    return click.option("--job", "job_name", type=JobName(), default="default", show_default=True, help=told)(command)
+    text = "Name of the job; its plans and commits are stored under it."
+    return click.option("--job", "job_name", type=JobName(), default="default", show_default=True, help=text)(command)
 
 
 def json_option(command: CommandT) -> CommandT:

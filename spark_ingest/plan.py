@@ -1,8 +1,7 @@
-"""What one run is going to do, down to the last offset: the intent that is stored before anything else is written.
+"""The plan of one commit, down to the last offset. A run stores it before it writes any data file.
 
-Values and their JSON only. A plan carries the resolved options and schemas, so that whoever resumes it, whenever and
-with whatever options, makes the same files. What decides whether a result may be committed (the share of bad records)
-is not part of it: that may differ from one attempt to the next.
+Values and their JSON only. A plan contains the resolved options and schemas, so a resumed run writes the same files
+whatever options it is given. The limit for dead letters is not part of it: it may differ between attempts.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import Any
 import msgspec
 
 from engine.errors import EngineError
-from spark_ingest.source.cut import Range, Slice, ranges_of
+from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 1  # of the code that turns records into files; raise it when the same plan would give other rows
+GENERATION = 1  # of the conversion code; increment it when the same plan would give different rows
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
@@ -25,13 +24,13 @@ RETENTION, TOPIC_DELETED = "retention", "topic_deleted"  # why records are lost
 
 
 class UnreadablePlan(EngineError):
-    """A plan or commit is of a newer format, or damaged. Upgrade, or restore it; nothing was done."""
+    """A plan or commit has a newer format or is damaged. Upgrade or restore it; nothing was done."""
 
     code = "unreadable_plan"
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """How records become rows. The same for all topics of a plan."""
+    """How records are converted to rows; the same for all topics of a plan."""
 
     payload: str = JSON
     event_time: str | None = None
@@ -46,7 +45,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A run of one topic's records in the order of (partition, offset). Its outcome follows from it and the recipe."""
+    """Records of one topic in the order of (partition, offset). Task and recipe determine the result."""
 
     task: int
     topic: str
@@ -72,7 +71,7 @@ Positions = dict[str, TopicPosition]
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Offsets `start` to before `end` of a partition. `end` is None where nobody knows how far the store had it."""
+    """Offsets `start` to before `end` of a partition. `end` is None if the end of the lost range is unknown."""
 
     topic: str
     topic_id: str
@@ -87,18 +86,18 @@ class Lost(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         place = f"{self.topic} partition {self.partition}"
-        why = "retention was faster" if self.reason == RETENTION else f"topic {self.topic_id} was deleted"
+        why = "removed by retention" if self.reason == RETENTION else f"topic {self.topic_id} was deleted"
         if self.end is None:
-            return f"{place}: an unknown number of records from offset {self.start} on ({why})"
+            return f"{place}: an unknown number of records from offset {self.start} ({why})"
         return f"{place}: {self.end - self.start:,} records, offsets {self.start} to {self.end - 1} ({why})"
 
 
 class Plan(msgspec.Struct, frozen=True):
     """Plan `number` of a job; commit `number - 1` is the state that it starts from.
 
-    `nonce` tells two plans of one number apart, of which only one was stored. `positions` are those that the plan's
-    own partitions will have reached; `skipped` is what retention took before it could be read and `deleted` what went
-    with deleted topics, where the job was told to go on without. `is_partial`: more was there to do.
+    `nonce` distinguishes two plans of one number; only one of them was stored. `positions` are the ends of the plan's
+    partitions after the commit. With `--on-lost skip`, `skipped` lists ranges that retention removed and `deleted`
+    ranges of deleted topics. `is_partial`: the store has more records than this plan covers.
     """
 
     job: str
@@ -122,8 +121,8 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(task.record_range for task in self.tasks)
 
 
-class Order(msgspec.Struct, frozen=True):
-    """All that a task needs, small enough to be sent to whoever runs it."""
+class TaskSpec(msgspec.Struct, frozen=True):
+    """The input of one task, small enough to send to a Spark worker."""
 
     number: int
     recipe: Recipe
@@ -131,12 +130,12 @@ class Order(msgspec.Struct, frozen=True):
     task: Task
 
 
-def orders(plan: Plan) -> list[Order]:
-    return [Order(plan.number, plan.recipe, plan.schemas[task.topic], task) for task in plan.tasks]
+def task_specs(plan: Plan) -> list[TaskSpec]:
+    return [TaskSpec(plan.number, plan.recipe, plan.schemas[task.topic], task) for task in plan.tasks]
 
 
 def positions_after(before: Positions, plan: Plan) -> Positions:
-    """Where the partitions are once the plan is committed. A recreated topic starts again; a lost one is forgotten."""
+    """Returns the positions after the plan is committed. A recreated topic starts again; a deleted one is dropped."""
     gone = {(one.topic, one.topic_id) for one in plan.deleted}
     after = {topic: position for topic, position in before.items() if (topic, position.topic_id) not in gone}
     for topic, position in plan.positions.items():
@@ -151,21 +150,22 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode_plan(data: bytes, key: str) -> Plan:
-    demand_format(data, key)
+    """Decodes a stored plan. Raises UnreadablePlan."""
+    check_format(data, key)
     try:
         return msgspec.json.decode(data, type=Plan)
     except msgspec.DecodeError as error:
         raise UnreadablePlan(f"{key}: {error}") from error
 
 
-def demand_format(data: bytes, key: str) -> None:
-    """Refuse what a later release wrote before looking at the rest of it."""
+def check_format(data: bytes, key: str) -> None:
+    """Raises UnreadablePlan for a newer format, before anything else is decoded."""
     try:
         found = msgspec.json.decode(data, type=_Formatted).format
     except msgspec.DecodeError as error:
-        raise UnreadablePlan(f"{key} is no plan or commit: {error}") from error
+        raise UnreadablePlan(f"{key} is not a plan or commit: {error}") from error
     if found > FORMAT:
-        raise UnreadablePlan(f"{key} has format {found}, this release knows {FORMAT}", hint="use the newer release")
+        raise UnreadablePlan(f"{key} has format {found}, this release reads {FORMAT}", hint="use the newer release")
 
 
 class _Formatted(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What a run tells: progress and remarks on standard error, the summary or one JSON document on standard output."""
+"""The output of a run: progress and notes on standard error, the summary or one JSON document on standard output."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ from spark_ingest.plan import Plan, Recipe
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.lost import counted, lost_of, rows_of
 
-_REMARK_SECONDS = 10  # between lines of progress where there is no terminal
+_PROGRESS_SECONDS = 10  # between progress lines without a terminal
 
 
 class Report:
-    """The watcher of a run. Counts what this run committed, not what another one did meanwhile."""
+    """The listener of a run. Counts the commits of this run, not those of a concurrent one."""
 
     def __init__(self, recipe: Recipe, *, is_quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._recipe = recipe
         self._is_quiet = is_quiet
         self._clock = clock
-        self._started = self._told = clock()
+        self._started = self._printed = clock()
         self._plan: Plan | None = None
         self.commits: list[Commit] = []
         self.others: list[Commit] = []
 
-    def planned(self, plan: Plan, *, is_resumed: bool) -> None:
+    def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self._plan = plan
         topics = len(plan.schemas)
         size_bytes = sum(one.weight_bytes for task in plan.tasks for one in task.slices)
         what = f"{plan.record_range:,} offsets of {_plural(topics, 'topic')}, {shown_bytes(size_bytes)}"
         how = "resuming plan" if is_resumed else "plan"
-        self._remark(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
-        self._told = self._clock()
+        self._note(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
+        self._printed = self._clock()
         for lost in (*lost_of(plan.skipped, plan.positions), *plan.deleted):
-            self._remark(f"lost: {lost}")
+            self._note(f"lost: {lost}")
         if is_resumed and plan.recipe != self._recipe:
-            self._remark("the plan was made with other options; they hold until it is committed")
+            self._note("the plan was made with different options; they apply until it is committed")
 
     def progress(self, tasks: int, rows: int) -> None:
         if self._plan is None:
-            return  # Spark is asked for its cores before there is a plan
+            return  # Spark starts before there is a plan
         text = f"{tasks} of {_plural(len(self._plan.tasks), 'task')}, {rows:,} rows"
         now = self._clock()
         if sys.stderr.isatty() and not self._is_quiet:
-            self._told = now
+            self._printed = now
             click.echo(f"\r\x1b[K{_bar(tasks, len(self._plan.tasks))} {text}", err=True, nl=False)
-        elif now - self._told >= _REMARK_SECONDS:
-            self._told = now
-            self._remark(text)
+        elif now - self._printed >= _PROGRESS_SECONDS:
+            self._printed = now
+            self._note(text)
 
-    def committed(self, commit: Commit, *, is_ours: bool) -> None:
+    def on_commit(self, commit: Commit, *, is_ours: bool) -> None:
         if sys.stderr.isatty() and not self._is_quiet:
             click.echo("\r\x1b[K", err=True, nl=False)
         (self.commits if is_ours else self.others).append(commit)
         if not is_ours:
-            self._remark(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
+            self._note(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
 
-    def _remark(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         if not self._is_quiet:
             click.echo(text, err=True)
 
     def document(self, job: str, output_url: str, head: Commit | None) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Returns the JSON document of the run."""
         topics = topic_totals(self.commits)
         lost = [one for commit in self.commits for one in commit.lost]
         return {
@@ -112,18 +112,18 @@ def print_document(document: dict[str, Any]) -> None:
 
 
 def print_summary(document: dict[str, Any]) -> None:
-    """A line for each topic and one for all of them."""
+    """Print a line for each topic and one for all of them."""
     for topic, one in sorted(document["topics"].items()):
         rate = f"{one['rows'] / one['task_seconds'] / 1000:,.0f} k rows/s per task" if one["task_seconds"] else ""
         click.echo(f"{topic}: {_counts(one)}" + (f", {rate}" if rate else ""))
-        for line in _remarkable(one):
+        for line in _notes_on(one):
             click.echo(f"  {line}")
     head = f"commit {document['head']}" if document["head"] else "no commit yet"
     seconds = f"{document['seconds']:.1f} s"
     if document["lost"]:
-        click.echo(f"{document['lost_records']:,} records or more were lost before they could be ingested, see above")
+        click.echo(f"{document['lost_records']:,} records or more were lost before ingestion, see above")
     if not document["commits"]:
-        click.echo(f"0 rows: nothing new, {head}, {seconds}")
+        click.echo(f"0 rows: no new records, {head}, {seconds}")
     else:
         click.echo(f"{_counts(document)}, {head}, {seconds}")
 
@@ -132,12 +132,12 @@ def _counts(one: dict[str, Any]) -> str:
     return f"{one['rows']:,} rows in {_plural(one['files'], 'file')}, {shown_bytes(one['bytes'])}"
 
 
-def _remarkable(one: dict[str, Any]) -> list[str]:
+def _notes_on(one: dict[str, Any]) -> list[str]:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(one["reasons"].items()))
     lines = [
         (one["dead_letters"], f"{one['dead_letters']:,} dead letters: {reasons}"),
-        (one["event_time_fallbacks"], f"{one['event_time_fallbacks']:,} rows dated by their record's timestamp"),
-        (one["absent_offsets"], f"{one['absent_offsets']:,} offsets hold no record"),
+        (one["event_time_fallbacks"], f"{one['event_time_fallbacks']:,} rows use the record's timestamp"),
+        (one["absent_offsets"], f"{one['absent_offsets']:,} offsets without a record"),
     ]
     return [line for count, line in lines if count]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import pytest
 from hypothesis import settings
 
 # The machines that run these tests are shared and small: a slow example says nothing about the code.
 settings.register_profile("penstock", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile("penstock")
+
+COMMANDS = {point.name for point in entry_points(group="penstock.commands")}
+if not {"serve", "token", "ingest", "segment"} <= COMMANDS:
+    pytest.exit("the installed distributions are older than this tree: run `make setup`", returncode=4)
 
 TOLD = "told at the end"  # a test's record_property of this name
 

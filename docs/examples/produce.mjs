@@ -1,6 +1,6 @@
 // JSON lines from stdin into one partition, each exactly once and in their order. Needs Node 18 or newer.
 //   node produce.mjs URL TOPIC PARTITION <lines
-// Producer ids and sequences as in docs/producer-guide.md, with up to four requests at once.
+// Producer ids and sequences as in docs/produce.md, with up to four requests at once.
 // Says where each batch is stored; ends with 0 only if all are.
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";

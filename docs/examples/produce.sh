@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # JSON lines from stdin into one partition, each exactly once and in their order. Needs curl.
 #   produce.sh URL TOPIC PARTITION <lines
-# The simple way of docs/producer-guide.md: an Idempotency-Key for each batch, one request at a time.
+# The simple way of docs/produce.md: an Idempotency-Key for each batch, one request at a time.
 # Says where each batch is stored; ends with 0 only if all are.
 set -euo pipefail
 records="$1/v1/topics/$2/partitions/$3/records"

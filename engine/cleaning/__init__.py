@@ -1,1 +1,1 @@
-"""Keeps logs small and sound: retention, sealing, scrubbing and quarantine."""
+"""Keeps logs small and intact: retention, sealing, scrubbing and quarantine."""

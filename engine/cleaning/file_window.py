@@ -10,7 +10,7 @@ from engine.runtime.disk import Disk
 
 
 class FileWindow:
-    """`pace` is called with the bytes of each read of the disk. The caller closes the handle."""
+    """A window on an open file. Calls `pace` with the bytes of each disk read. The caller closes the handle."""
 
     def __init__(self, disk: Disk, handle: int, pace: Callable[[int], None] = lambda _: None) -> None:
         self._disk = disk
@@ -19,7 +19,7 @@ class FileWindow:
         self._bytes, self._at = b"", 0
 
     def read(self, position: int, length: int) -> bytes:
-        """Returns up to `length` bytes, without those that the disk cannot give (EIO). Raises other OSErrors."""
+        """Return up to `length` bytes, without those that the disk cannot read (EIO). Raises other OSErrors."""
         start = position - self._at
         if start < 0 or start + length > len(self._bytes):
             try:
@@ -33,5 +33,5 @@ class FileWindow:
         return self._bytes[start : start + length]
 
     def rest(self, position: int) -> bytes:
-        """Returns what the window holds from a position on that was read."""
+        """Return the bytes of the window from a position on."""
         return self._bytes[position - self._at :]

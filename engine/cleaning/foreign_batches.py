@@ -1,9 +1,9 @@
-"""Keeps the segment file that a good copy is about to replace, if it has sound batches that the copy does not have.
+"""Keeps the segment file that a good copy is about to replace, if it has valid batches that the copy lacks.
 
-Such batches are of another log: a file was put in the wrong place, and may be the only one that has them. Blocking;
-the `.log` file is read and not changed. The copy is made beside it under a name that no start and no removal takes for
-the engine's own. A batch is the copy's own if the copy has it at its offset, in all that the batch's checksum covers: a
-wrong leader epoch makes no other batch of it. A wrong base offset does: it may be a batch of another log.
+Foreign batches belong to another log: an operator put a file in the wrong place, and it may be the only copy.
+Blocking; reads the `.log` file and never changes it. The copy is made beside it under a name that neither a start nor a
+removal takes for the engine's own. A batch is not foreign if the good copy has it at its offset, equal in all bytes
+that the batch's checksum covers. A wrong leader epoch alone does not make a batch foreign; a wrong base offset does.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from engine.format.checksum import PIECE_BYTES
 from engine.format.index import SegmentIndex
 from engine.runtime.disk import Disk, FileKind, write_fully
 
-_CHECKED_BYTES_MAX = 1 << 30  # of what looks like headers and is none; a file that has more is kept
+_CHECKED_BYTES_MAX = 1 << 30  # of bytes that look like headers and are not; a file with more is kept
 _MAYBE_HEADER = re.compile(rb"(?=.{16}" + re.escape(bytes([MAGIC])) + rb")", re.DOTALL)
 
 
 def keep_foreign(disk: Disk, log_path: str, good_path: str) -> str | None:
-    """The path of the copy that was kept of a `.log` file; None if all its batches are in the good one. Raises OSError.
+    """Return the path of the kept copy of a `.log` file; None if the good copy has all its batches. Raises OSError.
 
-    Durable when this returns. A file that was kept before is not kept twice.
+    Durable when this returns. A second call for the same file keeps no second copy.
     """
     if disk.kind(log_path) is not FileKind.FILE:
         return None
@@ -39,7 +39,7 @@ def keep_foreign(disk: Disk, log_path: str, good_path: str) -> str | None:
 
 
 class _File:
-    """The bytes of a file, out of a window; what the disk cannot give is not there."""
+    """The bytes of a file, read through a window. Bytes that the disk cannot read are missing."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -62,14 +62,14 @@ class _File:
 
 
 class _Good:
-    """The good copy: sound batches from its first byte to its last."""
+    """The good copy: valid batches from its first byte to its last."""
 
     def __init__(self, file: _File) -> None:
         self._file = file
         self._index: SegmentIndex | None = None
 
     def has(self, position: int, header: Header, batch: Buffer) -> bool:
-        """Whether it has the batch; as a rule where the other file has it too."""
+        """True if the copy has the batch; usually at the same position as the other file."""
         same = self._file.header(position)
         is_same = same is not None and same.base_offset == header.base_offset
         at = position if is_same else self._position_of(header.base_offset)
@@ -119,7 +119,7 @@ def _has_foreign(file: _File, good: _Good) -> bool:
 
 
 def _maybe_headers(file: _File, position: int) -> Iterator[int]:
-    """Where a batch may begin behind a position where none is, in one piece."""
+    """Yield positions where a batch may begin, behind a position without one, within one window."""
     data = file.read(position, PIECE_BYTES + HEADER_BYTES)
     for match in _MAYBE_HEADER.finditer(data, 1):
         if match.start() >= PIECE_BYTES:
@@ -133,7 +133,7 @@ def _fits(header: Header, bytes_left: int) -> bool:
 
 
 def _copy(disk: Disk, file: _File, log_path: str) -> str:
-    """Zeros are where the disk cannot give the bytes."""
+    """Writes zeros for bytes that the disk cannot read."""
     path = paths.unfinished_foreign(log_path)
     try:
         handle = disk.open(path, create=True, writable=True)
@@ -149,7 +149,7 @@ def _copy(disk: Disk, file: _File, log_path: str) -> str:
         finally:
             disk.close(handle)
         target = paths.foreign_file(log_path, seen)
-        disk.rename(path, target)  # of one that was kept before the bytes are the same
+        disk.rename(path, target)  # the earlier kept copy has the same bytes
     except BaseException:
         with suppress(OSError):
             disk.unlink(path)

@@ -1,10 +1,12 @@
-"""Cuts off the old end of a log: raises log_start, forgets sealed segments and removes their files.
+"""Advances log_start, removes sealed segments from the log and deletes their files.
 
-Decides nothing: engine/cleaning/retention.py says what has expired, an operator what shall go. Readers are safe: a
-segment leaves the log first, and its file handle stays open until the last read of it is done.
-Invariants: log_start is durable before a file below it goes, so that a crash between the two leaves only unread files;
-a snapshot remembers what the records told of their producers and keys before they go, unless the disk is too full for
-one; files go oldest first, each durably, or recovery would find a hole. What cannot be removed now is tried again.
+Decides nothing: engine/cleaning/retention.py computes the expired part; operators delete records by request. Readers
+are safe: a segment leaves the log first, and its file handle stays open until the last read of it is done.
+Invariants:
+- log_start is durable before a file below it is deleted, so a crash between the two leaves only unread files;
+- a snapshot keeps the producers and keys of the records before their deletion, unless the disk is too full for one;
+- files are deleted oldest first, each durably, or recovery would find a hole.
+A failed deletion is retried by the next call.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from engine.cleaning.retention import Bounds
 from engine.format import paths
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
-from engine.producers.snapshots import remembers, save_state
+from engine.producers.snapshots import SnapshotFiles, remembers, save_state
 from engine.producers.state_transfer import Taken, state_of, taken
 from engine.runtime.disk import Disk
 
@@ -32,7 +34,7 @@ log = logging.getLogger("penstock.engine")
 class LogStartAdvancer:
     """Trims the partitions of a shard.
 
-    `save_log_start` makes a partition's log_start durable, if it is not yet; `saved` waits for snapshots on their way.
+    `save_log_start` makes a partition's log_start durable unless it is; `saved` waits for snapshots in progress.
     """
 
     def __init__(
@@ -46,20 +48,21 @@ class LogStartAdvancer:
         self._executor = executor
         self._save_log_start = save_log_start
         self._saved = saved
-        self._condemned: dict[Partition, list[Segment]] = {}  # out of their logs, oldest first, files still there
+        # removed from their logs, oldest first; their files remain
+        self._condemned: dict[Partition, list[Segment]] = {}
 
     def __repr__(self) -> str:
         return f"LogStartAdvancer(condemned={sum(map(len, self._condemned.values()))})"
 
     def is_due(self, partition: Partition, bounds: Bounds) -> bool:
-        """Whether `trim` would do anything."""
+        """True if `trim` would change the log or delete files."""
         log = partition.log
         return bounds.log_start > log.log_start or log.has_segments_below(bounds.local) or partition in self._condemned
 
     async def trim(self, partition: Partition, bounds: Bounds) -> None:
-        """Give up what lies below `bounds.log_start`; remove sealed segments that end at or below `bounds.local`.
+        """Raise log_start to `bounds.log_start`; remove sealed segments that end at or below `bounds.local`.
 
-        Raises OSError; then log_start may be raised, and files are left that the next call removes.
+        Raises OSError; log_start may then be raised and files remain, which the next call deletes.
         """
         async with partition.segments_lock:
             partition.log.log_start = max(partition.log.log_start, bounds.log_start)
@@ -76,16 +79,17 @@ class LogStartAdvancer:
             self._condemned.pop(partition, None)
 
     async def _remember(self, partition: Partition, below: int) -> None:
-        """A roll's snapshot may have failed, or be of what is not committed and may be cut off."""
+        """The snapshot of a roll may have failed, or contain uncommitted records that may be truncated."""
         await self._saved(partition)
         kept_from, committed = partition.log.kept_from(below), partition.high_watermark
-        if await self._in_thread(remembers, self._disk, partition.log.directory, kept_from, committed):
+        directory, files = partition.log.directory, partition.snapshots
+        if await self._in_thread(remembers, self._disk, directory, kept_from, committed, files):
             return
         try:
-            args = (partition.log.directory, taken(partition.validator, kept_from), committed)
+            args = (directory, taken(partition.validator, kept_from), committed, files)
             await self._in_thread(save_taken, self._disk, *args)
         except OSError as error:
-            if error.errno != errno.ENOSPC:  # then what is let go makes the room
+            if error.errno != errno.ENOSPC:  # on a full disk the deletion itself makes the room
                 raise
             log.warning(
                 "records go that no snapshot remembers", extra={"partition": partition.name, "reason": str(error)}
@@ -95,18 +99,18 @@ class LogStartAdvancer:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     def forget(self, partition: Partition) -> None:
-        """The partition is deleted, and all its files with it."""
+        """Drop the state of a deleted partition, whose files are removed too."""
         for segment in self._condemned.pop(partition, []):
             segment.deleted()
 
 
-def save_taken(disk: Disk, directory: str, of: Taken, committed: int) -> None:
-    """What must be known of the records below an offset, whole in one snapshot. Raises OSError."""
-    save_state(disk, directory, state_of(of), committed)
+def save_taken(disk: Disk, directory: str, of: Taken, committed: int, files: SnapshotFiles | None = None) -> None:
+    """Save the state of the records below an offset, complete in one snapshot. Raises OSError."""
+    save_state(disk, directory, state_of(of), committed, files)
 
 
 def remove_segment(disk: Disk, segment: Segment) -> None:
-    """Unlink what there is of a segment's files, the log last, durably."""
+    """Unlink the files of a segment, the log last, durably. Raises OSError."""
     for suffix in paths.SEGMENT_SUFFIXES:
         if disk.stat(segment.file(suffix)) is not None:
             disk.unlink(segment.file(suffix))

@@ -1,19 +1,23 @@
-"""What a partition's owner does about damage: keeps damaged records from being served, and takes a good copy in.
+"""Quarantines damaged records of the own partitions, and replaces damaged segments by good copies.
 
-Damage is found by the scrubber, by a read that meets bad bytes, and when a segment is sealed;
-engine/cleaning/segment_check.py says what is damaged. It gets no copies (engine/tiering/reading/repair.py). Invariants:
-damage is in force for readers before it is written down, and written down before anybody mends it; a good copy takes
-the place of the file in one rename, under the lock of the partition's segments, so that a segment that has expired
-meanwhile never comes back; an active segment is sealed before its damage is noted; what a good copy replaces is kept
-if it has batches of another log (engine/cleaning/foreign_batches.py).
+The scrubber, reads and the check at sealing find damage; engine/cleaning/segment_check.py locates it.
+engine/tiering/reading/repair.py gets the copies.
+Invariants:
+- readers are kept from damage before it is written down, and it is written down before a repair;
+- a good copy replaces the file in one rename, under the lock of the partition's segments, so that a segment that has
+  expired meanwhile never returns;
+- an active segment is rolled before its damage is noted;
+- a replaced file is kept if it has batches of another log (engine/cleaning/foreign_batches.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from operator import attrgetter
 from typing import ParamSpec, TypeVar
 
 from engine.cleaning.foreign_batches import keep_foreign
@@ -35,13 +39,12 @@ T = TypeVar("T")
 
 
 class Quarantine:
-    """The damage of a shard's partitions, and what was done about it since the start."""
+    """The damage of a shard's partitions, and the counts of repairs since the start."""
 
     def __init__(
         self, disk: Disk, executor: Executor, sealer: Sealer, roll: Callable[[Partition], Awaitable[int]]
     ) -> None:
         self._sealer = sealer
-        sealer.when_damaged = self.note
         self._disk = disk
         self._executor = executor
         self._roll = roll
@@ -54,9 +57,9 @@ class Quarantine:
         return f"Quarantine(scrubbed_bytes={self.scrubbed_bytes}, found={self.damaged_found}, repaired={self.repaired})"
 
     async def examine(self, partition: Partition, segment: Segment) -> None:
-        """Look a segment through, in which a read has met bad bytes. What is damaged is noted when this returns.
+        """Examine a segment in which a read found bad bytes. The damage is noted when this returns.
 
-        All who ask at the same time share one examination.
+        Concurrent calls share one examination.
         """
         task = self._examining.get(segment)
         if task is None:
@@ -66,7 +69,7 @@ class Quarantine:
         await asyncio.shield(task)
 
     async def note(self, partition: Partition, file: SealedFile, finding: Finding) -> bool:
-        """Take over what an examination found. False when the segment is gone. Raises OSError."""
+        """Store the finding of an examination. Returns False if the segment was removed. Raises OSError."""
         self.scrubbed_bytes += finding.scrubbed_bytes
         segment = _sealed_segment(partition, file.base_offset)
         if segment is None or segment.next_offset != file.end_offset or partition.offline is not None:
@@ -78,7 +81,7 @@ class Quarantine:
         return True
 
     async def mend(self, partition: Partition, base_offset: int, path: str) -> bool:
-        """Let a good copy take the place of a segment's file. False when the segment is gone. Raises OSError."""
+        """Replace a segment's file by the good copy. Returns False if the segment was removed. Raises OSError."""
         await self._keep_foreign(partition, base_offset, path)
         async with partition.segments_lock:
             segment = _sealed_segment(partition, base_offset)
@@ -91,7 +94,7 @@ class Quarantine:
             return True
 
     async def _keep_foreign(self, partition: Partition, base_offset: int, path: str) -> None:
-        """Outside of the lock: the file of a sealed segment does not change, and is read whole."""
+        """Runs outside of the lock: the file of a sealed segment does not change, and is read completely."""
         segment = _sealed_segment(partition, base_offset)
         if segment is None or partition.offline is not None:
             return
@@ -104,11 +107,11 @@ class Quarantine:
         try:
             if segment is partition.log.active:
                 await self._roll(partition)
-                await self._sealer.saved(partition)  # it has been checked, and has its index
+                await self._sealer.saved(partition)  # the segment has been checked and has its index
             file = sealed_file(segment)
             finding = await self._in_thread(examine, self._disk, file, at_once)
             if await self.note(partition, file, finding) and not finding.damage:
-                await self._in_thread(self._forget_index, segment)  # then it has led the reader astray
+                await self._in_thread(self._forget_index, segment)  # the index may have misled the reader
                 segment.replaced(segment.size_bytes)
         except (EngineError, OSError) as error:
             extra = {"partition": partition.name, "segment": segment.path, "reason": str(error)}
@@ -117,7 +120,7 @@ class Quarantine:
     async def _lock_up(
         self, partition: Partition, segment: Segment, damages: tuple[Damage, ...], size_bytes: int
     ) -> bool:
-        """False when nothing of the segment itself is damaged: the one behind it is missing."""
+        """Returns False if no byte of the segment itself is damaged: the segment behind it is missing."""
         if await self._is_gap(segment, gap := damages[-1]):
             missing = await self._split(partition, segment, gap)
             if missing is None:
@@ -127,7 +130,7 @@ class Quarantine:
                 return False
         self.damaged_found += not segment.damage
         segment.damaged(damages, size_bytes)
-        if all(damage.start_position == damage.end_position == 0 for damage in damages):
+        if size_bytes == 0:
             segment.lost()
         for damage in damages:
             log.error(
@@ -144,21 +147,21 @@ class Quarantine:
         return True
 
     async def _is_gap(self, segment: Segment, last: Damage) -> bool:
-        """Whether a file is as long as it was when it was sealed, and yet ends before the next segment begins."""
+        """True if a file has its sealed length, and yet ends before the next segment begins."""
         if last.end_offset != segment.next_offset or last.start_offset in (segment.base_offset, segment.next_offset):
             return False
         known = await self._in_thread(load_checksum, self._disk, segment.path)
         return known is not None and known.size_bytes == last.start_position == last.end_position
 
     async def _split(self, partition: Partition, segment: Segment, gap: Damage) -> Segment | None:
-        """Let the segment end where its file does, and a missing one begin there; None if the log has changed."""
+        """End the segment where its file does, and begin a missing one there. Returns None if the log has changed."""
         async with partition.segments_lock:
             if segment is not _sealed_segment(partition, segment.base_offset) or segment.next_offset != gap.end_offset:
                 return None
             return partition.log.insert_missing(segment, gap.start_offset)
 
     async def _let_go(self, segment: Segment) -> None:
-        """The file at the path is good: by a repair, or because an operator has put it there."""
+        """The file at the path is good, by a repair or by an operator."""
         size_bytes = await self._in_thread(self._forget, segment)
         segment.replaced(size_bytes)
 
@@ -204,7 +207,7 @@ class OwnPartition:
 
 
 def sealed_files(partition: Partition) -> list[SealedFile]:
-    """A partition's sealed segments that are durable; none while it is offline."""
+    """Return a partition's sealed segments that are durable; none while it is offline."""
     if partition.offline is not None:
         return []
     sealed = partition.log.segments[:-1]
@@ -212,4 +215,6 @@ def sealed_files(partition: Partition) -> list[SealedFile]:
 
 
 def _sealed_segment(partition: Partition, base_offset: int) -> Segment | None:
-    return next((s for s in partition.log.segments[:-1] if s.base_offset == base_offset), None)
+    segments = partition.log.segments
+    at = bisect_left(segments, base_offset, hi=len(segments) - 1, key=attrgetter("base_offset"))
+    return segments[at] if at < len(segments) - 1 and segments[at].base_offset == base_offset else None

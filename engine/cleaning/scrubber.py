@@ -1,8 +1,8 @@
-"""Goes through all sealed segments in the background, slowly, round after round, and has what is damaged mended.
+"""Examines all sealed segments in the background, round after round, and has damage repaired.
 
 Decides the pace and the order only: engine/cleaning/segment_check.py examines, the partition's owner quarantines,
 `restore` makes a good copy where it can. Reads in a thread of its own at `bytes_per_second` at most, in the worker
-process if there is one. A stop ends it within one piece.
+process if there is one. A stop ends it within one read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The node stops; what is half examined is examined again another time."""
+    """The node stops; a later round examines the segment again."""
 
 
 class ScrubbedPartition(Protocol):
@@ -41,20 +41,20 @@ class ScrubbedPartition(Protocol):
     def number(self) -> int: ...
 
     async def sealed_files(self) -> list[SealedFile]:
-        """Its sealed segments now. Raises EngineError while it cannot be asked."""
+        """Return its sealed segments. Raises EngineError if the owner does not answer."""
 
     async def found(self, file: SealedFile, finding: Finding) -> bool:
-        """What an examination found; damage is quarantined when this returns. False for a segment that is gone."""
+        """Report a finding; its damage is quarantined when this returns. Returns False if the segment was removed."""
 
     async def mend(self, file: SealedFile, path: str) -> bool:
-        """Put the good copy at `path` in the place of a segment. False for a segment that is gone."""
+        """Replace a segment's file by the good copy at `path`. Returns False if the segment was removed."""
 
 
 Restore = Callable[[ScrubbedPartition, SealedFile], str | None]
 
 
 class Scrubber:
-    """Examines what `partitions` gives. `restore`, which blocks, returns a good copy's path, or None."""
+    """Examines the segments of `partitions`. `restore`, which blocks, returns a good copy's path, or None."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Scrubber:
         return f"Scrubber({self._bytes_per_second} B/s, every {self._interval_ms} ms)"
 
     def start(self) -> None:
-        """Begin the first round. A rate of 0 means never."""
+        """Start the first round. A rate of 0 disables scrubbing."""
         if self._bytes_per_second > 0:
             self._task = keep_running(self._run, "scrubbing")
 
@@ -90,9 +90,9 @@ class Scrubber:
         await asyncio.to_thread(self._executor.shutdown)
 
     async def scrub_all(self) -> None:
-        """One round: first what is known to be damaged, then everything else.
+        """Scrub one round: segments with known damage first, then all others.
 
-        A failure of one partition, of any kind, is logged, and the others have their turn.
+        Logs a failure of one partition, of any kind, and continues with the others.
         """
         done: set[tuple[str, int, int, int]] = set()
         for only_damaged in (True, False):
@@ -101,7 +101,7 @@ class Scrubber:
                     await self._scrub_partition(partition, done, only_damaged=only_damaged)
                 except Stopped:
                     raise
-                except Exception as error:  # of any kind: what one partition meets must not keep others waiting
+                except Exception as error:  # of any kind: a failing partition must not delay the others
                     name = f"{partition.topic}/{partition.number}"
                     if isinstance(error, EngineError | OSError):
                         level = logging.INFO if isinstance(error, EngineError) else logging.WARNING
@@ -112,7 +112,7 @@ class Scrubber:
     async def _scrub_partition(
         self, partition: ScrubbedPartition, done: set[tuple[str, int, int, int]], *, only_damaged: bool
     ) -> None:
-        """Asks for the files again at the end: an examination may show that a segment is missing."""
+        """Lists the files again at the end: an examination may reveal a missing segment."""
         while True:
             files = {
                 (partition.topic_id, partition.number, file.base_offset, file.end_offset): file

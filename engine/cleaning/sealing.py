@@ -1,12 +1,11 @@
-"""What follows when a segment is sealed: its batches are checked, its derived files are made, and word goes to whoever
-ships it, once it is committed.
+"""Checks the batches of a newly sealed segment, makes its derived files, and notifies the shipper once it is committed.
 
-The checksum of a segment is made only of batches that are all sound: the active segment may have been damaged since its
-batches were written, and a checksum of damaged bytes would make them pass for good. So the file is read; if it is what
-this process has written, it is not looked through batch by batch. Damage is noted and logged.
+The checksum of a segment is made only of valid batches: the active segment may have been damaged since its batches were
+written, and a checksum of damaged bytes would validate them permanently. The file is therefore read. If it has exactly
+the bytes that this process wrote, its batches are not checked one by one. Damage is noted and logged.
 
-In the background: nobody waits for it but a cut of the same log (`saved`), which must not find an index or a checksum
-made of what it has just cut off. Derived files are never evidence: without them the next start is slower, nothing else.
+Runs in the background. Only a truncation of the same log waits for it (`saved`): it must not find an index or a
+checksum made of truncated batches. Derived files are never evidence: without them only the next start is slower.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ log = logging.getLogger("penstock.engine")
 
 
 class Sealer:
-    """Of all partitions of a shard. `when_sealed` hears of a partition each time that it has more to ship."""
+    """Saves the sealed segments of a shard. Calls `when_sealed` with a partition each time that it has more to ship.
+
+    `when_damaged` quarantines the damage that the check of a segment finds.
+    """
 
     def __init__(
         self,
@@ -42,12 +44,13 @@ class Sealer:
         executor: Executor,
         background: BackgroundTasks,
         when_sealed: Callable[[Partition], None],
+        when_damaged: WhenDamaged,
     ) -> None:
         self._disk = disk
         self._executor = executor
         self._background = background
         self._when_sealed = when_sealed
-        self.when_damaged: WhenDamaged = _nobody  # the quarantine
+        self._when_damaged = when_damaged
         self._saving: dict[Partition, set[asyncio.Task[None]]] = {}
         self._is_stopping = False
 
@@ -61,13 +64,13 @@ class Sealer:
         task.add_done_callback(lambda task: self._saved(partition, segments, task))
 
     async def saved(self, partition: Partition) -> None:
-        """Wait until nothing is being saved of a partition."""
+        """Wait until no save of a partition is in progress."""
         while tasks := self._saving.get(partition):
             await asyncio.wait(tasks)
-            await asyncio.sleep(0)  # those that hear of the end before we do
+            await asyncio.sleep(0)  # tasks that wait for the same end run first
 
     def stop(self) -> None:
-        """What is not committed now will not be."""
+        """Stop waiting for segments to be committed."""
         self._is_stopping = True
 
     def _saved(self, partition: Partition, segments: list[Segment], task: asyncio.Task[None]) -> None:
@@ -84,7 +87,7 @@ class Sealer:
             while partition.high_watermark < end and not self._is_stopping:
                 future = partition.wait_for_high_watermark(end)
                 try:
-                    await future  # only what is committed is shipped
+                    await future  # only committed segments are shipped
                 finally:
                     partition.give_up_high_watermark(end, future)
         self._when_sealed(partition)
@@ -92,7 +95,7 @@ class Sealer:
     async def _save(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
         for state in states:
             try:
-                args = (partition.log.directory, state, partition.high_watermark)
+                args = (partition.log.directory, state, partition.high_watermark, partition.snapshots)
                 await self._in_thread(save_state, self._disk, *args)
             except OSError as error:
                 partition.validator.keys.save_all_next()
@@ -103,13 +106,9 @@ class Sealer:
                 await self._in_thread(save_index, self._disk, segment)
                 finding = await self._in_thread(examine, self._disk, file, at_once, segment.written_checksum)
                 if finding.damage:
-                    await self.when_damaged(partition, file, finding)
+                    await self._when_damaged(partition, file, finding)
             except (OSError, EngineError) as error:
                 log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
 
     async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
-
-
-async def _nobody(*_: object) -> None:
-    """No quarantine, as in a test of sealing alone."""

@@ -1,11 +1,12 @@
-"""Examines one sealed segment file: is it still what was sealed, and if not, which offsets are damaged?
+"""Examines one sealed segment file: does it still have its sealed bytes, and if not, which offsets are damaged?
 
-Blocking, reads and never changes a `.log`; engine/cleaning/quarantine.py keeps damaged records from being served.
-Cases: (1) the file has its checksum and ends where the next segment begins: fine; (2) no checksum is known, and every
-batch is true to its own and they reach the end: a checksum is made; (3) some batches are bad or missing: those are the
-damage; (4) the checksum is wrong though no batch is: bytes that no batch's CRC covers, so all of it is in doubt; (5)
-the file is missing: all of it is damage.
-Reads through the page cache: what readers are given is what is examined. Bytes that the disk cannot give are damage.
+Blocking; reads and never changes a `.log`. engine/cleaning/quarantine.py keeps readers from damaged records. Cases:
+- (1) the file has its checksum and ends where the next segment begins: no damage;
+- (2) no checksum is known, every batch matches its CRC and the batches reach the end: a checksum is made;
+- (3) some batches are bad or missing: their offsets are the damage;
+- (4) the checksum is wrong and every batch is valid: bytes outside of any CRC differ, so the whole file is damage;
+- (5) the file is missing: the whole range is damage.
+Reads through the page cache: it examines the bytes that readers get. Bytes that the disk cannot read are damage.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from engine.log.segment import Segment, can_follow, saved_index
 from engine.runtime.disk import Disk
 
 _ALL = 1 << 40  # batches
-_SEARCHED_BYTES_MAX = 64 * 1024 * 1024  # in memory at once, for a batch that begins somewhere in them
+_SEARCHED_BYTES_MAX = 64 * 1024 * 1024  # in memory at once, to search for the next batch
 
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """A segment file that must not change any more. `is_damaged`: some of its records are known to be."""
+    """A segment file that must not change. `is_damaged`: some of its records are known to be damaged."""
 
     path: str
     base_offset: int
@@ -41,9 +42,9 @@ class SealedFile:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What an examination found; no damage as a rule."""
+    """The result of an examination; usually without damage."""
 
-    scrubbed_bytes: int  # the size of the file; 0 of one that is missing
+    scrubbed_bytes: int  # the size of the file; 0 if it is missing
     damage: tuple[Damage, ...] = ()
 
 
@@ -53,10 +54,10 @@ def sealed_file(segment: Segment) -> SealedFile:
 
 
 def examine(disk: Disk, file: SealedFile, pace: Pace, written: Checksum | None = None) -> Finding:
-    """The cases of the file's head. `pace` is called with all bytes read. Raises OSError.
+    """Examine a file by the cases above. Calls `pace` with all bytes read. Raises OSError.
 
-    `written` is that of the sound batches that this process wrote into it, if it wrote all: a file that still holds
-    them needs no look at each batch.
+    `written` is the checksum of the valid batches that this process wrote, if it wrote the whole file. A file that
+    matches it needs no check of each batch.
     """
     known = load_checksum(disk, file.path)
     try:
@@ -81,7 +82,7 @@ def examine(disk: Disk, file: SealedFile, pace: Pace, written: Checksum | None =
 
 
 def find_damage(disk: Disk, file: SealedFile, pace: Pace) -> tuple[Damage, ...]:
-    """The offsets of batches that are not whole, in order and true to their checksums."""
+    """Return the offset ranges of batches that are incomplete, out of order or fail their CRC. Raises OSError."""
     handle = disk.open(file.path)
     try:
         return joined(_Walk(disk, handle, file, pace).damages())
@@ -90,9 +91,9 @@ def find_damage(disk: Disk, file: SealedFile, pace: Pace) -> tuple[Damage, ...]:
 
 
 def _is_in_place(disk: Disk, file: SealedFile) -> bool:
-    """Whether a file that is what was sealed begins and ends at the offsets of its name and of the next segment.
+    """True if a file with the sealed bytes begins and ends at the offsets of its name and of the next segment.
 
-    Its checksum does not say so: the segment behind it may be missing. False where only a walk can tell.
+    Its checksum does not prove that: the segment behind it may be missing. False where only a walk can decide.
     """
     index = saved_index(disk, file.path, file.base_offset, file.size_bytes)
     if index is None or not index.positions:
@@ -113,7 +114,7 @@ def _is_in_place(disk: Disk, file: SealedFile) -> bool:
 
 
 class _Walk:
-    """Goes from batch to batch, and behind a bad one to the next place where a good one is known to begin."""
+    """Walks from batch to batch, and behind a bad one to the next position where a good one is known to begin."""
 
     def __init__(self, disk: Disk, handle: int, file: SealedFile, pace: Pace) -> None:
         self._file = file
@@ -138,14 +139,14 @@ class _Walk:
             yield Damage(expected, end, position, self._size_bytes)
 
     def _behind_sound(self, position: int, expected: int) -> tuple[int, int]:
-        """Past the sound batches that are in the window. The quick way: nearly all batches are passed here."""
+        """Skips the valid batches of the window. The fast path: passes nearly all batches."""
         self._window.read(position, HEADER_BYTES)
         window = self._window.rest(position)
         _, end, next_offset, _ = sound_batches(window, expected, expected, _ALL)
         return (position + end, next_offset) if next_offset <= self._file.end_offset else (position, expected)
 
     def _header(self, position: int, expected: int) -> Header | None:
-        """The header of the batch that must begin here, if there is one."""
+        """Returns the header of the batch that must begin here; None without one."""
         data = self._window.read(position, HEADER_BYTES)
         if len(data) < HEADER_BYTES:
             return None
@@ -158,8 +159,8 @@ class _Walk:
         return len(data) == header.size_bytes and record_batch.has_valid_crc(data, 0, header)
 
     def _resume(self, position: int, expected: int, header: Header | None) -> tuple[int, int]:
-        """Where a batch begins behind the bad one: where it ends itself, else what is found before the next entry of
-        the saved index, else that entry, else the end.
+        """Returns the position and offset of the next batch behind a bad one: its own end, else a search before the
+        next entry of the saved index, else that entry, else the end.
         """
         if header is not None:
             follows = (position + header.size_bytes, header.next_offset)
@@ -169,7 +170,7 @@ class _Walk:
         return self._between(position, expected, known) or known
 
     def _next_entry(self, position: int, expected: int) -> tuple[int, int] | None:
-        """The next place behind a position where the saved index has a batch, and one begins."""
+        """Returns the next position at which the saved index has a batch, and a valid one begins."""
         while self._index is not None and (after := self._index.boundary_after(position)):
             offset = self._index.offset_at(after)
             if offset > expected and self._header(after, offset) is not None:
@@ -178,9 +179,10 @@ class _Walk:
         return None
 
     def _between(self, position: int, expected: int, known: tuple[int, int]) -> tuple[int, int] | None:
-        """The first place in front of a known one from which sound batches reach exactly there.
+        """Returns the first position before a known one from which valid batches reach exactly that one.
 
-        Nothing less will do: the bytes of a record may look like a batch. None, too, where it is too far to search.
+        A shorter run proves nothing: the bytes of a record may look like a batch. Returns None if the search is too
+        long.
         """
         if known[0] - position > _SEARCHED_BYTES_MAX:
             return None

@@ -1,1 +1,1 @@
-"""What a node keeps on its disks besides logs: data directories, the topics in them, checkpoints."""
+"""Keeps a node's data besides logs: data directories, their topics, checkpoints."""

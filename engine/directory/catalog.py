@@ -1,6 +1,6 @@
-"""The topics of a node: who makes, changes and deletes them, durably, one change at a time.
+"""Creates, changes and deletes the topics of a node, durably, one change at a time.
 
-Knows records, not logs: shards open and close what stands here. In a node of several processes the supervisor alone has
+Knows records, not logs: shards open and close the partitions. In a node of several processes only the supervisor has
 the catalog. Invariant: a topic is in `records` if and only if its `topic.json` is durable.
 """
 
@@ -24,13 +24,15 @@ from engine.directory.topic_directories import (
     clear_added,
     demand_all_known,
     make_partitions,
+    mark_moved_away,
     moved,
-    partitions_beside,
     places,
     remove_leftovers,
+    remove_moved_away,
     remove_partitions,
     remove_topic,
     removing_topic,
+    unmarked,
 )
 from engine.directory.topics import (
     TopicRecord,
@@ -60,10 +62,11 @@ class Catalog:
         self, disk: Disk, directories: LogDirectories, clock: Clock, executor: Executor, new_id: Callable[[], str]
     ) -> None:
         self.records: dict[str, TopicRecord] = {}
-        self.set_aside: dict[str, TopicRecord] = {}  # by id: durable too, and served by nobody
-        self.half_deleted: dict[str, TopicRecord] = {}  # of `records`: vanished, perhaps not durably; `delete` goes on
+        self.set_aside: dict[str, TopicRecord] = {}  # by id: durable and not served
+        # subset of `records`: vanished, perhaps not durably; `delete` continues
+        self.half_deleted: dict[str, TopicRecord] = {}
         self.unidentified: dict[str, str] = {}  # topics whose `topic.json` is missing, by id: their names
-        self.changing = asyncio.Lock()  # held by whoever changes a topic, until every shard has followed
+        self.changing = asyncio.Lock()  # held during a change of a topic, until every shard has followed
         self._disk = disk
         self._directories = directories
         self._data_dir = directories.first.path
@@ -76,7 +79,7 @@ class Catalog:
         return f"Catalog({self._data_dir}, topics={len(self.records)})"
 
     async def load(self) -> None:
-        """Read all topics; removes what interrupted creations and deletions left. Raises Corrupt."""
+        """Read all topics; remove the leftovers of interrupted creations and deletions. Raises Corrupt."""
         try:
             topics = await self._in_thread(self._load)
         except OSError as error:
@@ -110,7 +113,7 @@ class Catalog:
         return found
 
     def _check_there(self) -> None:
-        """Raises Corrupt if the directory of all topics is gone: once there was a topic, nothing removes it."""
+        """Raises Corrupt if the directory of all topics is missing: no operation removes it after the first topic."""
         if self._disk.stat(paths.topics_dir(self._data_dir)) is None and self._directories.load_checkpoints():
             text = f"{paths.topics_dir(self._data_dir)} is missing, and this node has kept topics there"
             raise Corrupt(text, hint="mount its disk or restore it; nothing was changed")
@@ -121,14 +124,13 @@ class Catalog:
         for directory in self._directories.usable:
             try:
                 directory.keep_points(lambda name: name in having or name.startswith(aside))
-            except OSError as error:  # they are of no partition that is opened
+            except OSError as error:  # they belong to no opened partition
                 log.warning("forgetting points failed", extra={"directory": directory.path, "reason": str(error)})
 
     def _remove_moved_away(self, record: TopicRecord) -> None:
-        """What was moved to other nodes, in a removal that was interrupted."""
+        """Finish interrupted removals of moved partitions; logs a failure of the disk."""
         try:
-            left = partitions_beside(self._disk, self._directories, record)
-            remove_partitions(self._disk, self._directories, record, left)
+            remove_moved_away(self._disk, self._directories, record)
         except OSError as error:
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
@@ -136,20 +138,20 @@ class Catalog:
         return remove_topic(self._disk, self._directories, name, topic_id)
 
     def _with_moves_noted(self, record: TopicRecord) -> TopicRecord:
-        """Written down, or an old copy might pass for the partition once its new directory cannot be used."""
+        """Writes the moves down, or an old copy could pass for the partition once its new directory is unusable."""
         elsewhere = moved(self._directories, record)
         if elsewhere != record.elsewhere:
             record = dataclasses.replace(record, elsewhere=elsewhere)
             try:
                 save_settings(self._disk, self._data_dir, record)
-            except OSError as error:  # the next start finds them again
+            except OSError as error:  # the next start finds them
                 log.warning("a moved partition was not noted", extra={"topic": record.name, "reason": str(error)})
         return record
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[TopicRecord, bool]:
-        """Make a topic, or find the same one there. Returns it and whether it is new. Raises TopicExists, Invalid."""
+        """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
         check_topic_wish(name, partitions, replication_factor, overrides)
         existing = self.records.get(name)
         if existing is not None:
@@ -166,9 +168,9 @@ class Catalog:
         return record, True
 
     async def _placed(self, record: TopicRecord) -> TopicRecord:
-        """Choose directories and make the partitions in the further ones; what refuses them is passed over.
+        """Choose directories and make the partitions in the other ones; skips directories that fail.
 
-        Raises Unreachable when there is none left.
+        Raises Unreachable if all fail.
         """
         refused: list[DataDirectory] = []
         while True:
@@ -178,12 +180,13 @@ class Catalog:
                 self._directories.note(refusal.directory, refusal.error, f"creating topic {record.name!r}")
                 refused.append(refusal.directory)
                 await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
-                record = dataclasses.replace(record, topic_id=self._new_id())  # nothing of the first try may be found
+                # a new id: the next try must not find files of the first
+                record = dataclasses.replace(record, topic_id=self._new_id())
 
     async def _placed_from(
         self, record: TopicRecord, added: Sequence[int], refused: list[DataDirectory]
     ) -> TopicRecord:
-        """The record with places of new partitions, which are made in the further directories."""
+        """Return the record with places of new partitions, after making them in the other directories."""
         candidates = [one for one in self._directories.usable if one not in refused]
         if not candidates:
             raise self._directories.first.fault or _no_room(record, refused)
@@ -194,7 +197,7 @@ class Catalog:
         return record
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
-        """Change settings that are named, grow to so many partitions. Raises UnknownTopic, InvalidConfig."""
+        """Change the given settings and grow to `partitions`. Raises UnknownTopic, InvalidConfig."""
         if name in self.half_deleted:
             raise self.unknown(name)
         old = self.record(name)
@@ -207,15 +210,18 @@ class Catalog:
         return record
 
     async def adopt(self, record: TopicRecord) -> TopicRecord:
-        """What the cluster says of a topic, durable as it is told: a new one, or one with other settings or partitions.
+        """Apply the cluster's record of a topic durably: a new topic, or new settings or partitions.
 
-        What lies here no longer is not removed: `let_go` does, once nobody has it open. Returns it with its places.
+        Does not remove partitions that left this node: `let_go` does, once they are closed. Returns the record with its
+        places.
         """
         old = self.having(record.name, record.topic_id)
         known = set() if old is None else set(old.here)
         added = [number for number in record.here if number not in known]
         if old is not None:
-            await self._in_thread(self._clear_earlier, record, added)
+            await self._in_thread(self._clear_earlier, old, added)
+            moved_away = [number for number in old.here if number not in record.here]
+            await self._in_thread(mark_moved_away, self._disk, self._directories, old, moved_away)
         if added or not known:
             record = await self._grown(record, added)
         else:
@@ -226,25 +232,33 @@ class Catalog:
         return record
 
     def unknown(self, name: str) -> EngineError:
-        """The error for a topic that is not in `records`. One that lost its `topic.json` must not be begun again."""
+        """Return the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
         if name in self.unidentified.values():
             return Corrupt(f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing", hint=HINT)
         return UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}")
 
     def having(self, name: str, topic_id: str) -> TopicRecord | None:
-        """What lies here of a topic, served or set aside."""
+        """Return the record of a topic on this node, served or set aside; None without one."""
         known = self.records.get(name)
         return known if known is not None and known.topic_id == topic_id else self.set_aside.get(topic_id)
 
     def put_aside(self, record: TopicRecord) -> None:
-        """It is not served any more, and its files stay. When it is adopted again it lies where it lay."""
+        """Stop serving a topic and keep its files. A later `adopt` finds it in the same directories."""
         del self.records[record.name]
         self.set_aside[record.topic_id] = record
 
     def _clear_earlier(self, record: TopicRecord, numbers: Sequence[int]) -> None:
-        """They were here before, went to other nodes and come again: what is left of that time is not to be found."""
+        """Remove the earlier files of partitions that return to this node.
+
+        `record` is from before their return. Raises Corrupt for records without the mark of a move (`topic.json` is
+        outdated), StorageFull, StorageFailed.
+        """
         keys = {f"{record.topic_id}/{number}" for number in numbers}
         try:
+            kept = unmarked(self._disk, self._directories, record) if numbers else {}
+            for number in kept.keys() & set(numbers):
+                text = f"{kept[number]} has records, and {paths.TOPIC_FILE} did not name it: the file is outdated"
+                raise Corrupt(text, hint=f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere")
             remove_partitions(self._disk, self._directories, record, numbers)
             for directory in self._directories.usable:
                 directory.forget_points(keys)
@@ -252,14 +266,14 @@ class Catalog:
             raise storage_error(f"clearing partitions of topic {record.name!r}", error) from error
 
     async def let_go(self, record: TopicRecord, numbers: Sequence[int]) -> None:
-        """Remove the files of partitions that do not lie here any more; the record says so already."""
+        """Remove the files of partitions that left this node. The record must already exclude them."""
         try:
             await self._in_thread(remove_partitions, self._disk, self._directories, record, numbers)
-        except OSError as error:  # never opened again: the next start removes what is left
+        except OSError as error:  # never opened again: the next start removes the remaining files
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
     async def _grown(self, record: TopicRecord, added: Sequence[int]) -> TopicRecord:
-        """Another directory is not tried after a failure: what the first has kept would be found beside it."""
+        """Does not try another directory after a failure: a start would find the partition in both."""
         if self._directories.is_several:
             try:
                 await self._in_thread(clear_added, self._disk, self._directories, record, added)
@@ -273,9 +287,9 @@ class Catalog:
         return record
 
     async def delete(self, record: TopicRecord) -> None:
-        """Make a topic vanish durably. Its files go at once if they are few, else in the background.
+        """Make a topic vanish durably. Its files are removed at once if they are few, else in the background.
 
-        Nobody has it open any more. Raises StorageFull, StorageFailed: then it is there as before, or `half_deleted`.
+        The topic must be closed. Raises StorageFull, StorageFailed: it is then unchanged, or `half_deleted`.
         """
         try:
             left = await self._stored("deleting", unlist_topic, record)
@@ -292,17 +306,18 @@ class Catalog:
     async def _has_vanished(self, record: TopicRecord) -> bool:
         try:
             return await self._in_thread(has_vanished, self._disk, self._data_dir, record)
-        except OSError:  # a disk that does not answer is no evidence
+        except OSError:  # a failing disk proves nothing
             return False
 
     async def stop(self) -> None:
-        """Leave the removal of files where it is: the next start goes on with it."""
+        """Stop removing files; the next start continues."""
         await self._remover.stop()
 
     def _removing(self, name: str, topic_id: str, directory: str) -> Removing[None]:
         return removing_topic(self._disk, self._directories, name, topic_id, directory)
 
     def record(self, name: str) -> TopicRecord:
+        """Return the record of a topic. Raises UnknownTopic or Corrupt (`unknown`)."""
         try:
             return self.records[name]
         except KeyError:

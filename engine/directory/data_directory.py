@@ -1,9 +1,11 @@
-"""A node's data directory as a whole: who owns it, how the last run ended, and how far each partition was fsynced.
+"""A node's data directory: its owner, how the last run ended, and how far each partition was fsynced.
 
 Does not know topics or segments, nor which directories a node has (engine/directory/log_directories.py). Files:
 engine/format/paths.py; formats: engine/format/FORMAT.md.
-Invariants: one process at a time (a lock on `lock`); a directory belongs to one cluster and node for ever (`meta`);
-`running` is there from before the first write until after the last fsync of a clean stop.
+Invariants:
+- one process at a time (a lock on `lock`);
+- a directory belongs to one cluster and node permanently (`meta`);
+- `running` exists from before the first write until after the last fsync of a clean stop.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from engine.log.recovery import Checkpoint, LastStop
 from engine.runtime.disk import Disk, read_file, write_atomically
 
 FORMAT_VERSION = 2
-FORMAT_ALONE = 1  # of the only directory of a node: what every version reads
-FIRST = ""  # the id of a node's first directory; the further ones have drawn ids
+FORMAT_ALONE = 1  # of the only directory of a node: every version reads it
+FIRST = ""  # the id of a node's first directory; the other ones have random ids
 _META_FIELDS = {"format": int, "cluster_id": str, "node_id": int}
 _POINTS_HEADER = "penstock recovery-points 2"
 _POINTS_HEADER_1 = "penstock recovery-points 1"  # without a checksum
@@ -35,17 +37,17 @@ _POINTS_HEADER_1 = "penstock recovery-points 1"  # without a checksum
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this directory belongs to."""
+    """The owner of a directory."""
 
     cluster_id: str
     node_id: int
 
 
 class DataDirectory:
-    """An opened data directory: the whole of it, locked, or the part of one shard process under a supervisor.
+    """An opened data directory: locked as a whole, or the part of one shard process under a supervisor.
 
-    A part has a checkpoint file of its own, so that no two processes write one file; the next start reads them all.
-    One that could not be opened has a `fault` and no lock.
+    A part has its own checkpoint file, so that no two processes write one file; the next start reads them all.
+    A directory that could not be opened has a `fault` and no lock.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class DataDirectory:
         self.part = part
         self.boot_id = boot_id
         self.directory_id = directory_id
-        self.fault = fault  # why it is offline; a directory with one is not touched any more
+        self.fault = fault  # why it is offline; a directory with a fault is not touched any more
         self._saved: dict[str, Checkpoint] | None = None
         self._writing = threading.Lock()
 
@@ -84,14 +86,14 @@ class DataDirectory:
         return os.path.join(self.path, name)
 
     def load_checkpoints(self) -> dict[str, Checkpoint]:
-        """Per partition, by `<topic id>/<partition>`. A file in doubt is no evidence: then everything is scanned."""
+        """Return the checkpoints by `<topic id>/<partition>`. Ignores a file in doubt: then everything is scanned."""
         checkpoints = self._read_points(paths.RECOVERY_POINTS)
         for name in self._part_files():
             checkpoints |= self._read_points(name)
         return checkpoints
 
     def merge_checkpoints(self) -> None:
-        """Gather what the parts of an earlier run wrote, since partitions may belong to other shards from now on."""
+        """Merge the files of all parts of an earlier run, since partitions may belong to other shards now."""
         parts = self._part_files()
         if parts:
             self.save_checkpoints(self.load_checkpoints())
@@ -119,16 +121,16 @@ class DataDirectory:
             return {}
 
     def save_checkpoints(self, checkpoints: Mapping[str, Checkpoint]) -> None:
-        """Write the points durably; called only with positions that are fsynced already."""
+        """Write the points durably; the positions must be fsynced already."""
         with self._writing:
             self._save(checkpoints)
 
     def forget_points(self, names: Collection[str]) -> None:
-        """Of partitions that begin anew: what was fsynced of an earlier life is no evidence for this one."""
+        """Drop the points of partitions that begin again: a point of an earlier log does not apply to a new one."""
         self._leave_points(lambda name: name not in names)
 
     def keep_points(self, is_kept: Callable[[str], bool]) -> None:
-        """No others: those of partitions that are gone would else be carried on from part to part for ever."""
+        """Keep only these points. Points of deleted partitions would otherwise stay in the merged files permanently."""
         self._leave_points(is_kept)
 
     def _leave_points(self, is_left: Callable[[str], bool]) -> None:
@@ -147,19 +149,19 @@ class DataDirectory:
         self._saved = dict(checkpoints)
 
     def note_recovered(self) -> None:
-        """Every partition has been recovered: were the process killed now, a hole would no longer be a power loss's."""
+        """Note that every partition has been recovered: after a kill from now on, a hole is not from a power loss."""
         if self.last_stop is LastStop.POWER_LOSS and self.boot_id is not None:
             write_running(self.disk, self.path, self.boot_id, is_recovered=True)
 
     def close_clean(self) -> None:
-        """Everything is durable: the next start may believe the files. A part leaves that word to its supervisor."""
+        """Note a clean stop: the next start trusts the files. A part leaves this to its supervisor."""
         if self.part is None:
             self.disk.unlink(self.file(paths.RUNNING))
             self.disk.fsync_dir(self.path)
         self.release()
 
     def release(self) -> None:
-        """Give up the lock without a word on how clean the directory is."""
+        """Release the lock without noting a clean stop."""
         lock_handle, self.lock_handle = self.lock_handle, None
         if lock_handle is not None:
             self.disk.close(lock_handle)
@@ -168,10 +170,10 @@ class DataDirectory:
 def open_data_directory(
     disk: Disk, path: str, *, node_id: int, cluster_id: str | None, boot_id: str, new_id: Callable[[], str]
 ) -> DataDirectory:
-    """Lock and identify a data directory, making it if it is new.
+    """Lock and identify a data directory; makes a new one.
 
-    Raises StartRefused when another process holds it, it belongs to another cluster or node, a newer version of the
-    format is in it, or it is a further directory of some node.
+    Raises StartRefused if another process holds it, if it belongs to another cluster or node, if its format is newer,
+    or if it is not the first directory of its node.
     """
     lock_handle = _locked(disk, path)
     with _released_on_error(disk, lock_handle):
@@ -183,7 +185,7 @@ def open_data_directory(
 def open_further_directory(
     disk: Disk, path: str, identity: Identity, *, boot_id: str, new_id: Callable[[], str]
 ) -> DataDirectory:
-    """Lock and identify a directory beside the first one, making it if it is new. Raises StartRefused, OSError."""
+    """Lock and identify a directory besides the first one; makes a new one. Raises StartRefused, OSError."""
     lock_handle = _locked(disk, path)
     with _released_on_error(disk, lock_handle):
         with _room_for(path, paths.META):
@@ -215,7 +217,7 @@ def _released_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
 
 @contextmanager
 def _room_for(path: str, doing: str) -> Iterator[None]:
-    """Turn what the disk refuses at a start into a refusal that says what to do. Raises StartRefused."""
+    """Map disk errors of a start to StartRefused with a hint."""
     try:
         yield
     except OSError as error:
@@ -248,7 +250,7 @@ def _begun(
 
 
 def _last_stop(disk: Disk, path: str, boot_id: str) -> LastStop:
-    """A power loss stays one until its recovery was finished: a kill in between must not make its holes corruption."""
+    """A power loss counts until its recovery is finished: a kill in between must not turn its holes into corruption."""
     found = is_same_boot(disk, path, boot_id)
     if found is None:
         return LastStop.CLEAN
@@ -256,9 +258,9 @@ def _last_stop(disk: Disk, path: str, boot_id: str) -> LastStop:
 
 
 def _make_durably(disk: Disk, path: str) -> None:
-    """Make the directory so that a power loss cannot take it away: each parent has to be told of its new child.
+    """Make the directory and fsync each parent of a new one, so that a power loss cannot remove it.
 
-    Its own parent is told even when the directory is there, since an earlier first start may have been cut short.
+    Fsyncs its own parent even when the directory exists, since an earlier first start may have been interrupted.
     """
     if disk.stat(os.path.join(path, paths.META)) is not None:
         return
@@ -290,7 +292,7 @@ def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_i
 
 
 def _identify_further(disk: Disk, path: str, identity: Identity, new_id: Callable[[], str]) -> str:
-    """The id of a further directory, drawn when it is new."""
+    """Returns the id of a directory besides the first; draws one for a new directory."""
     file = os.path.join(path, paths.META)
     data = read_file(disk, file)
     if data is None:
@@ -309,7 +311,7 @@ def _identify_further(disk: Disk, path: str, identity: Identity, new_id: Callabl
 
 
 def read_meta(disk: Disk, path: str) -> dict[str, Any]:
-    """What a directory that is open says of itself. Raises StartRefused."""
+    """Return the fields of `meta` of an open directory. Raises StartRefused."""
     file = os.path.join(path, paths.META)
     return _parsed(path, file, read_file(disk, file) or b"")
 
@@ -320,17 +322,17 @@ def write_meta(disk: Disk, path: str, fields: Mapping[str, Any]) -> None:
 
 
 def known_cluster_id(disk: Disk, path: str) -> str:
-    """Of which cluster a directory is that is not open; empty when it is none yet. Raises StartRefused."""
+    """Return the cluster id of a directory that is not open; empty without one. Raises StartRefused."""
     try:
         if disk.stat(os.path.join(path, paths.META)) is None:
             return ""
     except OSError:
-        return ""  # who opens it says what is wrong
+        return ""  # the later open reports the error
     return str(read_meta(disk, path)["cluster_id"])
 
 
 def _check_empty(disk: Disk, path: str) -> None:
-    own = (paths.LOCK, paths.META + ".tmp")  # what a first start that was cut short may leave
+    own = (paths.LOCK, paths.META + ".tmp")  # an interrupted first start may leave these
     strangers = [name for name in disk.listdir(path) if name not in own]
     if strangers:
         raise StartRefused(

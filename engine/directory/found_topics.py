@@ -1,10 +1,10 @@
-"""Which topics a start finds in the first data directory, and what it does about directories that are none.
+"""Finds the topics of the first data directory at a start, and handles directories that are not topics.
 
-Removes what an interrupted creation or deletion has left, and nothing else: a creation that was cut short can hold only
-empty logs, and the directory of a deleted topic says in its `topic.json` whose it is. Every other directory stays as it
-is, so that an operator can restore it, and is reported. The table of what a start may remove is in
+Removes the leftovers of an interrupted creation or deletion, and nothing else: an interrupted creation can hold only
+empty logs, and the directory of a deleted topic has a `topic.json` that names its topic. Every other directory stays as
+it is, so that an operator can restore it, and is reported. The table of what a start may remove is in
 engine/format/FORMAT.md.
-Invariant: running this again on the same directory finds the same topics.
+Invariant: idempotent; a second run on the same directory finds the same topics.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ HINT = f"restore {paths.TOPIC_FILE} and restart; to give the records up, move th
 
 @dataclass(slots=True)
 class FoundTopics:
-    """What a data directory holds. `unidentified` are directories that have files of a topic and no `topic.json`.
+    """The content of a data directory. `unidentified` are directories that have files of a topic and no `topic.json`.
 
-    `deleted` are topics that have more files than are removed at once.
+    `deleted` are topics with more files than are removed at once.
     """
 
     records: list[TopicRecord] = field(default_factory=list)
-    unidentified: list[tuple[str, str]] = field(default_factory=list)  # topic and topic id, as their paths say
-    deleted: list[tuple[str, str, str]] = field(default_factory=list)  # topic, id, and the directory that is left
+    unidentified: list[tuple[str, str]] = field(default_factory=list)  # topic and topic id, taken from their paths
+    deleted: list[tuple[str, str, str]] = field(default_factory=list)  # topic, id, and the remaining directory
 
 
 def find_topics(
@@ -50,9 +50,10 @@ def find_topics(
     data_dir: str,
     removing: Callable[[str, str, str], Removing[None]] | None = None,
 ) -> FoundTopics:
-    """All topics, sorted by name. Raises Corrupt for a `topic.json` that cannot be read or belongs elsewhere, OSError.
+    """Find all topics, sorted by name. Raises OSError, Corrupt for a `topic.json` that is unreadable or misplaced.
 
-    `removing` removes a deleted topic, by name, id and directory, from all data directories (None: there is this one).
+    `removing` removes a deleted topic, by name, id and directory, from all data directories (None: there is only this
+    one).
     """
     found = FoundTopics()
     for name in disk.listdir(paths.topics_dir(data_dir)):
@@ -89,7 +90,7 @@ def _finish_deletion(
     removing: Callable[[str, str, str], Removing[None]] | None,
     found: FoundTopics,
 ) -> None:
-    """Remove what is left of a deleted topic, if that is what the directory is. Otherwise it stays, and is logged."""
+    """Remove the rest of a deleted topic, if the directory is one. Otherwise it stays, and is logged."""
     topic_id = os.path.basename(directory).removesuffix(paths.DELETED_SUFFIX)
     reason = _reason_to_keep(disk, name, topic_id, directory)
     if reason:
@@ -102,7 +103,7 @@ def _finish_deletion(
 
 
 def _reason_to_keep(disk: Disk, name: str, topic_id: str, directory: str) -> str:
-    """Why a directory cannot be the rest of a deletion; empty if it is one."""
+    """Returns why a directory cannot be the rest of a deletion; empty if it is one."""
     if disk.kind(directory) is not FileKind.DIRECTORY:
         return "it is a symbolic link"
     if disk.kind(directory.removesuffix(paths.DELETED_SUFFIX)) is not None:
@@ -128,7 +129,7 @@ def _checked(directory: str, name: str, topic_id: str, data: bytes) -> TopicReco
 
 
 def _topic_file(disk: Disk, directory: str) -> bytes | None:
-    """The bytes of `topic.json`; None when there is none. Raises Corrupt for what cannot be read."""
+    """Returns the bytes of `topic.json`; None without one. Raises Corrupt if it is unreadable."""
     file = f"{directory}/{paths.TOPIC_FILE}"
     try:
         return read_file(disk, file)
@@ -137,7 +138,7 @@ def _topic_file(disk: Disk, directory: str) -> bytes | None:
 
 
 def _is_directory(disk: Disk, path: str) -> bool:
-    """Also a link to one, which an operator may have made."""
+    """True also for a link to a directory, which an operator may have made."""
     stat = disk.stat(path)
     return stat is not None and stat.is_dir
 

@@ -1,8 +1,8 @@
-"""The file `high-watermarks` of a data directory: how far each partition of a cluster was committed when last told.
+"""The file `high-watermarks` of a data directory: the last known high watermark of each partition of a cluster.
 
-A hint, and not fsynced: a replica that opens begins with what it says, as far as its log goes, so that what was shown
-before a restart is shown after it. Without it a replica begins at its log_start and is told the rest by the leader, or
-learns it as one. Written with the recovery points. A node that is alone has none. Layout: engine/format/FORMAT.md.
+A hint, and not fsynced: an opening replica begins with it, limited by its log, so that records shown before a restart
+are shown after it. Without it a replica begins at its log_start and learns the high watermark from the leader, or as
+leader. Written with the recovery points. A standalone node has none. Layout: engine/format/FORMAT.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEADER = "penstock high-watermarks 1"
 
 
 def load_hints(disk: Disk, data_dir: str) -> dict[str, int]:
-    """Per partition, by `<topic id>/<partition>`, as all processes of the last run have told."""
+    """Return the high watermarks by `<topic id>/<partition>`, of all processes of the last run."""
     hints = _read(disk, os.path.join(data_dir, paths.HIGH_WATERMARKS))
     for name in _part_files(disk, data_dir):
         hints |= _read(disk, os.path.join(data_dir, name))
@@ -26,7 +26,7 @@ def load_hints(disk: Disk, data_dir: str) -> dict[str, int]:
 
 
 def merge_hints(disk: Disk, data_dir: str) -> None:
-    """Make one file of those of several processes: partitions may belong to other ones from now on."""
+    """Merge the files of several processes into one: partitions may belong to other processes now."""
     parts = _part_files(disk, data_dir)
     if parts:
         save_hints(disk, data_dir, None, load_hints(disk, data_dir))

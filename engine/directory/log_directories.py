@@ -1,9 +1,11 @@
-"""The data directories of a node: the first, which has everything that exists once, and further ones for partitions.
+"""The data directories of a node (Kafka: log dirs): the first, which has all single files, and others for partitions.
 
-Says where a partition lies and what is wrong when it is not there; it moves and makes nothing. Why it is so:
+Locates partitions and reports missing ones; does not move or make any. Reasons:
 docs/decisions/0010-several-data-directories.md.
-Invariants: with one directory nothing here reads, writes or refuses anything. A directory with a fault is not touched
-until the next start. A partition that its topic says was made is opened where it is found or not at all.
+Invariants:
+- with one directory this module reads, writes and rejects nothing;
+- a directory with a fault is not touched until the next start;
+- a partition that its topic records as made is opened where it is found or not at all.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ _WORST = (LastStop.CLEAN, LastStop.KILLED, LastStop.POWER_LOSS)
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where a partition lies, or should; `error` says why it cannot be opened."""
+    """The directory of a partition; `error` is why it cannot be opened."""
 
     directory: DataDirectory
     error: Unreachable | None = None
 
 
 class LogDirectories:
-    """The opened directories of a node or of one shard process. `when_failed` hears of one that fails meanwhile."""
+    """The opened directories of a node or of one shard process. Calls `when_failed` for one that fails later."""
 
     def __init__(self, first: DataDirectory, further: Sequence[DataDirectory] = ()) -> None:
         self.first = first
@@ -61,7 +63,7 @@ class LogDirectories:
 
     @property
     def is_several(self) -> bool:
-        """Whether there are others, or were."""
+        """True if there are other directories, or were."""
         return bool(self.further)
 
     @property
@@ -73,13 +75,13 @@ class LogDirectories:
         return next((directory for directory in having if directory.fault is None), having[0] if having else None)
 
     def holding(self, path: str) -> DataDirectory:
-        """The directory that a partition's files lie in."""
+        """Return the directory that holds a partition's path."""
         if not self.further:
             return self.first
         return max((one for one in self if path.startswith(one.path + "/")), key=lambda one: len(one.path))
 
     def located(self, record: TopicRecord, number: int) -> Located:
-        """Where a partition is to be opened. Asks the disk; the cases are those of the decision, in its order."""
+        """Return the directory to open a partition in. Asks the disk; the cases are in the order of the decision."""
         if not self.further:
             return Located(self.first)
         expected = self.by_id(record.elsewhere.get(str(number), FIRST))
@@ -104,11 +106,11 @@ class LogDirectories:
         return Located(found[0])
 
     def distrust(self, directory: DataDirectory) -> None:
-        """Somebody has moved a partition there: how far it may be believed is told by the directory it came from."""
+        """Treat a directory with a moved-in partition as stopped like the worst of all directories."""
         directory.last_stop = max((LastStop.KILLED, *(one.last_stop for one in self.usable)), key=_WORST.index)
 
     def load_checkpoints(self) -> dict[str, Checkpoint]:
-        """Those of all directories; of a partition that was moved the greater ones, since positions never go back."""
+        """Return the checkpoints of all directories; the greater ones for a moved partition, as none ever decreases."""
         merged: dict[str, Checkpoint] = {}
         for directory in self.usable:
             for name, (recovery_point, log_start) in directory.load_checkpoints().items():
@@ -117,7 +119,7 @@ class LogDirectories:
         return merged
 
     def load_hints(self) -> dict[str, int]:
-        """How far partitions of a cluster were committed (engine/directory/high_watermark_checkpoint.py)."""
+        """Return the stored high watermarks of the partitions (engine/directory/high_watermark_checkpoint.py)."""
         merged: dict[str, int] = {}
         for directory in self.usable:
             for name, position in load_hints(directory.disk, directory.path).items():
@@ -125,17 +127,17 @@ class LogDirectories:
         return merged
 
     def note(self, directory: DataDirectory, error: OSError, doing: str) -> bool:
-        """An operation was refused: the end of this directory, if the disk is broken or gone. Returns whether it is."""
+        """Take a directory offline if its disk is broken and there are others. Returns whether it is offline."""
         if self.further and error.errno in DEAD_DISK:
             self.fail(directory, f"{doing}: {error}")
         return directory.fault is not None
 
     def fail(self, directory: DataDirectory, reason: str) -> None:
-        """Take a directory offline until the node is started again."""
+        """Take a directory offline until the node restarts."""
         self.follow(directory.directory_id, _fault(directory.path, reason))
 
     def follow(self, directory_id: str, fault: Unreachable) -> None:
-        """Another process of the node has found a directory failing, or this one."""
+        """Take a directory offline that this or another process of the node found failing."""
         directory = self.by_id(directory_id)
         if directory is not None and directory.fault is None:
             directory.fault = fault
@@ -143,13 +145,13 @@ class LogDirectories:
             self.when_failed(directory)
 
     def release(self) -> None:
-        """Give up all locks without a word on how clean the directories are."""
+        """Release all locks without noting a clean stop."""
         for directory in self:
             directory.release()
 
 
 def log_offline(directory: DataDirectory) -> None:
-    """The one line about a directory that cannot be used."""
+    """Log the fault of a directory that cannot be used, in one line."""
     log.error("a data directory is offline", extra={"directory": directory.path, "reason": str(directory.fault)})
 
 
@@ -162,7 +164,7 @@ def open_data_directories(
     boot_id: str,
     new_id: Callable[[], str],
 ) -> LogDirectories:
-    """Lock and identify all directories of a node. Raises StartRefused only for the first; the others have faults."""
+    """Lock and identify all directories of a node. Raises StartRefused only for the first; the others get faults."""
     first = open_data_directory(
         disk, data_dirs[0], node_id=node_id, cluster_id=cluster_id, boot_id=boot_id, new_id=new_id
     )
@@ -183,7 +185,7 @@ def open_data_directories(
 
 
 def _known(disk: Disk, first: DataDirectory) -> dict[str, str]:
-    """The further directories that this node has had: id and path."""
+    """Returns the other directories that this node has had: id and path."""
     try:
         return {str(row["directory_id"]): str(row["path"]) for row in read_meta(disk, first.path).get("further", ())}
     except (KeyError, TypeError):
@@ -199,7 +201,7 @@ def _opened(
     boot_id: str,
     new_id: Callable[[], str],
 ) -> DataDirectory:
-    """A further directory, opened, or with the fault that keeps it from that."""
+    """Returns one of the other directories, opened, or with its fault."""
     known_id = next((directory_id for directory_id, known_path in known.items() if known_path == path), None)
     try:
         if known_id is not None and disk.stat(os.path.join(path, paths.META)) is None:
@@ -218,7 +220,7 @@ def _opened(
 
 
 def _remember(disk: Disk, first: DataDirectory, known: Mapping[str, str], opened: list[DataDirectory]) -> None:
-    """Write down, before any partition is made there, which directories there are; miss those that are not given."""
+    """Write down which directories there are, before a partition is made in one; report missing directories."""
     having = {one.directory_id: one.path for one in opened if one.fault is None}
     if (now := {**known, **having}) != known:
         rows = [{"directory_id": directory_id, "path": path} for directory_id, path in now.items()]

@@ -1,7 +1,7 @@
-"""What a shard does with its data directories while it runs: recovery points, failures, and the clean end.
+"""Manages the data directories of a running shard: recovery points, failures, and the clean stop.
 
-Not where partitions lie (engine/directory/log_directories.py). Each directory is kept for itself: one that fails takes
-its own partitions offline and stops nothing in the others.
+engine/directory/log_directories.py locates partitions. Directories are independent: one that fails takes its own
+partitions offline and stops nothing in the others.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from engine.partition.writer import PARALLEL_SYNCS_MIN, SYNC_THREADS
 from engine.producers.snapshots import remembers, save_state
 from engine.runtime.disk import Disk
 
-WALKED_BYTES_MIN = 64 * 1024  # the headers of fewer are read in less time than four syncs for index and state take
-SAVE_S = 5.0  # half of what a supervisor gives beyond shutdown_deadline_ms
+# reading the headers of fewer bytes takes less time than the four syncs of index and state
+WALKED_BYTES_MIN = 64 * 1024
+SAVE_S = 5.0  # half of the supervisor's extra time beyond shutdown_deadline_ms
 
 log = logging.getLogger("penstock.engine")
 
 
 class LogDirectoryManager:
-    """Keeps the directories of the partitions given, whose recovery points are given with their topics' ids, and of
-    those that are closed.
-    """
+    """Keeps the recovery points of the given partitions, by their topics' ids, and of closed ones."""
 
     def __init__(
         self,
@@ -55,14 +54,14 @@ class LogDirectoryManager:
         self._closed = closed
         self._saving = asyncio.Lock()
         self._saved_hints: dict[DataDirectory, dict[str, int]] = {}
-        self._told: dict[str, str] = {}  # by directory, why its last checkpoint failed
+        self._told: dict[str, str] = {}  # by directory, the logged reason of its last failed checkpoint
         directories.when_failed = self._failed
 
     def __repr__(self) -> str:
         return f"LogDirectoryManager({self._directories})"
 
     def add(self, partition: Partition) -> None:
-        """Look after a partition that was opened."""
+        """Manage an opened partition."""
         if self._directories.is_several:
             partition.mapped_error = partial(self._mapped_error, partition)
             fault = self.directory_of(partition).fault
@@ -70,20 +69,20 @@ class LogDirectoryManager:
                 partition.go_offline(fault)
 
     def note(self, partition: Partition, error: OSError, doing: str) -> bool:
-        """The disk refused something. Returns whether that was the end of the whole directory, which is told then."""
+        """Record a disk error. Returns whether it took the whole directory offline, which is then reported."""
         return self._directories.note(self.directory_of(partition), error, f"{partition.name}: {doing}")
 
     def directory_of(self, partition: Partition) -> DataDirectory:
         return self._directories.holding(partition.log.directory)
 
     async def note_recovered(self) -> None:
-        """Everything that could be opened has been."""
+        """Note that every partition has been recovered or has failed to open."""
         for directory in self._directories.usable:
             if self._is_whole(directory):
                 await self._in_thread(directory.note_recovered)
 
     async def save_checkpoints(self) -> None:
-        """Write down what is durable of every partition. Raises OSError when there is one directory only."""
+        """Write the recovery points of every partition. Raises OSError only for a single directory."""
         for directory in self._directories.usable:
             try:
                 await self._save_in(directory)
@@ -97,17 +96,18 @@ class LogDirectoryManager:
                     log.warning("checkpoint failed", extra={"directory": directory.path, "reason": str(error)})
 
     async def save_log_start(self, partition: Partition) -> None:
-        """That of one partition, whatever the other directories do. Raises OSError."""
+        """Save the log_start of one partition, independently of other directories. Raises OSError."""
         directory = self.directory_of(partition)
         if directory.fault is not None:
             raise OSError(errno.EIO, str(directory.fault))
         await self._save_in(directory)
 
     def close(self, now: Callable[[], float]) -> bool:
-        """Stop each directory for itself, so that one that failed is no reason to scan the others. Blocks.
+        """Stop each directory independently, so that a failed one does not make the others be scanned. Blocks.
 
-        What only makes the next start faster is saved for SAVE_S seconds at most, by the clock that is given.
-        Returns whether all are clean but those that had a fault from the start.
+        Saves index and state files, which only make the next start faster, for SAVE_S seconds at most by the clock
+        `now`.
+        Returns whether all are clean, except those with a fault from the start.
         """
         is_clean = True
         for directory in self._directories:
@@ -134,10 +134,11 @@ class LogDirectoryManager:
             directory.close_clean()
             return True
         directory.release()
-        return directory.fault is not None and not self._directories.has_failed  # else it was so from the start
+        # otherwise it had the fault from the start
+        return directory.fault is not None and not self._directories.has_failed
 
     def _save_states(self, partitions: list[Partition], is_late: Callable[[], bool]) -> None:
-        """What makes the next start fast, of those first that it would walk longest. Of many several at once."""
+        """Save index and state, for the partitions with the longest scan first, several at once."""
         wanted = [one for one in partitions if one.offline is None and (_is_long(one) or one.validator.has_state)]
         wanted.sort(key=_walked_bytes, reverse=True)
 
@@ -146,9 +147,9 @@ class LogDirectoryManager:
                 return False
             if _is_long(partition):
                 save_index(self._disk, partition.log.active)
-            path, end = partition.log.directory, partition.log_end
-            if not remembers(self._disk, path, end, end):
-                save_state(self._disk, path, partition.validator.state(end), partition.high_watermark)
+            path, end, files = partition.log.directory, partition.log_end, partition.snapshots
+            if not remembers(self._disk, path, end, end, files):
+                save_state(self._disk, path, partition.validator.state(end), partition.high_watermark, files)
             return True
 
         if len(wanted) < PARALLEL_SYNCS_MIN:
@@ -176,19 +177,19 @@ class LogDirectoryManager:
         return {self._key_of(one): one.high_watermark for one in having if one.is_replicated}
 
     def _save_hints(self, directory: DataDirectory, hints: dict[str, int]) -> None:
-        """Of partitions that are not replicated nobody has to be told, unless one was before."""
+        """Writes no file without replicated partitions, unless an earlier run wrote one."""
         if hints or self._disk.stat(directory.file(paths.high_watermarks_file(directory.part))) is not None:
             save_hints(self._disk, directory.path, directory.part, hints)
 
     def _failed(self, directory: DataDirectory) -> None:
-        """Everything in the directory is offline from now on."""
+        """Takes all partitions of the directory offline."""
         assert directory.fault is not None
         for partition in self._partitions_in(directory):
             partition.go_offline(directory.fault)
         self.when_failed(directory)
 
     def _mapped_error(self, partition: Partition, error: EngineError) -> EngineError:
-        """A broken disk fails all that is in its directory, not only the partition that met it first."""
+        """A broken disk fails every partition of its directory, not only the first that uses it."""
         if isinstance(error, StorageFailed) and error.os_error is not None:
             directory = self.directory_of(partition)
             if self._directories.note(directory, error.os_error, error.detail):
@@ -200,14 +201,14 @@ class LogDirectoryManager:
         return [partition for partition in self._partitions() if self.directory_of(partition) is directory]
 
     def _is_whole(self, directory: DataDirectory) -> bool:
-        """All that is in it is open. What should be there and is not was told, and is no reason to scan the rest."""
+        """True if all its partitions are open. Missing ones were logged, and do not require a scan of the rest."""
         return directory.fault is None and all(
             partition.offline is None or isinstance(partition.offline, Unreachable)
             for partition in self._partitions_in(directory)
         )
 
     def _checkpoints_in(self, directory: DataDirectory) -> dict[str, Checkpoint]:
-        """Of partitions that are offline too: what was fsynced of them, and what was given up, stays so."""
+        """Includes offline partitions: their recovery point and log_start stay valid."""
         having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
         opened = {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in having}
         return self._closed.of_directory(directory) | opened
@@ -217,7 +218,7 @@ class LogDirectoryManager:
 
 
 def _walked_bytes(partition: Partition) -> int:
-    """What a start would walk without an index and a state of the log's end."""
+    """Returns the bytes that a start would scan without an index and a state of the log's end."""
     return partition.log.active.size_bytes
 
 

@@ -1,7 +1,7 @@
-"""Which shard of a node owns a partition, and which data directory a new one goes to. Pure.
+"""Chooses the shard of a partition, and the data directory of a new one. Pure.
 
-Disk layout does not depend on shards, so their number may change at a restart. Where a partition that exists lies is
-not decided here: it is where its directory is found.
+Disk layout does not depend on shards, so their number may change at a restart. An existing partition stays in the
+directory where it is found.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from zlib import crc32
 
 
 def shard_of(topic_id: str, partition: int, shards: int) -> int:
-    """Consecutive partitions of a topic go to consecutive shards, beginning at one that the topic's id chooses."""
+    """Return the shard of a partition: consecutive ones use consecutive shards, from a hash of the topic id on."""
     return (crc32(topic_id.encode()) + partition) % shards
 
 
 def placed(partitions: int, counts: Mapping[str, int], free_bytes: Mapping[str, int]) -> list[str]:
-    """The directory of each new partition: the one with the fewest, on a tie the one with the most free bytes.
+    """Return the directory of each new partition: the one with the fewest, on a tie the one with the most free bytes.
 
-    `counts` are those that each directory has already; it names the directories there are, in their order.
+    `counts` are the partitions of each directory; its keys are all directories, in their order.
     """
     having = dict(counts)
     chosen = []

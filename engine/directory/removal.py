@@ -1,9 +1,9 @@
-"""Removes the directories of topics and partitions, and only what the engine itself has put there.
+"""Removes the directories of topics and partitions, and only files that the engine itself made.
 
 Does not decide when: engine/directory/topics.py, engine/directory/topic_directories.py and engine/directory/catalog.py
-do. What a start may remove is listed in engine/format/FORMAT.md.
+do. engine/format/FORMAT.md lists what a start may remove.
 Invariants: a file is removed only if its name is one that the engine gives; a symbolic link is neither removed nor
-followed; a directory goes only when it is empty. Everything else stays where it is and is returned, to be logged.
+followed; a directory is removed only when it is empty. Everything else stays and is returned, to be logged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.format import paths
 from engine.runtime.disk import Disk, FileKind
 
 T = TypeVar("T")
-Removing = Generator[None, None, T]  # a removal that is done step by step, and can be left off after each
+Removing = Generator[None, None, T]  # a removal in steps, which can stop after each
 
 STEPS_AT_ONCE = 64  # files and partitions: some milliseconds of one of the threads for the disk, which reads need too
 _END = object()
@@ -24,14 +24,14 @@ _TOPIC_FILES = (paths.TOPIC_FILE, paths.TOPIC_FILE + paths.TEMPORARY)
 
 
 def remove_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> list[str]:
-    """As `removing_topic_dir`, in one go."""
+    """Remove a deleted topic's directory as `removing_topic_dir` does, in one call."""
     return finished(removing_topic_dir(disk, directory, keep_name=keep_name))
 
 
 def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -> Removing[list[str]]:
     """Remove a deleted topic's directory, a file or a partition a step. Returns the paths that the engine did not make.
 
-    Those stay. `topic.json` goes last, durably: as long as files of the topic are left, it says whose they are. With
+    Foreign paths stay. `topic.json` is removed last, durably: it names the owner of the remaining files. With
     `keep_name` the empty directory stays.
     """
     left: list[str] = []
@@ -55,7 +55,7 @@ def removing_topic_dir(disk: Disk, directory: str, *, keep_name: bool = False) -
 
 
 def finished(removing: Removing[T]) -> T:
-    """Take all steps at once."""
+    """Run all steps and return the result."""
     while True:
         try:
             next(removing)
@@ -64,7 +64,7 @@ def finished(removing: Removing[T]) -> T:
 
 
 def is_finished(removing: Removing[T], steps: int) -> bool:
-    """Take so many steps. Returns whether they were all that there are."""
+    """Run up to `steps` steps. Returns whether the removal is finished."""
     return next(islice(removing, steps - 1, None), _END) is _END
 
 
@@ -88,15 +88,15 @@ def _removing_partition_dir(disk: Disk, directory: str) -> Removing[list[str]]:
 
 
 def remove_if_empty(disk: Disk, directory: str) -> None:
-    """Remove the directory of a topic's name once no topic of that name is left."""
+    """Remove the directory of a topic's name if it holds no topic any more."""
     if disk.kind(directory) is FileKind.DIRECTORY and not disk.listdir(directory):
         disk.rmdir(directory)
 
 
 def is_rest_of_creation(disk: Disk, directory: str) -> bool:
-    """Whether a topic's directory holds nothing but what a creation that was cut short makes.
+    """True if a topic's directory holds nothing but the leftovers of an interrupted creation.
 
-    That is a temporary `topic.json`, and partition directories without a byte in them.
+    These are a temporary `topic.json`, and partition directories without a byte in them.
     """
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
@@ -108,7 +108,7 @@ def is_rest_of_creation(disk: Disk, directory: str) -> bool:
 
 
 def is_empty_partition(disk: Disk, directory: str) -> bool:
-    """Whether a partition's directory holds nothing but empty segments."""
+    """True if a partition's directory holds nothing but empty segments."""
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
         stat = disk.stat(path) if paths.base_offset_of(name) is not None else None

@@ -1,8 +1,7 @@
 """Removes the files of deleted topics in the background, topic after topic, a few files at a time.
 
-Not what may be removed, and in which order: that is engine/directory/removal.py and
-engine/directory/topic_directories.py. The topics are unlisted already, durably; a stop leaves off between two steps,
-and the next start goes on.
+engine/directory/removal.py and engine/directory/topic_directories.py decide which files, in which order. The topics are
+unlisted already, durably; a stop ends between two steps, and the next start continues.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from engine.runtime.tasks import BackgroundTasks
 
 
 class Remover:
-    """Takes removals over once they are begun."""
+    """Continues removals that have begun."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -29,7 +28,7 @@ class Remover:
         return f"Remover({len(self._left)} left)"
 
     async def remove(self, removing: Removing[None]) -> None:
-        """Remove few files now, and more than that in the background."""
+        """Remove a few files now, and the rest in the background."""
         if not await self._is_finished(removing):
             self.go_on(removing)
 
@@ -41,7 +40,7 @@ class Remover:
             self._tasks.keep(self._run, "removing files of deleted topics")
 
     async def stop(self) -> None:
-        """Leave off where it is."""
+        """Stop between two steps."""
         self._is_stopping = True
         await self._tasks.ended()
 

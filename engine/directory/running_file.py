@@ -1,7 +1,9 @@
-"""The file `running` of a data directory: there from before the first write until after the last fsync of a clean stop.
+"""The file `running` of a data directory: exists from before the first write until after the last fsync of a clean
+stop.
 
-Says in which boot of the machine the node was started, and whether a power loss before that has been recovered from.
-What follows from it is engine/directory/data_directory.py's to say. Layout: engine/format/FORMAT.md.
+States the boot of the machine in which the node was started, and whether a power loss before it has been recovered
+from.
+engine/directory/data_directory.py draws the conclusions. Layout: engine/format/FORMAT.md.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from engine.runtime.disk import Disk, read_file, write_atomically, write_fully
 
 
 def write_running(disk: Disk, path: str, boot_id: str, *, is_recovered: bool) -> None:
-    """Make `running` say so, durably. Raises OSError.
+    """Write `running` durably. Raises OSError.
 
-    On a full disk a file that is there is overwritten where it is, which needs no room. Cut short, that leaves a file
-    that cannot be read, which counts as a power loss: more is scanned, nothing is lost.
+    On a full disk an existing file is overwritten in place, which needs no room. An interruption leaves an unreadable
+    file, which counts as a power loss: more is scanned, nothing is lost.
     """
     file, data = os.path.join(path, paths.RUNNING), orjson.dumps({"boot_id": boot_id, "recovered": is_recovered})
     if read_file(disk, file) == data:
@@ -39,7 +41,7 @@ def write_running(disk: Disk, path: str, boot_id: str, *, is_recovered: bool) ->
 
 
 def is_same_boot(disk: Disk, path: str, boot_id: str) -> bool | None:
-    """Whether the node was started in this boot of the machine and has recovered from any before; None: no file."""
+    """True if the node started in this boot and has recovered from any power loss before; None without a file."""
     data = read_file(disk, os.path.join(path, paths.RUNNING))
     if data is None:
         return None

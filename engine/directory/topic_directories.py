@@ -1,7 +1,7 @@
-"""The directories of topics in a node's further data directories: made before a topic is, removed after it.
+"""The directories of topics in a node's other data directories: made before a topic, removed after it.
 
-The first directory alone says which topics there are (engine/directory/topics.py). Invariant: nothing that holds a
-record or a foreign file is removed from a further directory unless the first one remembers that the topic was deleted.
+The first directory alone lists the topics (engine/directory/topics.py). Invariant: nothing that holds a record or a
+foreign file is removed from another directory unless the first one records the deletion of the topic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("penstock.engine")
 
 
 class FurtherRefused(Exception):
-    """A further directory did not take new partitions; others may."""
+    """Another data directory failed to make partitions; further ones may succeed."""
 
     def __init__(self, directory: DataDirectory, error: OSError) -> None:
         super().__init__(f"{directory.path}: {error}")
@@ -41,7 +41,7 @@ class FurtherRefused(Exception):
 
 
 def places(directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]) -> dict[str, str]:
-    """`elsewhere` of new partitions, given those there are and who takes more."""
+    """Return `elsewhere` of new partitions, given the records and the usable directories."""
     counts = {directory.directory_id: 0 for directory in directories}
     for record in records:
         for number in record.here:
@@ -53,7 +53,7 @@ def places(directories: list[DataDirectory], records: list[TopicRecord], added: 
 
 
 def make_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
-    """Make the directories of those new partitions that lie in further ones, durably. Raises FurtherRefused."""
+    """Make the directories of the new partitions outside the first directory, durably. Raises FurtherRefused."""
     lying = {number: place for number, place in record.elsewhere.items() if int(number) in added}
     for directory in directories.further:
         numbers = [number for number, place in lying.items() if place == directory.directory_id]
@@ -65,9 +65,9 @@ def make_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord
 
 
 def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
-    """Remove what a growth that was interrupted has left of these partitions: each is found once only.
+    """Remove the leftovers of an interrupted growth for these partitions, so that each is found once only.
 
-    Nothing that holds a record or a foreign file is removed. Raises OSError.
+    Removes nothing that holds a record or a foreign file. Raises OSError.
     """
     for directory in directories.usable:
         for number in added:
@@ -77,7 +77,7 @@ def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, ad
 
 
 def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
-    """Remove the files of partitions wherever they lie. Raises OSError."""
+    """Remove the files of partitions from every directory. Raises OSError."""
     for directory in directories.usable:
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
         found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
@@ -87,8 +87,62 @@ def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicReco
             disk.fsync_dir(topic_dir)
 
 
+def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Sequence[int]) -> None:
+    """Mark partitions for removal, durably, before `topic.json` stops naming them.
+
+    A restart removes a partition that `topic.json` does not name only with this mark: the file may be outdated.
+    """
+    for directory in directories.usable:
+        for number in numbers:
+            path = paths.partition_dir(directory.path, record.name, record.topic_id, number)
+            try:
+                if disk.kind(path) is FileKind.DIRECTORY:
+                    disk.close(disk.open(f"{path}/{paths.MOVED_AWAY}", create=True, writable=True))
+                    disk.fsync_dir(path)
+            except OSError as error:  # its files stay, and the next start logs them
+                log.warning("a moved partition was not marked", extra={"directory": path, "reason": str(error)})
+
+
+def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
+    """Finish interrupted removals of moved partitions. Partitions without the mark stay. Raises OSError."""
+    kept = unmarked(disk, directories, record)
+    for path in kept.values():
+        words = {"directory": path, "hint": f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere"}
+        log.error(f"a partition has records and {paths.TOPIC_FILE} does not name it: its files stay", extra=words)
+    beside = partitions_beside(disk, directories, record)
+    remove_partitions(disk, directories, record, [number for number in beside if number not in kept])
+    for path in _partition_dirs(disk, directories, record, record.here):
+        if disk.kind(f"{path}/{paths.MOVED_AWAY}") is FileKind.FILE:  # the move was not recorded: it continues later
+            disk.unlink(f"{path}/{paths.MOVED_AWAY}")
+            disk.fsync_dir(path)
+
+
+def unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> dict[int, str]:
+    """Return the directories, by partition, that have records, and neither the record's name nor the mark of a move.
+
+    The record is outdated then. Raises OSError.
+    """
+    beside = partitions_beside(disk, directories, record)
+    return {
+        int(os.path.basename(path)): path
+        for path in _partition_dirs(disk, directories, record, beside)
+        if _has_records(disk, path) and disk.kind(f"{path}/{paths.MOVED_AWAY}") is not FileKind.FILE
+    }
+
+
+def _partition_dirs(
+    disk: Disk, directories: LogDirectories, record: TopicRecord, numbers: Collection[int]
+) -> list[str]:
+    wanted = (
+        paths.partition_dir(directory.path, record.name, record.topic_id, number)
+        for directory in directories.usable
+        for number in numbers
+    )
+    return [path for path in wanted if disk.kind(path) is FileKind.DIRECTORY]
+
+
 def partitions_beside(disk: Disk, directories: LogDirectories, record: TopicRecord) -> list[int]:
-    """The partitions that have a directory and do not lie here, as their topic's record says."""
+    """Return the partitions that have a directory here and are elsewhere by their topic's record."""
     found: set[int] = set()
     for directory in directories.usable:
         names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
@@ -97,12 +151,12 @@ def partitions_beside(disk: Disk, directories: LogDirectories, record: TopicReco
 
 
 def demand_all_known(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
-    """Raises Corrupt for a topic that has records in a partition which its `topic.json` does not know: the file is
-    from before the topic grew. A growth that was cut short has left directories without records.
+    """Raises Corrupt if a partition that `topic.json` does not know has records: the file is from before a growth of
+    the topic. An interrupted growth leaves directories without records.
     """
     try:
         path = _unknown_records(disk, directories, record)
-    except OSError as error:  # of a disk that fails: its directory is found out when its partitions are opened
+    except OSError as error:  # of a failing disk: opening its partitions reports it
         log.warning("partitions not looked for", extra={"topic": record.name, "reason": str(error)})
         return
     if path is not None:
@@ -127,12 +181,12 @@ def _has_records(disk: Disk, directory: str) -> bool:
 
 
 def remove_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> bool:
-    """As `removing_further`, in one go."""
+    """Remove a deleted topic from the other directories as `removing_further` does, in one call."""
     return finished(removing_further(disk, directories, name, topic_id))
 
 
 def removing_further(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> Removing[bool]:
-    """Remove what further directories have of a deleted topic. Returns whether nothing is left, of all that were."""
+    """Remove the files of a deleted topic from the other directories. Returns whether none of its files remain."""
     is_gone = True
     for directory in directories.further:
         if directory.fault is not None:
@@ -147,23 +201,23 @@ def removing_further(disk: Disk, directories: LogDirectories, name: str, topic_i
 
 
 def removing_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str, directory: str) -> Removing[None]:
-    """Remove what is left of a deleted topic: in further directories, then in the first one, which remembers it."""
+    """Remove the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
     try:
         is_gone = yield from removing_further(disk, directories, name, topic_id)
         log_left((yield from removing_topic_dir(disk, directory, keep_name=not is_gone)))
-    except OSError as error:  # the topic is gone all the same; the next start removes what is left
+    except OSError as error:  # the topic is deleted nevertheless; the next start removes the remaining files
         log.warning("removal failed", extra={"directory": directory, "reason": str(error)})
 
 
 def log_left(left: Sequence[str]) -> None:
-    """Log files that a removal has left where they are."""
+    """Log files that a removal has left in place."""
     if left:
         words = {"first": left[0], "files": len(left), "hint": "penstock did not make them; move them elsewhere"}
         log.warning("files that are not understood are not removed", extra=words)
 
 
 def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[tuple[str, str]]) -> None:
-    """Remove what interrupted creations left in further directories. Anything else stays, and is logged.
+    """Remove the leftovers of interrupted creations from the other directories. Anything else stays, and is logged.
 
     `known` are the topics in the first directory, by name and id.
     """
@@ -178,7 +232,7 @@ def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[
 
 
 def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
-    """`elsewhere` as partitions are found, for a topic of which somebody may have moved some while no node ran."""
+    """Return `elsewhere` as the partitions are found; some may have been moved while the node was down."""
     elsewhere = dict(record.elsewhere)
     for number in map(str, record.here):
         located = directories.located(record, int(number))
@@ -202,7 +256,7 @@ def _make(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) ->
 
 
 def _removing(disk: Disk, data_dir: str, name: str, topic_id: str) -> Removing[None]:
-    """The directory of the topic name stays until the next start: a topic of that name may be created meanwhile."""
+    """Keeps the directory of the topic name until the next start: a topic of that name may be created meanwhile."""
     directory = paths.topic_dir(data_dir, name, topic_id)
     if disk.kind(directory) is FileKind.DIRECTORY:
         log_left((yield from removing_topic_dir(disk, directory)))
@@ -227,7 +281,7 @@ def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> Non
 
 
 def _free_bytes(directory: DataDirectory) -> int:
-    """A disk that cannot tell is no first choice; whether it takes anything is seen when it is asked to."""
+    """A disk without an answer is the last choice; making the partition shows whether it works."""
     try:
         return directory.disk.free_bytes(directory.path)
     except OSError:

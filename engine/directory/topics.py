@@ -1,9 +1,9 @@
-"""Which topics a data directory holds: made, changed, deleted. No records here, only directories.
+"""The topics of a data directory: created, changed, deleted. Handles directories, not records.
 
-A start finds them again by engine/directory/found_topics.py.
+engine/directory/found_topics.py finds them at a start.
 Invariants: a topic exists once its `topic.json` does, which is written last and atomically. A deleted topic's directory
-is renamed first, so that it is gone at once and for ever, and removed afterwards. Paths carry the topic id: a name can
-be used again at once.
+is renamed first, so that the topic vanishes at once and permanently, and removed afterwards. Paths carry the topic id,
+so that a name can be used again at once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from engine.format import paths
 from engine.runtime.disk import Disk, write_atomically
 from engine.settings import TopicSettings, topic_settings
 
-FORMAT_VERSION = 3  # of a topic of which some partitions lie on other nodes
+FORMAT_VERSION = 3  # of a topic with some partitions on other nodes
 FORMAT_IN_SEVERAL_DIRECTORIES = 2
-FORMAT_IN_ONE_DIRECTORY = 1  # of a topic that lies in the first data directory only: what every version reads
+FORMAT_IN_ONE_DIRECTORY = 1  # of a topic in the first data directory only: every version reads it
 PARTITIONS_MAX = 10_000
-REPLICATION_FACTOR_MAX = 16  # three survive a node, five two; more cost more than they save
+REPLICATION_FACTOR_MAX = 16  # three survive a node failure, five two; more cost more than they save
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """What `topic.json` holds. `overrides` are the settings that differ from the defaults.
+    """The content of `topic.json`. `overrides` are the settings that differ from the defaults.
 
-    `elsewhere` has the ids of the further data directories in which partitions lie, by partition number as text.
-    `hosted` are the partitions that lie on this node, in a cluster; None, of a node that is alone: all of them.
+    `elsewhere` has the ids of other data directories by partition number as text.
+    `hosted` are the partitions on this node, in a cluster; None on a standalone node, which hosts all of them.
     """
 
     name: str
@@ -46,7 +46,7 @@ class TopicRecord:
 
     @property
     def here(self) -> Sequence[int]:
-        """The partitions that lie on this node."""
+        """The partitions on this node."""
         return range(self.partitions) if self.hosted is None else self.hosted
 
     @property
@@ -55,6 +55,7 @@ class TopicRecord:
 
 
 def check_topic_name(name: str) -> None:
+    """Check the naming rule. Raises InvalidTopicName."""
     if not paths.is_topic_name(name):
         raise InvalidTopicName(
             f"{name!r} cannot name a topic",
@@ -65,7 +66,7 @@ def check_topic_name(name: str) -> None:
 def check_topic_wish(
     name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object], *, is_standalone: bool = True
 ) -> None:
-    """Whether such a topic could be made. Raises InvalidTopicName, InvalidConfig."""
+    """Check whether a topic can be created. Raises InvalidTopicName, InvalidConfig."""
     check_topic_name(name)
     topic_settings(overrides)
     check_partitions(partitions)
@@ -77,7 +78,7 @@ def check_topic_wish(
 
 
 def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
-    """A topic with other settings, where they are named, and more partitions, if wanted. Raises InvalidConfig."""
+    """Return a topic with the given settings and partition count. Raises InvalidConfig."""
     merged = {**topic.overrides, **overrides}
     topic_settings(merged)
     wanted = topic.partitions if partitions is None else partitions
@@ -91,19 +92,20 @@ def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partition
 
 
 def check_partitions(partitions: int) -> None:
+    """Check the bounds of a partition count. Raises InvalidConfig."""
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidConfig(f"partitions is {partitions}", hint=f"give 1 to {PARTITIONS_MAX}")
 
 
 def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[int] | None = None) -> None:
-    """Make a topic durable, or the partitions that it has gained. The directory entries are durable when this returns.
+    """Make a topic durable, or its new partitions. The directory entries are durable when this returns.
 
-    Directories of partitions come first: until `topic.json` counts them they are not there. Those of partitions that
-    lie elsewhere are durable already. Nothing else is made: a partition that is missing must stay so.
+    Makes partition directories first: they do not count until `topic.json` counts them. Directories outside the first
+    data directory are durable already. Makes nothing else: a missing partition must stay missing.
     """
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     if topic.elsewhere or topic.hosted is not None:
-        disk.mkdir(directory)  # perhaps all of them lie elsewhere
+        disk.mkdir(directory)  # perhaps all of them are in other directories
     for partition in topic.here if added is None else added:
         if str(partition) not in topic.elsewhere:
             disk.mkdir(f"{directory}/{partition}")
@@ -114,13 +116,13 @@ def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[in
 
 
 def save_settings(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
-    """Change what is written of a topic that is there."""
+    """Replace the stored settings of an existing topic."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", _encoded(topic))
 
 
 def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
-    """Make a topic vanish durably; returns the directory that is left to remove. After a failure it can go on."""
+    """Make a topic vanish durably; returns the directory left to remove. After a failure a second call continues."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     renamed = directory + paths.DELETED_SUFFIX
     if not has_vanished(disk, data_dir, topic):
@@ -130,7 +132,7 @@ def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
 
 
 def has_vanished(disk: Disk, data_dir: str, topic: TopicRecord) -> bool:
-    """Whether a topic's directory is renamed, perhaps not durably."""
+    """True if a topic's directory is renamed, perhaps not durably."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     return disk.kind(directory) is None and disk.kind(directory + paths.DELETED_SUFFIX) is not None
 
@@ -153,14 +155,14 @@ def _encoded(topic: TopicRecord) -> bytes:
 
 
 def _format_of(topic: TopicRecord) -> int:
-    """The least that a version must know to take the topic for what it is."""
+    """Returns the oldest format version that reads the topic correctly."""
     if topic.hosted is not None:
         return FORMAT_VERSION
     return FORMAT_IN_SEVERAL_DIRECTORIES if topic.elsewhere else FORMAT_IN_ONE_DIRECTORY
 
 
 def decoded_topic(directory: str, data: bytes) -> TopicRecord:
-    """What `topic.json` of a directory says. Raises Corrupt."""
+    """Decode `topic.json` of a directory. Raises Corrupt if that fails (ValueError, KeyError, TypeError)."""
     try:
         raw = orjson.loads(data)
         if raw["format"] > FORMAT_VERSION:

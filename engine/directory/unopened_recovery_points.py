@@ -1,9 +1,8 @@
-"""Recovery points of partitions that lie here and are not open: they are written on with those of the open ones.
+"""Keeps the recovery points of partitions on this disk that are not open, and saves them with those of open ones.
 
-A topic that the cluster does not know is closed, and its files stay. When it comes back, in this life of the process or
-in a later one, what was fsynced of it is no torn tail, and what was given up stays so. Not which topics there are: that
-is the first data directory's to say (engine/directory/topics.py).
-Invariant: from when a partition is closed until it is open again or its topic is deleted, each save has its points.
+A topic that the cluster does not know is closed, and its files stay. When it returns, in this process or a later one,
+its recovery point and log_start still apply. The first data directory lists the topics (engine/directory/topics.py).
+Invariant: each save has the points of a partition from its close until it is open again or its topic is deleted.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from engine.runtime.disk import Disk
 
 @dataclass(slots=True)
 class ClosedTopic:
-    """While it is being closed its partitions are asked: a cut that comes to its end may lower their points."""
+    """A closing or closed topic. While closing it asks its partitions: a truncation may still lower their points."""
 
     topic_id: str
-    directory: str  # as long as it is there, so is the topic; a deletion renames it first
+    directory: str  # the topic exists as long as this path does; a deletion renames it first
     closing: list[tuple[DataDirectory, Partition]] = field(default_factory=list)
     points: list[tuple[DataDirectory, str, Checkpoint]] = field(default_factory=list)
 
@@ -36,12 +35,12 @@ class ClosedTopic:
             yield directory, f"{self.topic_id}/{one.number}", Checkpoint(one.durable_end, one.log.log_start)
 
     def closed(self) -> None:
-        """Nothing works on its partitions any more."""
+        """Keep the last points: no task changes its partitions any more."""
         self.points, self.closing = list(self.now()), []
 
 
 class UnopenedRecoveryPoints:
-    """By topic; of each point it is known which data directory's file has it."""
+    """The points by topic, each with the data directory whose file has it."""
 
     def __init__(self, disk: Disk, directories: LogDirectories) -> None:
         self._disk = disk
@@ -55,7 +54,7 @@ class UnopenedRecoveryPoints:
         return bool(self._topics)
 
     def learn(self, found: Iterable[str], opened: Iterable[TopicRecord], owns: Callable[[str, int], bool]) -> None:
-        """At a start: of the points found, by key, those of topics that are there and are not opened now."""
+        """Store the points found at a start, by key, for existing topics that are not opened."""
         ids = {record.topic_id for record in opened}
         wanted = {}
         for key in found:
@@ -74,7 +73,7 @@ class UnopenedRecoveryPoints:
 
     @contextmanager
     def closing(self, record: TopicRecord, partitions: Iterable[Partition]) -> Iterator[None]:
-        """A topic is closed within. If that fails nobody knows what still works on it, and it is asked on."""
+        """Close a topic within this context. After a failure tasks may still run: its partitions are still asked."""
         closing = [(self._directories.holding(one.log.directory), one) for one in partitions]
         directory = paths.topic_dir(self._directories.first.path, record.name, record.topic_id)
         topic = ClosedTopic(record.topic_id, directory, closing)
@@ -83,7 +82,7 @@ class UnopenedRecoveryPoints:
         topic.closed()
 
     def of_topic(self, topic_id: str) -> Mapping[str, Checkpoint]:
-        """To open it with."""
+        """Return the points to open a topic with."""
         merged: dict[str, Checkpoint] = {}
         if topic_id in self._topics:
             for _, key, (recovery_point, log_start) in self._topics[topic_id].now():
@@ -92,16 +91,16 @@ class UnopenedRecoveryPoints:
         return merged
 
     def of_directory(self, directory: DataDirectory) -> dict[str, Checkpoint]:
-        """To be written there."""
+        """Return the points to save in a directory."""
         having = (point for topic in self._topics.values() for point in topic.now())
         return {key: checkpoint for lies_in, key, checkpoint in having if lies_in is directory}
 
     def opened(self, topic_id: str) -> None:
-        """Its partitions speak for themselves again; those that lie here no longer begin anew if they come back."""
+        """Drop the points of an opened topic: its partitions report their own."""
         self._topics.pop(topic_id, None)
 
     def deleted(self) -> list[str]:
-        """The topics that are not there any more. Asks the disk."""
+        """Return the topics that do not exist any more. Asks the disk."""
         return [topic.topic_id for topic in list(self._topics.values()) if self._is_gone(topic.directory)]
 
     def forget(self, topic_ids: Iterable[str]) -> None:
@@ -111,11 +110,11 @@ class UnopenedRecoveryPoints:
     def _is_gone(self, directory: str) -> bool:
         try:
             return self._disk.stat(directory) is None
-        except OSError:  # a disk that does not answer is no evidence
+        except OSError:  # a failing disk proves nothing
             return False
 
     def _topic_dirs(self, topic_ids: set[str]) -> dict[str, str]:
-        """The directories of those that are there, with a `topic.json` or without."""
+        """Returns the directories of the existing ones, with or without a `topic.json`."""
         first = self._directories.first.path
         found = {}
         for name in self._disk.listdir(paths.topics_dir(first)):

@@ -1,1 +1,1 @@
-"""The byte formats: record batches, indexes, checksums, file names, compression. Pure but for small files."""
+"""The byte formats: record batches, indexes, checksums, file names, compression. Pure except for small files."""

@@ -3,12 +3,12 @@
 The only file that knows aiokafka's compiled record codec. Its builder is outside aiokafka's `__all__`, so the version
 is pinned and tests/engine/format/test_batch.py holds golden bytes. Layout: engine/format/FORMAT.md.
 
-Not a validator of what records mean, and not on the hot path record by record: append, replication, fetch of stored
-batches and tiering read the 61-byte header only. `encode` and `decode` walk records, in compiled code, and are for JSON
-bodies at the edge, Spark, tools and tests; `check_records` walks those of a batch that a client made, once. The header
-itself is engine/format/batch_header.py's, whose names are found here too.
+Does not interpret records, and is not on the hot path: append, replication, fetch of stored batches and tiering read
+the 61-byte header only. `encode` and `decode` walk records, in compiled code, for JSON bodies at the edge, Spark, tools
+and tests; `check_records` walks those of a client's batch once. engine/format/batch_header.py handles the header; its
+names are exported here too.
 
-Invariant: whoever made a batch, its records are unpacked within a bound, and reading them stays within their bytes.
+Invariant: the records of any batch are decoded within a bound, and reading them stays within their bytes.
 """
 
 from __future__ import annotations
@@ -40,22 +40,20 @@ from engine.format.batch_header import stamped as stamped
 from engine.format.batch_header import walk as walk
 from engine.format.decompression import SLACK_BYTES, Broken, DoesNotFit, unpack
 
-DECODED_BYTES_MAX = (
-    256 * 1024 * 1024
-)  # the most that `batch_decoded_bytes_max` allows: the bound where no topic is known
+DECODED_BYTES_MAX = 256 * 1024 * 1024  # the maximum of `batch_decoded_bytes_max`: the bound without a known topic
 MEDIA_TYPE = "application/vnd.penstock.recordbatch"
-RESERVED_PREFIX = "__penstock"  # names of headers that are ours alone; no consumer sees one of a keyed batch
+RESERVED_PREFIX = "__penstock"  # reserved header names; no consumer sees one of a keyed batch
 
-_UNBOUNDED = 1 << 30  # the builder stops at its own size otherwise; bodies are bounded before they come here
-_SLICE = 4096  # records decoded in one go, about a millisecond in which no other thread runs
+_UNBOUNDED = 1 << 30  # the builder otherwise stops at its own size; bodies are bounded before
+_SLICE = 4096  # records per decoding step: about a millisecond in which no other thread runs
 _SLACK = bytes(SLACK_BYTES)
 
 
 class Record(Protocol):
     """One stored event, read-only. A null value is a tombstone; header names may repeat.
 
-    A protocol, because the codec's own objects are handed out: copying each into a type of ours costs two thirds of
-    the decoding speed (measured: 1.0 M/s against 3.2 M/s).
+    A protocol, because the codec's own objects are returned: copying each into a type of ours costs two thirds of the
+    decoding speed (measured: 1.0 M/s against 3.2 M/s).
     """
 
     @property
@@ -80,7 +78,7 @@ class Row(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """A record as consumers see it, where that is not as it is stored."""
+    """A record as consumers see it, where the stored one differs."""
 
     offset: int
     timestamp: int
@@ -101,7 +99,7 @@ def encode_values(
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     entry: StoredHeader | None = None,
 ) -> bytearray:
-    """One batch of bare values, all with one timestamp: the NDJSON fast path. Raises BatchTooLarge.
+    """Encode one batch of bare values, all with one timestamp: the NDJSON fast path. Raises BatchTooLarge.
 
     With an `entry` it is a keyed batch, whose first record carries that header.
     """
@@ -123,9 +121,9 @@ def encode(
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     entry: StoredHeader | None = None,
 ) -> bytearray:
-    """One batch at offset 0 of epoch 0; the leader stamps it. Rows keep their order. Raises BatchTooLarge.
+    """Encode one batch at offset 0 of epoch 0, for the leader to stamp. Rows keep their order. Raises BatchTooLarge.
 
-    With an `entry` it is a keyed batch, whose first record carries that header behind its own.
+    With an `entry` it is a keyed batch, whose first record carries that header as its last.
     """
     builder = _builder(codec, entry)
     append = builder.append
@@ -140,7 +138,7 @@ def encode(
 
 
 def encode_again(header: Header, records: Sequence[Record]) -> bytearray:
-    """A stored batch from its records as consumers see them: its place, times and codec, and nobody's producer id."""
+    """Encode a stored batch from its records as consumers see them: same offsets, times and codec; no producer id."""
     codec = Codec(header.codec)
     builder = _builder(codec)
     for record in records:
@@ -152,15 +150,15 @@ def encode_again(header: Header, records: Sequence[Record]) -> bytearray:
 
 
 def unpacked(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> memoryview:
-    """The batch with its records as they are before compression. Raises InvalidBatch."""
+    """Return the batch with uncompressed records. Raises InvalidBatch."""
     return _unpacked(batch, read_header(batch), decoded_bytes_max)
 
 
 def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
-    """Whether the records of a client's batch are what its header says; that has been checked (`check_client_batch`).
+    """Check the records of a client's batch against its header, which `check_client_batch` must have checked.
 
-    Raises InvalidBatch, DecodedTooLarge, RecordTooLarge. Measured: 4.7 M records/s, of which the compiled reader
-    alone takes a third. Asking each record for its headers is quicker than looking for a name in all of the bytes.
+    Raises InvalidBatch, DecodedTooLarge, RecordTooLarge. Measured: 4.7 M records/s; the compiled reader alone takes a
+    third of that time. Asking each record for its headers is faster than searching all bytes for a name.
     """
     header = read_header(batch)
     whole = _unpacked(batch, header, decoded_bytes_max)
@@ -185,7 +183,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
             return
     except (RecordTooLarge, InvalidBatch):
         raise
-    except Exception as error:  # the codec has no root for its errors
+    except Exception as error:  # the codec's errors have no common base
         raise _undecodable(error) from error
     raise InvalidBatch(
         f"record {expected - header.base_offset} has offset delta {record.offset - header.base_offset} and timestamp "
@@ -194,7 +192,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
 
 
 def decode(batches: Buffer) -> list[Record]:
-    """Every record of a run of whole batches, for consumers. Raises InvalidBatch when a batch cannot be decoded."""
+    """Decode every record of a run of whole batches, for consumers. Raises InvalidBatch."""
     view = memoryview(batches)
     records: list[Record] = []
     for position, header in walk(batches):
@@ -203,15 +201,15 @@ def decode(batches: Buffer) -> list[Record]:
 
 
 def decode_one(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> list[Record]:
-    """The records of one batch for consumers, which are none of a control batch.
+    """Decode the records of one batch for consumers; a control batch has none.
 
-    Raises InvalidBatch when they cannot be read, or have not the offsets of the batch.
+    Raises InvalidBatch if they cannot be decoded, or if their offsets differ from the header's.
     """
     return decode_sized(batch, decoded_bytes_max)[0]
 
 
 def decode_sized(batch: Buffer, decoded_bytes_max: int) -> tuple[list[Record], int]:
-    """As decode_one, with the size of the batch before compression."""
+    """Decode as `decode_one` does; also return the size of the batch before compression, in bytes."""
     header = read_header(batch)
     if header.is_control:
         return [], len(batch)
@@ -219,7 +217,7 @@ def decode_sized(batch: Buffer, decoded_bytes_max: int) -> tuple[list[Record], i
 
 
 def decode_control(batch: Buffer) -> list[Record]:
-    """The records of a control batch. Raises InvalidBatch."""
+    """Decode the records of a control batch. Raises InvalidBatch."""
     return _decoded(batch, read_header(batch), DECODED_BYTES_MAX)[0]
 
 
@@ -227,10 +225,10 @@ def _decoded(batch: Buffer, header: Header, decoded_bytes_max: int) -> tuple[lis
     whole = _unpacked(batch, header, decoded_bytes_max)
     records: list[Record] = []
     try:
-        reader = chain(DefaultRecordBatch(whole))  # it may not be asked again after its end; chain never does
+        reader = chain(DefaultRecordBatch(whole))  # the reader must not be called after its end; chain never does
         while some := list(islice(reader, _SLICE)):
             records += some
-    except Exception as error:  # the codec has no root for its errors
+    except Exception as error:  # the codec's errors have no common base
         raise _undecodable(error) from error
     _demand_offsets(records, header)
     if header.producer_id == KEYED_PRODUCER and records:
@@ -244,7 +242,7 @@ def _as_shown(record: Record) -> Record:
 
 
 def _unpacked(batch: Buffer, header: Header, bytes_max: int) -> memoryview:
-    """The batch with its records unpacked. Behind it lies slack: the compiled reader may look a few bytes too far."""
+    """Returns the batch, decompressed, with slack behind it: the compiled reader may read a few bytes beyond."""
     if header.codec == Codec.NONE:
         return memoryview(b"".join((batch, _SLACK)))[: len(batch)]
     view = memoryview(batch)
@@ -265,7 +263,7 @@ def _undecodable(error: Exception) -> InvalidBatch:
 
 
 def _demand_offsets(records: list[Record], header: Header) -> None:
-    """A consumer goes on behind the last record it was given: one that lies about its offset would send it astray."""
+    """A consumer continues behind the last record it received: a wrong record offset would misplace it."""
     offsets = [record.offset for record in records]
     if offsets == list(range(header.base_offset, header.next_offset)):
         return  # nothing was compacted away
@@ -285,7 +283,7 @@ def _builder(codec: Codec, entry: StoredHeader | None = None) -> DefaultRecordBa
 
 
 def _built(builder: DefaultRecordBatchBuilder, codec: Codec, decoded_bytes_max: int) -> bytearray:
-    """Nothing is compressed that could not be read again."""
+    """Compresses nothing that a reader's bound would reject."""
     if codec != Codec.NONE and builder.size() - HEADER_BYTES > decoded_bytes_max:
         raise BatchTooLarge(
             f"a batch would have {builder.size() - HEADER_BYTES} bytes before compression, "

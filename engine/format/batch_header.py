@@ -1,7 +1,7 @@
 """The 61 bytes before the records of a batch: read, checked, stamped. engine/format/batch.py is the rest of the format.
 
-All that append, replication, fetch of stored batches and tiering look at. Layout: engine/format/FORMAT.md.
-Invariant: base offset and leader epoch lie outside the checksum, so the leader stamps them and re-encodes nothing.
+Append, replication, fetch of stored batches and tiering read only these bytes. Layout: engine/format/FORMAT.md.
+Invariant: the checksum excludes base offset and leader epoch, so the leader stamps them and re-encodes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.errors import BatchTooLarge, CorruptBatch, InvalidBatch
 
 HEADER_BYTES = 61
 MAGIC = 2
-PREFIX_BYTES = 12  # base offset and length: what `batch_length` does not count
+PREFIX_BYTES = 12  # base offset and length, which `batch_length` does not count
 NO_PRODUCER = -1
 KEYED_PRODUCER = -2  # the first record of such a batch carries an entry of ours: engine/format/keyed_batch.py
 CODEC_MASK = 0b111
@@ -88,23 +88,23 @@ class Header(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """It tells something about the log itself and holds nothing for consumers: engine/format/control_batch.py."""
+        """True for a batch about the log itself, without records for consumers: engine/format/control_batch.py."""
         return bool(self.attributes & _CONTROL)
 
 
-_as_header = tuple.__new__  # what NamedTuple's _make does, without its count of the members
+_as_header = tuple.__new__  # NamedTuple's `_make` without its count of the members
 _LENGTH, _MAGIC, _CRC = (Header._fields.index(name) for name in ("batch_length", "magic", "crc"))
 
 
 def read_header(buffer: Buffer, position: int = 0) -> Header:
-    """The header at a position. The caller has made sure that 61 bytes are there. Checks nothing."""
+    """Return the header at a position. The caller ensures that 61 bytes are there. Checks nothing."""
     return _as_header(Header, _HEADER.unpack_from(buffer, position))
 
 
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
-    """Each whole batch of a run of batches, with its position; stops silently before a batch that is cut off.
+    """Yield the position and header of each whole batch of a run; stops silently before an incomplete one.
 
-    Raises InvalidBatch where bytes cannot be a header: the length is too small or the magic is not 2.
+    Raises InvalidBatch for bytes that cannot be a header: the length is too small or the magic is not 2.
     """
     end, unpack = len(buffer), _HEADER.unpack_from
     while position + HEADER_BYTES <= end:
@@ -120,9 +120,9 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
 
 
 def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[list[Header], int]:
-    """The headers of the whole batches from a position on, each true to its checksum, and where the last one ends.
+    """Return the headers of the whole batches from a position on, each with a valid CRC, and where the last one ends.
 
-    One tight loop, since a follower does this for each batch there is. Raises InvalidBatch, CorruptBatch.
+    One tight loop, since a follower runs it for every batch. Raises InvalidBatch, CorruptBatch.
     """
     headers: list[Header] = []
     end, unpack, new = len(data), _HEADER.unpack_from, tuple.__new__
@@ -141,9 +141,9 @@ def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[
 
 
 class Sound(NamedTuple):
-    """Batches that follow each other: where the first wanted one begins, where they end, and the offset that follows.
+    """Contiguous batches: where the first wanted one begins, where they end, and the offset that follows.
 
-    `is_bounded`: the bound on batches ended them; else a bad batch did, or the end of the bytes.
+    `is_bounded`: the bound on batches ended them; else a bad batch or the end of the bytes did.
     """
 
     begin: int
@@ -155,7 +155,7 @@ class Sound(NamedTuple):
 def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int) -> Sound:
     """Check a run of batches whose first one must have base offset `start_offset`; stop at the first bad batch.
 
-    A batch is bad if its header cannot follow the one before, if it is cut off, or if its checksum is wrong. Batches
+    A batch is bad if its header cannot follow the one before, if it is incomplete, or if its checksum is wrong. Batches
     that end at or below `offset` are not wanted: only their headers are checked. One tight loop: every read runs it.
     """
     end, unpack, view = len(data), _CHAIN.unpack_from, memoryview(data)
@@ -177,22 +177,22 @@ def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
 
 
 def begins_batch(data: Buffer, position: int, base_offset: int) -> bool:
-    """Whether what stands at a position looks like the header of a batch of that offset."""
+    """True if the bytes at a position look like the header of a batch of that offset."""
     if position + HEADER_BYTES > len(data):
         return False
     return bool(_I64.unpack_from(data, position)[0] == base_offset and data[position + _MAGIC_AT] == MAGIC)
 
 
 def has_valid_crc(buffer: Buffer, position: int, header: Header) -> bool:
-    """Whether the batch's CRC-32C, over everything from the attributes to its end, is the one stored."""
+    """True if the batch's CRC-32C, over everything from the attributes to its end, equals the stored one."""
     covered = memoryview(buffer)[position + _CRC_COVERS_FROM : position + header.size_bytes]
     return bool(crc32c(covered) == header.crc)
 
 
 def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
-    """Accept exactly one batch made by a client, going by its header and checksum (Kafka's LogValidator rules).
+    """Accept exactly one batch made by a client, by its header and checksum (Kafka's LogValidator rules).
 
-    Raises BatchTooLarge, InvalidBatch, or CorruptBatch. Does not look into the records.
+    Raises BatchTooLarge, InvalidBatch, CorruptBatch. Does not decode the records.
     """
     if len(body) > batch_bytes_max:
         raise BatchTooLarge(
@@ -229,16 +229,16 @@ def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
 
 
 def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """Write what the leader decides; the checksum stays right."""
+    """Write base offset and leader epoch; the checksum stays valid."""
     _I64.pack_into(batch, 0, base_offset)
     _I32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int) -> tuple[Buffer, ...]:
-    """The batch with what the leader decides, in pieces to be written one after the other.
+    """Return the batch with the leader's base offset and epoch, in pieces to be written one after the other.
 
-    Ours is stamped in place. What a client made comes as bytes and stays as it is, behind a head of its own: to copy it
-    would cost as much as to write it.
+    A batch made here is stamped in place. A client's batch, in bytes, is unchanged behind a new head: copying it would
+    cost as much as writing it.
     """
     if isinstance(batch, bytearray):
         stamp(batch, base_offset, leader_epoch)
@@ -249,7 +249,7 @@ def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int) -> tu
 
 
 def stamp_append_time(batch: bytearray, now_ms: int) -> None:
-    """Make the broker's time the time of every record (`timestamp_type=append`); this one changes the checksum."""
+    """Set the timestamp of every record to the broker's time (`timestamp_type=append`); updates the checksum."""
     attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _I16.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _I64.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
@@ -257,24 +257,24 @@ def stamp_append_time(batch: bytearray, now_ms: int) -> None:
 
 
 def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Make the batch one of a producer's sequence; this changes the checksum too."""
+    """Write producer id, epoch and base sequence; updates the checksum."""
     _SEQUENCE.pack_into(batch, PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)
     set_crc(batch)
 
 
 def say_control(batch: bytearray) -> None:
-    """Make it a control batch; this changes the checksum too."""
+    """Mark the batch as a control batch; updates the checksum."""
     _I16.pack_into(batch, _ATTRIBUTES_AT, _I16.unpack_from(batch, _ATTRIBUTES_AT)[0] | _CONTROL)
     set_crc(batch)
 
 
 def set_crc(batch: bytearray) -> None:
-    """Make the checksum right again, after what it covers was changed."""
+    """Recompute the checksum after a change of covered bytes."""
     _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
 
 
 def take_place(batch: bytearray, replaced: Header) -> None:
-    """Give a batch, made of the records of another one, that one's place, attributes and latest time."""
+    """Give a rebuilt batch the offsets, attributes and latest time of the batch that it replaces."""
     _I16.pack_into(batch, _ATTRIBUTES_AT, replaced.attributes)
     _I32.pack_into(batch, _LAST_DELTA_AT, replaced.last_offset_delta)
     _I64.pack_into(batch, _MAX_TIMESTAMP_AT, replaced.max_timestamp)
@@ -283,6 +283,6 @@ def take_place(batch: bytearray, replaced: Header) -> None:
 
 
 def say_unpacked(head: bytearray) -> None:
-    """The records behind this header are not compressed any more. Its checksum is wrong from now on."""
+    """Mark the records behind this header as uncompressed. Invalidates its checksum."""
     attributes = _I16.unpack_from(head, _ATTRIBUTES_AT)[0]
     _I16.pack_into(head, _ATTRIBUTES_AT, attributes & ~CODEC_MASK)

@@ -1,8 +1,8 @@
-"""The checksum file beside a sealed segment: the CRC-32C of the whole `.log` file, for whoever asks whether it changed.
+"""The checksum file of a sealed segment: the CRC-32C of the whole `.log` file, which shows whether it changed.
 
-Covers what no batch's own CRC does: base offsets, leader epochs, and that the file is whole. Derived from the file as
-it was when it was sealed, and worth nothing for an active segment, which has none. In doubt it is made again, but only
-over batches that are true to their own checksums (engine/cleaning/segment_check.py).
+Covers what no batch's own CRC does: base offsets, leader epochs, and the completeness of the file. Derived from the
+file at sealing; an active segment has none. A checksum in doubt is rebuilt, but only over batches with valid CRCs
+(engine/cleaning/segment_check.py).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
 from engine.runtime.disk import Disk, read_file, write_fully
 
-PIECE_BYTES = 128 * 1024  # larger ones are no faster, and cost page faults
+PIECE_BYTES = 128 * 1024  # larger pieces give no speed and cost page faults
 _HEADER = "penstock segment-checksum 1"
 
 Pace = Callable[[int], None]
 
 
 def at_once(size_bytes: int) -> None:
-    """The pace of whoever need not spare the disk."""
+    """Wait for nothing: the pace of a caller that need not spare the disk."""
 
 
 class Checksum(NamedTuple):
-    """Of a whole segment file."""
+    """The checksum of a whole segment file, with its size in bytes."""
 
     size_bytes: int
     crc32c: int
 
 
 def checksum_of(disk: Disk, path: str, pace: Pace = at_once) -> Checksum:
-    """Read a file through. Blocks; `pace` is called with the bytes of each piece and may take its time."""
+    """Read a file completely. Blocks; calls `pace` with the bytes of each piece; it may sleep. Raises OSError."""
     handle = disk.open(path)
     try:
         position = seen = 0
@@ -48,7 +48,7 @@ def checksum_of(disk: Disk, path: str, pace: Pace = at_once) -> Checksum:
 
 
 def save_checksum(disk: Disk, log_path: str, checksum: Checksum) -> None:
-    """Durable before the rename; the directory is not synced, since a file that is missing is made again."""
+    """Write the checksum file, durable before its rename. Does not sync the directory: a missing file is rebuilt."""
     target = paths.beside_log(log_path, paths.CHECKSUM)
     handle = disk.open(target + ".tmp", create=True, writable=True)
     try:
@@ -61,7 +61,7 @@ def save_checksum(disk: Disk, log_path: str, checksum: Checksum) -> None:
 
 
 def load_checksum(disk: Disk, log_path: str) -> Checksum | None:
-    """None when there is none, or one in doubt."""
+    """Return the stored checksum; None without one, or if it is in doubt."""
     return decode_checksum(read_file(disk, paths.beside_log(log_path, paths.CHECKSUM)))
 
 

@@ -1,9 +1,8 @@
-"""A control batch: it takes an offset, is stored, replicated and shipped as any other, and no consumer is given it.
+"""A control batch: takes an offset, is stored, replicated and shipped as any other, and is never sent to a consumer.
 
-Kafka's form: attribute bit 5, one record, whose key is a version and a type, 16 bits each. The only type of ours says
-which token every append to the partition has to carry from here on; Kafka's own types (below 100) are not used.
-Layout: engine/format/FORMAT.md. Not a judge of tokens: engine/producers/fencing.py is. Clients cannot send such
-batches.
+Kafka's form: attribute bit 5, one record, whose key is a version and a type, 16 bits each. The only type of ours sets
+the fencing token of every later append to the partition; Kafka's own types (below 100) are not used.
+Layout: engine/format/FORMAT.md. engine/producers/fencing.py checks tokens. Clients cannot send such batches.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ _VERSION = 0
 
 
 class Control(NamedTuple):
-    """What a control batch says. Of a type that is not known the value means nothing to us."""
+    """The content of a control batch. The value of an unknown type has no meaning here."""
 
     type: int
     value: bytes
 
 
 def encode_fence(token: str, now_ms: int) -> bytearray:
-    """From here on every append has to carry this token; an empty one: none has to."""
+    """Encode a control batch that sets the fencing token of later appends; an empty token removes it."""
     made = record_batch.encode([(now_ms, _KEY.pack(_VERSION, FENCING_TOKEN), token.encode("ascii"), [])])
     record_batch.say_control(made)
     return made
 
 
 def read_control(batch: Buffer) -> Control:
-    """What one control batch says. Raises InvalidBatch."""
+    """Decode one control batch. Raises InvalidBatch."""
     records = record_batch.decode_control(batch)
     try:
         (record,) = records
@@ -49,20 +48,20 @@ def read_control(batch: Buffer) -> Control:
 
 
 def read_fence(batch: Buffer) -> str | None:
-    """The token that a control batch sets, empty for none; None when it says something else. Raises InvalidBatch."""
+    """Return the token that a control batch sets, empty to remove it; None for another type. Raises InvalidBatch."""
     kind, value = read_control(batch)
     return value.decode("latin-1") if kind == FENCING_TOKEN else None
 
 
 def has_nothing_to_show(batches: Buffer) -> bool:
-    """Whether a run of whole batches holds control batches only. One look, as a rule."""
+    """True if a run of whole batches holds control batches only. Usually checks one header."""
     if not record_batch.read_header(batches).is_control:
         return False
     return all(header.is_control for _, header in record_batch.walk(batches))
 
 
 def without_control(batches: bytes | bytearray) -> bytes | bytearray:
-    """A run of whole batches as consumers are given it: a token is for those who may write."""
+    """Return a run of whole batches without control batches: a token is secret to writers."""
     pieces, taken = [], 0
     for position, header in record_batch.walk(batches):
         if header.is_control:

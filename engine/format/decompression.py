@@ -1,17 +1,16 @@
-"""Undoes compression within a bound: gzip, snappy, lz4, zstd, as Kafka's producers and HTTP clients use them.
+"""Decompresses within a bound: gzip, snappy, lz4, zstd, as Kafka's producers and HTTP clients use them.
 
-With engine/format/compression.py the only file that knows cramjam. It unpacks into memory of a fixed size, so that a
-bomb (28 kB that unpack to 944 MB) is stopped at the bound and not after it, and it releases the interpreter lock
-meanwhile.
+Besides engine/format/compression.py the only file that knows cramjam. It decompresses into memory of a fixed size, so
+that a bomb (28 kB that decode to 944 MB) stops at the bound and not after it, and releases the interpreter lock.
 
-The work is bounded by the bytes that are read and written. zstd, lz4 and snappy read frames and blocks without content
-at the speed of ordinary text (measured: at most 13 ms a megabyte). gzip does not: cramjam's inflate takes 2.3 s for a
-megabyte of empty blocks, zlib 0.1 s, and each member costs 3 us. So gzip is zlib's, the number of members is bounded,
-and input that yields almost no text is refused.
-What is cut off is broken, never shorter (but for snappy, whose frame does not say how many blocks it has); several gzip
+The work is bounded by the bytes read and written. zstd, lz4 and snappy read frames and blocks without content at the
+speed of ordinary text (measured: at most 13 ms a megabyte). gzip does not: cramjam's inflate takes 2.3 s for a megabyte
+of empty blocks, zlib 0.1 s, and each member costs 3 us. So gzip uses zlib, the number of members is bounded, and input
+that yields almost no text is rejected.
+Truncated input is an error, never a shorter text (except for snappy, whose frame has no count of blocks). Several gzip
 members, zstd frames or lz4 frames one after the other are one text.
 
-Not a judge of how much is too much: the caller gives the bound, and decides whether this is work for the loop.
+The caller chooses the bound, and whether to run this on the loop.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ import cramjam
 
 Buffer = bytes | bytearray | memoryview
 
-FIRST_ROOM_BYTES = 256 * 1024  # enough for most batches; a larger text is begun again, which wastes this much at most
-SLACK_BYTES = 64  # behind every text, so that a careless reader of varints stays within our memory
+# enough for most batches; a larger text is decompressed again, which wastes at most this much
+FIRST_ROOM_BYTES = 256 * 1024
+SLACK_BYTES = 64  # behind every text: a reader of varints that overruns stays within our memory
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16  # the magic, a version and the oldest version that can read it
-_XERIAL_BLOCKS_MAX = 65_536  # a block holds 32 KiB in every implementation; blocks without content would cost time only
+_XERIAL_BLOCKS_MAX = 65_536  # a block holds 32 KiB in every implementation; empty blocks only cost time
 _BLOCK_LENGTH = struct.Struct(">i")
 _GZIP = 16 + zlib.MAX_WBITS
-_GZIP_MEMBERS_MAX = 10_000  # 30 ms of work; log files that were compressed a piece at a time have hundreds
+_GZIP_MEMBERS_MAX = 10_000  # 30 ms of work; log files compressed piece by piece have hundreds
 _GZIP_SLICE_BYTES = 64 * 1024
 _GZIP_INPUT_PER_BYTE_MAX = 16  # a flush after every single byte takes 7; empty blocks never end
 
@@ -42,11 +42,11 @@ class DoesNotFit(Exception):
 
 
 class Broken(Exception):
-    """The bytes are not what they are said to be, or are cut off."""
+    """The bytes are not of the declared format, or are truncated."""
 
 
 def unpack(kind: str, packed: Buffer, bytes_max: int, head: Buffer = b"") -> memoryview:
-    """The head, and behind it what the bytes unpack to, of at most `bytes_max`. Raises DoesNotFit, Broken."""
+    """Return the head, followed by the decompressed bytes, at most `bytes_max`. Raises DoesNotFit, Broken."""
     if bytes_max <= FIRST_ROOM_BYTES:
         return _unpack_into(bytearray(len(head) + bytes_max + SLACK_BYTES), kind, packed, bytes_max, head)
     try:
@@ -64,14 +64,14 @@ def _unpack_into(memory: bytearray | mmap.mmap, kind: str, packed: Buffer, bytes
     except zlib.error as error:
         raise Broken(f"not {kind}, or damaged: {error}") from None
     except cramjam.DecompressionError as error:
-        if "failed to write whole buffer" in str(error):  # the name that Rust gives to a full buffer
+        if "failed to write whole buffer" in str(error):  # Rust's message for a full buffer
             raise DoesNotFit(f"more than {bytes_max} bytes") from None
         raise Broken(f"not {kind}, or damaged: {error}") from None
     return whole[: begin + length]
 
 
 def _gzip_into(packed: Buffer, room: memoryview) -> int:
-    """Members one after another. Raises DoesNotFit, Broken, zlib.error."""
+    """Decompresses consecutive members. Raises DoesNotFit, Broken, zlib.error."""
     view, position, length = memoryview(packed), 0, 0
     for _ in range(_GZIP_MEMBERS_MAX):
         member, begin, before = zlib.decompressobj(_GZIP), position, length
@@ -95,7 +95,7 @@ def _gzip_into(packed: Buffer, room: memoryview) -> int:
 
 
 def _snappy_into(packed: Buffer, room: memoryview) -> int:
-    """One block, or xerial's frame of blocks, which is what Kafka's Java producers write."""
+    """Decompresses one block, or xerial's frame of blocks, which Kafka's Java producers write."""
     view = memoryview(packed)
     if bytes(view[: len(_XERIAL)]) != _XERIAL:
         return _snappy_block_into(view, room)
@@ -113,7 +113,7 @@ def _snappy_into(packed: Buffer, room: memoryview) -> int:
 
 
 def _snappy_block_into(block: memoryview, room: memoryview) -> int:
-    """A block says first how long it will be, and a lie about that is found."""
+    """A block begins with its length; a wrong length is detected."""
     if cramjam.snappy.decompress_raw_len(block) > len(room):
         raise DoesNotFit(f"more than {len(room)} bytes")
     return int(cramjam.snappy.decompress_raw_into(block, room))

@@ -1,9 +1,18 @@
 """Sparse indexes of one segment: offset -> byte position, and time -> offset.
 
 Never trusted: on any doubt recovery rebuilds them from the batch headers. Written once, when the segment is sealed or
-the node stops; while a segment is active they live in memory only. File layout: engine/format/FORMAT.md. Each file ends
-in a checksum that covers the segment's size too, so that an index made of a shorter life of the segment is not taken.
+the node stops; while a segment is active they are in memory only. File layout: engine/format/FORMAT.md. Each file ends
+in a checksum that also covers the segment's size, so that an index of a formerly shorter segment is rejected.
 Invariant: in each, both columns strictly increase; every position is the start of a batch.
+
+`SpanChecksums` holds the CRC-32C of a segment's bytes up to entries of its index: a read checks a long span with one
+call. Checking a batch takes 0.6 us of Python, for batches of one small record ten times as much as the rest of a read.
+Here `crc32c(bytes between two entries, value at the first) == value at the second`, 0.05 ms per MiB for batches of any
+size. Unlike the checksums of batches, it covers base offsets and leader epochs. It is held in memory, for bytes that
+are contiguous valid batches: this process wrote them, or has checked each batch. It proves no damage: on a different or
+unknown value, batches are checked one by one (engine/partition/reader.py). Invariant: the values of a run are those of
+a CRC that begins at the run's first entry. `written` is for the event loop; any thread may call the other methods:
+learned values are replaced as a whole, and of two threads the later one wins.
 """
 
 from __future__ import annotations
@@ -13,13 +22,91 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from crc32c import crc32c
 
-from engine.format.batch import PREFIX_BYTES, Buffer, Header
-from engine.format.span_checksums import SpanChecksums
+from engine.format.batch import PREFIX_BYTES, Header
+from engine.format.batch_header import Buffer, begins_batch
 
-INDEX_INTERVAL_BYTES = 4096  # Kafka's: a lookup then scans at most a page or one batch
+LEARNED_RUNS_MAX = 4  # concurrent readers of a segment; a run of 64 MiB takes 64 KiB
+
+
+class _Run(NamedTuple):
+    """Values at neighbouring entries, beginning at entry number `first`."""
+
+    first: int
+    values: array[int]
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.values)
+
+
+class SpanChecksums:
+    """The checksums of one segment. `positions` are always those of its index."""
+
+    __slots__ = ("_crc", "_end", "_learned", "_written")
+
+    def __init__(self) -> None:
+        self._written = _Run(0, array("I"))
+        self._crc, self._end = 0, 0  # of the written bytes, up to their end
+        self._learned: tuple[_Run, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"SpanChecksums(written={len(self._written.values)}, learned={len(self._learned)})"
+
+    def written(self, buffers: Sequence[Buffer], start: int, positions: Sequence[int], number: int) -> None:
+        """Add bytes written at `start`, and the entries in them, which begin with that number."""
+        if start != self._end:  # the bytes before are of an earlier process
+            self._written = _Run(number, array("I"))
+        crc, position, values, count = self._crc, start, self._written.values, len(positions)
+        for buffer in buffers:
+            end = position + len(buffer)
+            while number < count and positions[number] < end:
+                view = memoryview(buffer)
+                before = positions[number] - position
+                crc = crc32c(view[:before], crc) if values else 0
+                values.append(crc)
+                buffer, position, number = view[before:], position + before, number + 1
+            crc = crc32c(buffer, crc)
+            position = end
+        self._crc, self._end = crc, position
+
+    def whole(self, size_bytes: int) -> int | None:
+        """Return the CRC of the whole file, if this process wrote all of it and it has this size."""
+        run = self._written
+        return self._crc if run.values and run.first == 0 and self._end == size_bytes else None
+
+    def known(self, first: int, last: int) -> tuple[int, int] | None:
+        """Return the values at two entries, if one run holds both."""
+        for begin, values in (self._written, *self._learned):
+            if begin <= first and last - begin < len(values):
+                return values[first - begin], values[last - begin]
+        return None
+
+    def learn(self, data: Buffer, start: int, positions: Sequence[int], offsets: Sequence[int], first: int) -> None:
+        """Remember bytes, which begin at position `start`, from the entry of number `first` to the last of `offsets`.
+
+        `offsets` are those of the batches at these entries. The caller has validated all batches. This checks that each
+        entry is the start of a batch, since an index is not evidence.
+        """
+        if not begins_batch(data, positions[first] - start, offsets[0]):
+            return
+        run = next((one for one in self._learned if one.first <= first < one.end), None)
+        others = [one for one in self._learned if one is not run]
+        run = run or _Run(first, array("I", [0]))
+        values, crc, view = run.values[:], run.values[-1], memoryview(data)
+        for number in range(run.end, first + len(offsets)):
+            begin, end = positions[number - 1] - start, positions[number] - start
+            if end < len(data) and not begins_batch(data, end, offsets[number - first]):
+                break
+            crc = crc32c(view[begin:end], crc)
+            values.append(crc)
+        self._learned = (*others[1 - LEARNED_RUNS_MAX :], _Run(run.first, values))
+
+
+INDEX_INTERVAL_BYTES = 4096  # Kafka's default: a lookup then scans at most a page or one batch
 
 _OFFSET_ENTRY_BYTES = 8
 _TIME_ENTRY_BYTES = 12
@@ -43,7 +130,7 @@ class SegmentIndex:
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        self.is_partial = False  # made of what damage has left: later records may be missing
+        self.is_partial = False  # built from a damaged file: later records may be missing
         self.relative_offsets = array("I")
         self.positions = array("I")
         self.times = array("q")
@@ -56,7 +143,7 @@ class SegmentIndex:
         return f"SegmentIndex(base_offset={self.base_offset}, entries={len(self.positions)})"
 
     def add(self, header: Header, position: int) -> None:
-        """Take note of a batch that begins at a byte position. Batches come in order."""
+        """Add a batch that begins at a byte position. Batches come in order."""
         relative = header.base_offset - self.base_offset
         if position - self._indexed_to >= INDEX_INTERVAL_BYTES:
             self.relative_offsets.append(relative)
@@ -69,7 +156,7 @@ class SegmentIndex:
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
 
     def add_written(self, headers: Sequence[Header], buffers: Sequence[Buffer], start: int) -> int:
-        """The same for batches that were written one after another; returns where the last one ends."""
+        """Add contiguous written batches; returns where the last one ends."""
         number = len(self.positions)
         end = self._add_all(headers, start)
         self.checksums.written(buffers, start, self.positions, number)
@@ -86,44 +173,44 @@ class SegmentIndex:
         return position
 
     def position_at_or_before(self, offset: int) -> int:
-        """The start of an indexed batch from which a scan forward finds `offset`."""
+        """Return the start of an indexed batch from which a scan forward finds `offset`."""
         found = bisect_right(self.relative_offsets, offset - self.base_offset)
         return self.positions[found - 1] if found else 0
 
     def entry_at_or_before(self, offset: int) -> tuple[int, int]:
-        """The same with the base offset of the batch that begins there: (position, offset)."""
+        """Return the same with the base offset of the batch that begins there: (position, offset)."""
         found = bisect_right(self.relative_offsets, offset - self.base_offset)
         if not found:
             return 0, self.base_offset
         return self.positions[found - 1], self.base_offset + self.relative_offsets[found - 1]
 
     def boundary_at_or_before(self, position: int) -> int:
-        """The largest indexed batch start that is not beyond a byte position."""
+        """Return the largest indexed batch start that is not beyond a byte position."""
         found = bisect_right(self.positions, position)
         return self.positions[found - 1] if found else 0
 
     def boundary_after(self, position: int) -> int | None:
-        """The smallest indexed batch start beyond a byte position; None when the last entry is not."""
+        """Return the smallest indexed batch start beyond a byte position; None without one."""
         found = bisect_right(self.positions, position)
         return self.positions[found] if found < len(self.positions) else None
 
     def offset_at(self, position: int) -> int:
-        """The offset of the batch that begins at an indexed position."""
+        """Return the offset of the batch that begins at an indexed position."""
         found = bisect_right(self.positions, position) - 1
         assert self.positions[found] == position
         return self.base_offset + self.relative_offsets[found]
 
     def offset_of(self, number: int) -> int:
-        """The offset of the batch at the entry of that number."""
+        """Return the offset of the batch at the entry of that number."""
         return self.base_offset + self.relative_offsets[number]
 
     def offset_to_search_time_from(self, timestamp: int) -> int:
-        """An offset such that no record before it has `timestamp` or a later one."""
+        """Return an offset such that no record before it has `timestamp` or a later one."""
         found = bisect_right(self.times, timestamp - 1)
         return self.base_offset + (self.time_offsets[found - 1] if found else 0)
 
     def truncate(self, size_bytes: int) -> None:
-        """Forget batches that begin at or beyond a byte position. The maximum timestamp is recomputed by the caller."""
+        """Drop batches that begin at or beyond a byte position. The caller recomputes the maximum timestamp."""
         keep = bisect_right(self.positions, size_bytes - 1) if size_bytes else 0
         del self.positions[keep:]
         del self.relative_offsets[keep:]
@@ -135,18 +222,18 @@ class SegmentIndex:
         self._indexed_to = self.positions[-1] if keep else -INDEX_INTERVAL_BYTES
 
     def offset_index_bytes(self, size_bytes: int) -> bytes:
-        """The `.index` file: pairs of u32, relative offset and position, big-endian; last the checksum."""
+        """Return the `.index` file: pairs of u32, relative offset and position, big-endian; last the checksum."""
         return _sealed(_big_endian(_interleave(self.relative_offsets, self.positions)).tobytes(), size_bytes)
 
     def time_index_bytes(self, size_bytes: int) -> bytes:
-        """The `.timeindex` file: i64 time, u32 relative offset; then the segment's maximum timestamp; the checksum."""
+        """Return the `.timeindex` file: i64 time, u32 relative offset; then the maximum timestamp; the checksum."""
         entries = [*zip(self.times, self.time_offsets, strict=True), (self.max_timestamp, 0xFFFF_FFFF)]
         columns = (time.to_bytes(8, "big", signed=True) + offset.to_bytes(4, "big") for time, offset in entries)
         return _sealed(b"".join(columns), size_bytes)
 
 
 def load_index(base_offset: int, offsets: bytes, times: bytes, size_bytes: int) -> SegmentIndex | None:
-    """The indexes that these files hold, or None when anything about them is doubtful."""
+    """Return the indexes of these files, or None if any part of them is in doubt."""
     if not (_is_sealed(offsets, size_bytes) and _is_sealed(times, size_bytes)):
         return None
     offsets, times = offsets[:-_CHECKSUM_BYTES], times[:-_CHECKSUM_BYTES]
@@ -171,7 +258,7 @@ def load_index(base_offset: int, offsets: bytes, times: bytes, size_bytes: int) 
 
 
 def _sealed(entries: bytes, size_bytes: int) -> bytes:
-    """With a CRC-32C over the entries and the size of the segment that they describe."""
+    """Appends a CRC-32C over the entries and the size of the segment that they describe."""
     checksum: int = crc32c(entries + size_bytes.to_bytes(8, "big"))
     return entries + checksum.to_bytes(_CHECKSUM_BYTES, "big")
 
@@ -191,7 +278,7 @@ def _interleave(first: array[int], second: array[int]) -> array[int]:
 
 
 def _big_endian(column: array[int]) -> array[int]:
-    """Swap a copy to or from the file's byte order."""
+    """Swaps a copy to or from the file's byte order."""
     copy = column[:]
     if sys.byteorder == "little":
         copy.byteswap()

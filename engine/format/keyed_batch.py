@@ -1,13 +1,12 @@
-"""A keyed batch: one whose request carried an Idempotency-Key, told by producer id -2 in its header.
+"""A keyed batch: its request carried an Idempotency-Key; its header has producer id -2.
 
-Its first record has one header more than the client gave, the last one: an entry of 40 bytes that says which key and
-which request, when, and among how many partitions. So the records and the memory of their key are one batch: both
-survive, or neither does. Layout: engine/format/FORMAT.md.
+Its first record has one header after the client's own: an entry of 40 bytes with a hash of the key and of the request,
+the time, and the number of partitions. Records and key are therefore one batch: both survive, or neither does. Layout:
+engine/format/FORMAT.md.
 
-Not a judge of repeats: engine/producers/key_window.py remembers, engine/producers/append_validator.py decides.
-Invariants: whoever reads records is never given the entry (engine/format/batch.py leaves it out); whoever is given
-stored batches gets the same records encoded again (`shown`). An entry that cannot be read is none: it recognises
-nothing.
+engine/producers/key_window.py remembers keys, engine/producers/append_validator.py decides about duplicates.
+Invariants: consumers of records never get the entry (engine/format/batch.py leaves it out); consumers of stored batches
+get the same records re-encoded (`shown`). An unreadable entry is ignored: it recognises no duplicate.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _PEEK = struct.Struct(">8xi31xq")  # batch length and producer id
 _PATTERN = struct.pack(">q", KEYED_PRODUCER)
 _BATCH_LENGTH_AT = 8
 _PRODUCER_AT = 43
-_LOOK = 32  # batches walked before it is asked whether searching is quicker
+_LOOK = 32  # batches to walk before considering a search
 _SEARCH_BELOW_BYTES = 1024  # of an average batch: walking costs 0.3 us a batch, searching 0.03 us a kB, 0.6 if binary
 
 assert _ENTRY.size == ENTRY_BYTES
 
 
 class KeyEntry(NamedTuple):
-    """What a keyed batch remembers. `partitions`: among so many of the topic the records of the request were placed."""
+    """The entry of a keyed batch. `partitions`: the topic's partition count when the request was placed."""
 
     key_hash: bytes
     request_hash: bytes
@@ -46,12 +45,12 @@ class KeyEntry(NamedTuple):
 
 
 def stored_entry(entry: KeyEntry) -> StoredHeader:
-    """The header that the first record gets (`encode` and `encode_values` of engine/format/batch.py)."""
+    """Return the header for the first record (`encode` and `encode_values` of engine/format/batch.py)."""
     return NAME, _ENTRY.pack(entry.key_hash, entry.request_hash, entry.partitions, entry.time_ms.to_bytes(6, "big"))
 
 
 def read_entry(batch: Buffer) -> KeyEntry | None:
-    """The entry of a whole keyed batch; None if it has none that can be read."""
+    """Return the entry of a whole keyed batch; None without a readable one."""
     try:
         whole = record_batch.unpacked(batch)
         end = first_record_end(whole)
@@ -62,13 +61,13 @@ def read_entry(batch: Buffer) -> KeyEntry | None:
 
 
 def first_record_end(start: Buffer) -> int:
-    """Where the first record of an uncompressed batch ends, going by its first bytes. Raises IndexError."""
+    """Return where the first record of an uncompressed batch ends, from its first bytes. Raises IndexError."""
     length, position = _varint(start, HEADER_BYTES)
     return position + length
 
 
 def entry_in(end: bytes) -> KeyEntry | None:
-    """The entry that these last bytes of a record end with, if they do. It takes `TAIL_BYTES`."""
+    """Return the entry at the end of a record's last `TAIL_BYTES` bytes; None without one."""
     if len(end) < _STORED_BYTES or end[-_STORED_BYTES:-ENTRY_BYTES] != _STORED_NAME:
         return None
     key_hash, request_hash, partitions, time_ms = _ENTRY.unpack(end[-ENTRY_BYTES:])
@@ -79,10 +78,11 @@ TAIL_BYTES = _STORED_BYTES
 
 
 def has_keyed(batches: Buffer) -> bool:
-    """Whether a run of whole batches may hold a keyed one. Next to nothing beside reading them.
+    """True if a run of whole batches may hold a keyed one. Costs far less than reading them.
 
-    Large batches are walked header by header; among small ones the eight bytes are searched for, which may be found in
-    a value too: then somebody looks in vain.
+    Walks large batches header by header; among small ones it searches for the eight bytes, which a value may contain
+    too:
+    a false positive only costs a look at the batches.
     """
     position, end = 0, len(batches)
     walked = 0
@@ -98,7 +98,7 @@ def has_keyed(batches: Buffer) -> bool:
 
 
 def _has_pattern(batches: bytes | bytearray, position: int) -> bool:
-    """By the pattern's last byte at first, ten times as quick a search: UTF-8 has no such byte."""
+    """Searches for the pattern's last byte first, which is ten times as fast: UTF-8 has no such byte."""
     for _ in range(_LOOK):
         position = batches.find(_PATTERN[-1:], position)
         if position < 0 or batches[max(0, position + 1 - len(_PATTERN)) : position + 1] == _PATTERN:
@@ -108,9 +108,9 @@ def _has_pattern(batches: bytes | bytearray, position: int) -> bool:
 
 
 def shown(batches: bytes | bytearray) -> bytes | bytearray:
-    """A run of whole batches as consumers are given it: keyed ones without entry and producer id.
+    """Return a run of whole batches as consumers get it: keyed ones without entry and producer id.
 
-    One that is damaged or cannot be read stays as it is, so that its checksum still tells.
+    Leaves a damaged or unreadable batch as it is, so that its checksum still shows the damage.
     """
     pieces: list[Buffer] = []
     taken = 0
@@ -135,7 +135,7 @@ def _without_entry(batch: memoryview, header: Header) -> Buffer:
 
 
 def _spliced(batch: memoryview) -> bytearray:
-    """All but the first record are taken over unseen. Raises IndexError."""
+    """Copies all but the first record without decoding. Raises IndexError."""
     length, begin = _varint(batch, HEADER_BYTES)
     end = begin + length
     kept_end = end - _STORED_BYTES
@@ -154,7 +154,7 @@ def _spliced(batch: memoryview) -> bytearray:
 
 
 def _header_count_at(batch: memoryview, begin: int) -> int:
-    """Behind attributes, two deltas, key and value of the record whose body begins here."""
+    """Skips attributes, two deltas, key and value of the record whose body begins here."""
     _, position = _varint(batch, begin + 1)
     _, position = _varint(batch, position)
     for _ in ("key", "value"):
@@ -164,7 +164,7 @@ def _header_count_at(batch: memoryview, begin: int) -> int:
 
 
 def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """A zig-zag varint, and the position behind it. Raises IndexError."""
+    """Returns a zig-zag varint, and the position behind it. Raises IndexError."""
     raw = shift = 0
     while True:
         byte = buffer[position]
@@ -176,7 +176,7 @@ def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def _as_varint(number: int) -> bytes:
-    """Of what is not negative."""
+    """Encodes a number that is not negative."""
     raw, encoded = number << 1, bytearray()
     while raw > 0x7F:
         encoded.append(raw & 0x7F | 0x80)

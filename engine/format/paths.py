@@ -6,8 +6,8 @@ Layout of a data directory:
     <data>/meta                        cluster id, node id, format version
     <data>/running                     present from start to clean stop; holds the boot id
     <data>/recovery-points[.<shard>]   per partition: everything below is fsynced
-    <data>/high-watermarks[.<shard>]   per partition of a cluster: how far it was committed, a hint
-    <data>/coordination                what nodes agree upon, of a node that is alone
+    <data>/high-watermarks[.<shard>]   per partition of a cluster: its last known high watermark, a hint
+    <data>/coordination                the coordination state of a standalone node
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
@@ -32,7 +32,7 @@ SNAPSHOT = ".snapshot"
 FOREIGN = ".foreign"
 AUX = ".aux"
 DERIVED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, CHECKSUM, QUARANTINE)  # of a sealed segment; an active one has none
-SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: nothing outlives its segment
+SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: no derived file outlives its segment
 
 LOCK = "lock"
 META = "meta"
@@ -44,6 +44,7 @@ TOPICS = "topics"
 VOUCHING = "vouching"
 LEADER_EPOCHS = "leader-epochs"
 FENCED = "fenced"
+MOVED_AWAY = "moved-away"  # in a partition's directory: other nodes host it, and its files may be removed
 TOPIC_FILE = "topic.json"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY = ".tmp"  # of a file that is written beside the one that it replaces
@@ -63,7 +64,7 @@ _OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES
 
 
 def recovery_points_file(part: int | None) -> str:
-    """The checkpoint file of a whole data directory, or of one shard's part of it."""
+    """Return the checkpoint file of a whole data directory, or of one shard's part of it."""
     return RECOVERY_POINTS if part is None else f"{RECOVERY_POINTS}.{part}"
 
 
@@ -72,7 +73,7 @@ def is_part_of_recovery_points(name: str) -> bool:
 
 
 def high_watermarks_file(part: int | None) -> str:
-    """The file of hints of a whole data directory, or of one shard's part of it."""
+    """Return the high watermark file of a whole data directory, or of one shard's part of it."""
     return HIGH_WATERMARKS if part is None else f"{HIGH_WATERMARKS}.{part}"
 
 
@@ -81,12 +82,12 @@ def is_part_of_high_watermarks(name: str) -> bool:
 
 
 def is_topic_name(name: str) -> bool:
-    """A name that is safe in a path, a key and a URL. A leading `__` is reserved for the log itself."""
+    """True if a name is safe in a path, a key and a URL. A leading `__` is reserved for the log itself."""
     return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..") and not name.startswith("__")
 
 
 def digits(offset: int) -> str:
-    """Twenty digits, so that names sort as numbers do."""
+    """Format an offset as twenty digits, so that names sort as numbers do."""
     assert 0 <= offset < 10**20
     return f"{offset:020d}"
 
@@ -96,56 +97,56 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 def beside_log(log_path: str, suffix: str) -> str:
-    """Another file of the segment whose `.log` lies at a path."""
+    """Return the path of another file of a segment, given the path of its `.log`."""
     return log_path.removesuffix(LOG) + suffix
 
 
 def unfinished_foreign(log_path: str) -> str:
-    """Where the copy of a replaced `.log` file is written before it has its name."""
+    """Return the path at which the copy of a replaced `.log` file is written before its rename."""
     return beside_log(log_path, FOREIGN + TEMPORARY)
 
 
 def foreign_file(log_path: str, crc32c: int) -> str:
-    """The copy of a `.log` file that was replaced and had batches of another log; the checksum is that of its bytes.
+    """Return the path of the copy of a replaced `.log` file with batches of another log, named by the CRC of its bytes.
 
-    It is not the engine's own: nothing removes it but an operator.
+    The engine never removes it; an operator may.
     """
     return beside_log(log_path, f"{FOREIGN}-{crc32c:08x}")
 
 
 def base_offset_of(name: str) -> int | None:
-    """The base offset that a `.log` file name carries; None for any other file."""
+    """Return the base offset of a `.log` file name; None for any other file."""
     match = _SEGMENT_LOG.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def snapshot_offset_of(name: str) -> int | None:
-    """The offset that a `.snapshot` file name carries; None for any other file."""
+    """Return the offset of a `.snapshot` file name; None for any other file."""
     match = _SNAPSHOT.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def is_topic_id(name: str) -> bool:
-    """Whether a directory of this name can be a topic's, so far as that can be seen."""
+    """True if a directory of this name can be a topic's, judged by the form of the name."""
     return bool(_TOPIC_ID.fullmatch(name))
 
 
 def is_partition_number(name: str) -> bool:
-    """Whether a directory of this name can be a partition's; the number is written in one way."""
+    """True if a directory of this name can be a partition's: the number without leading zeros."""
     return bool(_PARTITION.fullmatch(name))
 
 
 def is_partition_file(name: str) -> bool:
-    """Whether the engine makes files of this name in a partition's directory."""
+    """True if the engine makes files of this name in a partition's directory."""
     own = name.removesuffix(TEMPORARY)
     is_unfinished = bool(_UNFINISHED_FOREIGN.fullmatch(name))
-    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED) or is_unfinished
+    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED, MOVED_AWAY) or is_unfinished
 
 
 def is_leftover(name: str, logs: Collection[str]) -> bool:
-    """Whether a file of a partition is of interrupted work, or derived from a segment of which there is no `.log`.
+    """True if a file of a partition is left by interrupted work, or derived from a segment without `.log`.
 
-    `logs` are the base offsets of the segments that there are, as digits. A name that the engine does not give is none.
+    `logs` are the base offsets of the existing segments, as digits. False for a name that the engine does not give.
     """
     stem, dot, suffix = name.partition(".")
     return is_partition_file(name) and (
@@ -174,17 +175,17 @@ def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition
 
 
 def store_deleted_topic_key(cluster_id: str, topic: str, topic_id: str) -> str:
-    """The marker of a deleted topic. No topic's name begins with `__`."""
+    """Return the key of a deleted topic's marker. No topic's name begins with `__`."""
     return f"{cluster_id}/__deleted/{topic}/{topic_id}.json"
 
 
 def store_segment_key(prefix: str, base_offset: int, leader_epoch: int, uuid_hex: str, suffix: str = LOG) -> str:
-    """A name that is never used twice, so that readers and caches need no invalidation."""
+    """Return a key that is never used twice, so that readers and caches need no invalidation."""
     return f"{prefix}{digits(base_offset)}-{leader_epoch}-{uuid_hex}{suffix}"
 
 
 def is_store_segment(name: str) -> bool:
-    """Whether an object of this name, without its prefix, can be a segment or what lies beside one."""
+    """True if an object of this name, without its prefix, can be a segment or one of its auxiliary objects."""
     return bool(_STORE_SEGMENT.fullmatch(name))
 
 

@@ -1,6 +1,6 @@
-"""The form of the small text files: a line that names the format, the number of rows, the rows, a checksum.
+"""The form of small text files: a line with the format's name, the number of rows, the rows, a checksum.
 
-Knows no file's meaning. A file that does not read back whole and true is no evidence of anything.
+Does not know the meaning of a file. A file that is incomplete or fails its checksum is ignored.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ _CHECKSUM = "crc32c"
 
 
 def rows_as_text(header: str, rows: list[str]) -> bytes:
-    """The whole file; the checksum covers every byte before its own line."""
+    """Return the whole file as bytes; the checksum covers every byte before its own line."""
     text = "".join(f"{line}\n" for line in (header, len(rows), *rows)).encode()
     return text + f"{_CHECKSUM} {crc32c(text):08x}\n".encode()
 
 
 def read_rows(header: str, data: bytes | None, *, has_checksum: bool = True) -> list[list[str]] | None:
-    """The rows, each split at its spaces; None when the file is absent, of another format, or in doubt."""
+    """Return the rows, each split at its spaces; None if the file is absent, of another format, or in doubt."""
     if data is None:
         return None
     if has_checksum:

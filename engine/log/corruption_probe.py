@@ -1,7 +1,7 @@
-"""Looks behind bad bytes: does a valid batch follow? Then they are a hole, and not the torn end of the last write.
+"""Searches behind bad bytes for a valid batch. If there is one, they are a hole; else the torn end of the last write.
 
-Decides nothing about what is to be done. A record's value may look like a batch, or be one, so the bytes of a batch
-whose header is whole are not searched; only behind a header that is none every byte is tried.
+Does not decide what to do. A record's value may look like a batch, or be one, so the bytes of a batch with a complete
+header are not searched; only behind an invalid header every byte is tried.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from engine.format.batch import HEADER_BYTES, MAGIC, Header, has_valid_crc, read
 from engine.log.segment import Segment, can_follow
 
 _WINDOW_BYTES = 8 * 1024 * 1024
-_CHECKED_BYTES_MAX = 1 << 30  # bytes made to look like headers must not cost more than a scan of the largest segment
+_CHECKED_BYTES_MAX = 1 << 30  # bytes that imitate headers must not cost more than a scan of the largest segment
 
 
 def batch_behind(segment: Segment, position: int, expected_offset: int, later: list[Segment]) -> str | None:
-    """Where the first valid batch is that lies behind the bad bytes at a position, in words; None when there is none.
+    """Describe the first valid batch behind the bad bytes at a position; None without one.
 
-    Cases: (1) the bad batch's header is whole, so the next batch would begin where it ends; (2) it is not, so any byte
-    may be a beginning; (3) the first batch of a later segment.
+    Cases: (1) the bad batch's header is complete, so the next batch would begin where it ends; (2) it is not, so any
+    byte may be a beginning; (3) the first batch of a later segment.
     """
     left = segment.size_bytes - position
     if left >= HEADER_BYTES:
@@ -39,7 +39,7 @@ def batch_behind(segment: Segment, position: int, expected_offset: int, later: l
 
 
 def other_batch_at(segment: Segment, position: int, expected_offset: int) -> int | None:
-    """The base offset of a valid batch at a position, if it is not the one that is expected there.
+    """Return the base offset of a valid batch at a position, unless it is the expected one; else None.
 
     The checksum does not cover the offset.
     """
@@ -51,9 +51,9 @@ def other_batch_at(segment: Segment, position: int, expected_offset: int) -> int
 
 
 def batch_starts(data: bytes, expected_offset: int) -> Iterator[tuple[int, Header]]:
-    """Where a header of a batch at or behind an offset may begin, by what stands there. Most of these are none.
+    """Yield positions and headers where a batch at or behind an offset may begin. Most of these are false.
 
-    By the upper half of the offset, which hardly changes in a segment, and the magic byte.
+    Compares the upper half of the offset, which hardly changes in a segment, and the magic byte.
     """
     high = expected_offset >> 32
     starts = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (high, high + 1))

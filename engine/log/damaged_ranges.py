@@ -1,8 +1,8 @@
-"""Records of a sealed segment that are known to be damaged: which they are, and how reads go round them.
+"""The damaged records of a sealed segment, and how reads skip them.
 
-Finds nothing itself (engine/cleaning/segment_check.py does) and mends nothing. Kept beside the segment as a small file,
-so that a restart does not forget it. Invariant: damages ascend, do not touch, and begin and end between batches, as far
-as the file has any; what lies within one is never served.
+Does not find (engine/cleaning/segment_check.py does) or repair damage. Stored beside the segment as a small file, so
+that it survives a restart. Invariant: damages ascend, do not touch, and begin and end between batches, as far as the
+file has any; records within one are never served.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HEADER = "penstock quarantine 1"
 
 
 class Damage(NamedTuple):
-    """A run of offsets, and the bytes of the segment file where they were."""
+    """A range of offsets, and the bytes of the segment file where they were."""
 
     start_offset: int
     end_offset: int
@@ -26,7 +26,7 @@ class Damage(NamedTuple):
 
 
 def joined(damages: Iterable[Damage]) -> tuple[Damage, ...]:
-    """Neighbours made one."""
+    """Merge neighbours."""
     found: list[Damage] = []
     for damage in damages:
         if found and found[-1].end_offset == damage.start_offset:
@@ -44,7 +44,7 @@ def check_undamaged(damages: Iterable[Damage], offset: int, path: str) -> None:
 
 
 def damaged(start_offset: int, end_offset: int, what: str) -> Damaged:
-    """The error for a run of offsets; `what` says what is wrong with them."""
+    """Make the error for a range of offsets; `what` names the damage."""
     return Damaged(
         f"offsets {start_offset} to {end_offset - 1} {what}",
         hint=f"go on at {end_offset}, or have them restored",
@@ -54,7 +54,7 @@ def damaged(start_offset: int, end_offset: int, what: str) -> Damaged:
 
 
 def start_behind(damages: Iterable[Damage], offset: int, start: int, start_offset: int) -> tuple[int, int]:
-    """Where to read for an undamaged offset, as (position, base offset): not from before the last damage below it."""
+    """Return where to read for an undamaged offset, as (position, base offset): not before the last damage below it."""
     for damage in damages:
         if start_offset < damage.end_offset <= offset:
             start, start_offset = damage.end_position, damage.end_offset
@@ -62,7 +62,7 @@ def start_behind(damages: Iterable[Damage], offset: int, start: int, start_offse
 
 
 def end_before(damages: Iterable[Damage], offset: int, end: int, next_offset: int) -> tuple[int, int]:
-    """Where a read for an undamaged offset must end, as (position, next offset): before the first damage above it.
+    """Return where a read for an undamaged offset ends, as (position, next offset): before the next damage.
 
     Both the bytes and the offsets bound it: damage has no bytes where the file was cut off between two batches, and no
     offsets where bytes follow the last batch.
@@ -78,7 +78,7 @@ def encode_quarantine(damages: Iterable[Damage]) -> bytes:
 
 
 def decode_quarantine(data: bytes | None, base_offset: int, end_offset: int, size_bytes: int) -> tuple[Damage, ...]:
-    """What the file says; where that cannot be read, all of the segment is in doubt. Empty when there is no file."""
+    """Decode a quarantine file; an unreadable one quarantines the whole segment. Empty without a file."""
     if data is None:
         return ()
     rows = read_rows(_HEADER, data)

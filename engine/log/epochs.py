@@ -1,7 +1,7 @@
-"""What a replica knows of who wrote which part of its log: pure functions over the starts of leader epochs.
+"""Pure functions over the starts of a replica's leader epochs.
 
-No file and no log: engine/log/leader_epochs.py keeps the starts durable, replication's cores ask these functions. Cases
-and names are those of Kafka's LeaderEpochFileCache (KIP-101, KIP-279).
+engine/log/leader_epochs.py keeps the starts durable, replication's cores call these functions. Cases and names are
+those of Kafka's LeaderEpochFileCache (KIP-101, KIP-279).
 Invariant of every list here: epochs and start offsets both strictly increase.
 """
 
@@ -19,37 +19,38 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where the records of an epoch, or of the nearest one below it that is known, end in one replica's log."""
+    """The end of an epoch's records, or of the nearest known epoch below it, in one replica's log."""
 
     epoch: int
     end_offset: int
 
 
 def with_epoch(epochs: list[EpochStart], epoch: int, start_offset: int) -> list[EpochStart]:
-    """Kafka's assign: what is known changes nothing; a newer epoch takes the place of starts at or after its own."""
+    """Assign as Kafka does: a known epoch changes nothing; a newer epoch replaces starts at or after its own."""
     if epochs and epoch <= epochs[-1].epoch:
         return epochs
     return [*(known for known in epochs if known.start_offset < start_offset), EpochStart(epoch, start_offset)]
 
 
 def assigned(epochs: Sequence[EpochStart], epoch: int, start_offset: int) -> list[EpochStart]:
-    """What a replica knows once records of `epoch` begin at `start_offset`, whoever wrote there before.
+    """Return the starts once records of `epoch` begin at `start_offset`, whatever epochs were there before.
 
-    Unlike with_epoch this may replace a newer epoch: one that has left no record here, as after a power loss.
+    Unlike with_epoch this may replace a newer epoch without a record here, as after a power loss.
     """
     if epochs and epochs[-1].epoch == epoch:
         return list(epochs)
     kept = [known for known in epochs if known.epoch <= epoch and known.start_offset < start_offset]
     if kept and kept[-1].epoch == epoch:
-        return kept  # its records go on here: what is dropped had left none
+        return kept  # its records continue here: the dropped epochs had none
     return [*kept, EpochStart(epoch, start_offset)]
 
 
 def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -> EpochEnd | None:
-    """Kafka's endOffsetFor, the answer of KIP-101 and KIP-279; None where nothing can be said.
+    """Return the end offset of an epoch as Kafka's endOffsetFor does (KIP-101, KIP-279); None if unknown.
 
-    1. The newest epoch ends where the log does. 2. Any other ends where the first greater one begins; it is told with
-    the greatest epoch that is known and not above it. 3. Below all that is known: as asked, and where those begin.
+    1. The newest epoch ends at the log end. 2. Any other ends where the first greater one begins; the answer names the
+    greatest known epoch that is not above it. 3. Below all known epochs: the requested epoch, and the first known
+    start.
     """
     if not epochs or not 0 <= requested <= epochs[-1].epoch:
         return None
@@ -61,21 +62,21 @@ def end_offset_for(epochs: Sequence[EpochStart], requested: int, log_end: int) -
 
 
 def epoch_before(epochs: Sequence[EpochStart], offset: int) -> int:
-    """The epoch of the record before an offset; -1 when it is not known."""
+    """Return the epoch of the record before an offset; -1 if it is unknown."""
     at = bisect_right(epochs, offset - 1, key=attrgetter("start_offset"))
     return epochs[at - 1].epoch if at else -1
 
 
 def truncated_from_end(epochs: Sequence[EpochStart], log_end: int) -> list[EpochStart]:
-    """What is left once the log ends here: an epoch without a record says nothing."""
+    """Return the starts below the log end: drops epochs without a record."""
     return [known for known in epochs if known.start_offset < log_end]
 
 
 def truncated_from_start(epochs: Sequence[EpochStart], log_start: int) -> list[EpochStart]:
-    """What is left once the log starts here: the epoch that was under way there and the later ones.
+    """Return the starts of a log that begins at `log_start`: the epoch in progress there and the later ones.
 
-    Unlike Kafka's this leaves the first start where it is. Moved to log_start, which may lie within a batch, it would
-    be told to a follower as the place to cut at, and no batch begins there.
+    Unlike Kafka's this does not change the first start. Moved to log_start, which may be within a batch, it would send
+    a follower to truncate at an offset where no batch begins.
     """
     at = bisect_right(epochs, log_start, key=attrgetter("start_offset"))
     return list(epochs[max(0, at - 1) :])

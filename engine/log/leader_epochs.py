@@ -1,8 +1,8 @@
-"""Which leader wrote from which offset on: a partition's `leader-epochs` file, and the epoch that it goes on with.
+"""A partition's `leader-epochs` file: the first offset of each leader epoch, and the current epoch.
 
-Kept apart from the batches, which carry their epoch too, because retention and rolls may leave no batch to ask. Absent,
-or without a row, while the only epoch is 0. Knows nothing of elections: replication says when an epoch begins.
-Invariants: epochs and start offsets both strictly increase; an epoch is durable before anything is written in it.
+Separate from the batches, which carry their epoch too, because retention and rolls may leave no batch. Absent, or
+without a row, while the only epoch is 0. Does not know elections: replication starts an epoch.
+Invariants: epochs and start offsets both strictly increase; an epoch is durable before any record in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEADER = "penstock leader-epochs 1"
 
 
 def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
-    """What is on file. A file in doubt is none: the batches, where there are any, tell the epoch again."""
+    """Load the file. Ignores a file in doubt: the batches, if there are any, have the epochs."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(directory, paths.LEADER_EPOCHS)))
     try:
         found = [EpochStart(int(epoch), int(start)) for epoch, start in rows or ()]
@@ -32,7 +32,7 @@ def load_epochs(disk: Disk, directory: str) -> list[EpochStart]:
 
 
 def can_only_be_0(disk: Disk, directory: str) -> bool:
-    """Without a file, or with one that names none because all was cut off once: others would stand in it by now."""
+    """True if there is no file, or one without rows after a truncation: a later epoch would be in it."""
     data = read_file(disk, os.path.join(directory, paths.LEADER_EPOCHS))
     return data is None or read_rows(_HEADER, data) == []
 
@@ -44,10 +44,10 @@ def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:
 
 
 def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end: int) -> list[EpochStart]:
-    """The epochs to go on with: the file's and those that batches were `seen` to carry.
+    """Return the epochs of a recovered log: the file's and those `seen` in batches.
 
-    Starts beyond the end of the log belonged to batches that are gone; the epochs are kept all the same, at the end,
-    so that no epoch is ever given out twice.
+    Starts beyond the end of the log belonged to lost batches; their epochs are kept, at the end, so that no epoch is
+    used twice.
     """
     on_file = load_epochs(disk, directory)
     epochs = [EpochStart(epoch, min(start, log_end)) for epoch, start in on_file]
@@ -60,14 +60,14 @@ def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end
 
 
 def start_epoch(log: Log, epoch: int) -> None:
-    """A leader begins: durable first, then in force for whatever is planned next. Raises OSError."""
+    """Start an epoch as leader: durable first, then used by the next plan. Raises OSError."""
     assert epoch > log.leader_epoch
     note_epoch(log, epoch, log.log_end)
     log.leader_epoch = epoch
 
 
 def note_epoch(log: Log, epoch: int, start_offset: int) -> None:
-    """Records of this epoch begin here, our own or copies: durable first, then known. Raises OSError."""
+    """Note that records of this epoch begin here, own or fetched: durable first, then known. Raises OSError."""
     epochs = assigned(log.epochs, epoch, start_offset)
     if epochs != log.epochs:
         if not is_told_by_batches(log.epochs, epochs):
@@ -76,5 +76,5 @@ def note_epoch(log: Log, epoch: int, start_offset: int) -> None:
 
 
 def is_told_by_batches(known: Sequence[EpochStart], epochs: Sequence[EpochStart]) -> bool:
-    """Whether what is to be noted may be left to the batches: a log's first epoch, if it is 0, has no file."""
+    """True if the batches suffice to know the epochs: a log's first epoch, if it is 0, has no file."""
     return not known and [one.epoch for one in epochs] == [0]

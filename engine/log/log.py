@@ -1,9 +1,9 @@
-"""A partition's log as a sequence of segments: where a batch goes, where an offset lies, when to roll.
+"""A partition's log as a sequence of segments: assigns offsets, locates them, decides when to roll.
 
-Decides only. Writing is engine/partition/writer.py's work, reading engine/partition/reader.py's; this file plans for
-both and takes note of what was done. It knows nothing of acknowledgements or of who may read.
+Decides only: engine/partition/writer.py writes, engine/partition/reader.py reads; this file plans for both and records
+the completed writes. Knows neither acknowledgements nor readers.
 Invariants: segments are contiguous (one's next_offset is the next one's base_offset); the last is the active one;
-log_start <= log_end; offsets are given out only while a plan is made, and one plan at a time is under way.
+log_start <= log_end; only a plan assigns offsets, and one plan at a time is in progress.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from engine.runtime.disk import Disk
 from engine.settings import TopicSettings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
-RECENT_MAX = 64  # who reads at the end asks for where one of the last writes began; the index knows every 4 KiB only
+RECENT_MAX = 64  # tail readers ask for the start of a recent write; the index has an entry every 4 KiB only
 
 
 class BytePosition(NamedTuple):
-    """A place between two batches: the segment by its base offset, and a byte position in it."""
+    """A batch boundary: the segment by its base offset, and a byte position in it."""
 
     base_offset: int
     position: int
 
 
 class ReadSpan(NamedTuple):
-    """Whole batches of one segment that hold the offset asked for, perhaps after some that lie before it.
+    """Whole batches of one segment that hold the requested offset, perhaps after some before it.
 
-    `start_offset` is the base offset of the first one, `next_offset` follows the last one. `segment_index` is
-    the one asked: the segment may have another one by the time that the bytes are there.
+    `start_offset` is the base offset of the first one, `next_offset` follows the last one. `segment_index` is the index
+    at the time of the call: the segment may have another one when the bytes arrive.
     """
 
     segment: Segment
@@ -63,14 +63,14 @@ class Write:
 
 @dataclass(slots=True)
 class Roll:
-    """Begin a new active segment; the file is made by the writer."""
+    """Start a new active segment; the writer makes the file."""
 
     segment: Segment
 
 
 @dataclass(slots=True)
 class Run:
-    """Batches one after another in what a leader sent, from `start` on; perhaps they begin a segment of the leader."""
+    """Contiguous batches of a leader's response, from `start` on; they may begin a segment of the leader."""
 
     data: memoryview
     starts_segment: bool = False
@@ -102,8 +102,8 @@ class Log:
         self.directory = directory
         self.segments = segments
         self.log_start = log_start
-        self.leader_epoch = leader_epoch  # the greatest that was ever given out; stamped into what is planned
-        self.epochs = list(epochs)  # of the records that are here, and of a leader that has begun
+        self.leader_epoch = leader_epoch  # the greatest ever used; stamped into planned batches
+        self.epochs = list(epochs)  # of the stored records, and of a leader that has started
         self._recent: dict[int, BytePosition] = {}  # where the last writes began, by offset
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class Log:
 
     @property
     def local_log_start(self) -> int:
-        """The first offset on this disk; below it and at or above log_start the store has the records."""
+        """The first offset on this disk; the store has the records from log_start to it."""
         return max(self.log_start, self.segments[0].base_offset)
 
     @property
@@ -136,9 +136,9 @@ class Log:
         return sum(segment.size_bytes for segment in self.segments)
 
     def plan(self, batches: list[bytes | bytearray], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
-        """Give the batches their offsets, in order, and say what to write where.
+        """Assign offsets to the batches, in order, and return the writes and rolls.
 
-        Changes the batches' stamps and nothing else, so that a plan that fails can be forgotten.
+        Changes only the batches' stamps, so that a failed plan can be dropped.
         """
         steps: list[Write | Roll] = []
         write, next_offset = Write(self.active, self.active.size_bytes, now_ms), self.log_end
@@ -156,7 +156,7 @@ class Log:
         return steps
 
     def plan_copies(self, runs: Sequence[Run], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
-        """The same for batches that another replica has stamped: they are kept byte for byte, and must join.
+        """Plan batches that another replica has stamped: they stay byte for byte, and must join the log end.
 
         Raises UnexpectedOffset, with nothing changed.
         """
@@ -167,7 +167,7 @@ class Log:
             last = _joined(run.headers, next_offset)
             size_bytes = sum(header.size_bytes for header in run.headers)
             is_roll = run.starts_segment and position > 0
-            filled = max(position, 1)  # the first batch of a segment always goes into it; a run may not
+            filled = max(position, 1)  # the first batch of a segment always fits; a run may not
             if is_roll or self._is_full(write.segment, filled, last.base_offset, size_bytes, settings, now_ms):
                 write = self._plan_over_segments(steps, write, position, run, settings, now_ms)
             else:
@@ -181,8 +181,8 @@ class Log:
     def _plan_over_segments(
         self, steps: list[Write | Roll], write: Write, position: int, run: Run, settings: TopicSettings, now_ms: int
     ) -> Write:
-        """A run that does not go into the present segment as a whole; returns the write of the last one."""
-        start = end = run.start  # of what the present write has not been given yet
+        """Plan a run that does not fit into the active segment as a whole; returns the last write."""
+        start = end = run.start  # of the part that the present write does not have yet
         for header in run.headers:
             offset, size_bytes = header.base_offset, header.size_bytes
             is_roll = run.starts_segment and end == run.start and position > 0
@@ -196,7 +196,7 @@ class Log:
         return write
 
     def _next_write(self, steps: list[Write | Roll], write: Write, next_offset: int, now_ms: int) -> Write:
-        """The plan goes on in a new segment."""
+        """Continue the plan in a new segment."""
         segment = Segment(self.disk, self.directory, next_offset)
         segment.created_ms = now_ms
         steps += [write] if write.buffers else []
@@ -217,11 +217,11 @@ class Log:
         )
 
     def is_due_to_roll(self, settings: TopicSettings, now_ms: int) -> bool:
-        """Whether the active segment has data and has reached its age, so that slow topics are sealed too."""
+        """True if the active segment has data and has reached its age, so that slow topics are sealed too."""
         return self._is_full(self.active, self.active.size_bytes, self.log_end, 0, settings, now_ms)
 
     def plan_roll(self, now_ms: int) -> list[Write | Roll]:
-        """Seal what is there now. An empty active segment needs no sealing."""
+        """Plan to seal the active segment, unless it is empty."""
         if self.active.size_bytes == 0:
             return []
         segment = Segment(self.disk, self.directory, self.log_end)
@@ -229,7 +229,7 @@ class Log:
         return [Roll(segment)]
 
     def applied(self, steps: list[Write | Roll]) -> None:
-        """Take note that a plan has been carried out whole."""
+        """Record that a plan has been carried out completely."""
         for step in steps:
             if isinstance(step, Roll):
                 assert step.segment.base_offset == self.log_end
@@ -245,7 +245,7 @@ class Log:
             self.active.appended(step.headers, step.buffers, step.now_ms)
 
     def copy(self) -> Log:
-        """To be cut in a thread, while this one is read. Its segments are the same."""
+        """Copy the log, to be truncated in a thread while this one is read. Shares the segments."""
         return Log(
             self.disk,
             self.directory,
@@ -256,17 +256,17 @@ class Log:
         )
 
     def become(self, other: Log) -> None:
-        """Take over what became of a copy."""
+        """Replace this log's state by that of a changed copy."""
         self.segments, self.log_start, self.epochs = other.segments, other.log_start, other.epochs
         self.shortened()
 
     def shortened(self) -> None:
-        """The end has been cut off, segments and all: forget what was known of where writes began."""
+        """Forget the positions of recent writes after a truncation."""
         self._recent.clear()
 
     def bytes_from(self, offset: int) -> int:
-        """About how many bytes of what is here lie at or above an offset. Reads nothing: in a segment whose index is
-        not at hand, records count as equally large.
+        """Estimate the local bytes at or above an offset. Reads nothing: in a segment whose index is not loaded, all
+        records count as equally large.
         """
         if offset <= self.segments[0].base_offset:
             return self.size_bytes
@@ -277,16 +277,16 @@ class Log:
         return first.size_bytes - first.bytes_below(offset) + sum(segment.size_bytes for segment in later)
 
     def has_segment_at(self, offset: int) -> bool:
-        """Whether a segment begins there, so that a follower may begin one too."""
+        """True if a segment begins there, so that a follower may begin one too."""
         return self.segment_of(offset).base_offset == offset
 
     def segment_of(self, offset: int) -> Segment:
-        """The local segment that holds an offset, or will hold it next."""
+        """Return the local segment that holds an offset, or will hold it next."""
         assert self.segments[0].base_offset <= offset <= self.log_end
         return self.segments[bisect_right(self.segments, offset, key=_base_offset) - 1]
 
     def locate(self, offset: int, max_bytes: int, limit: int, limit_position: BytePosition) -> ReadSpan | None:
-        """Where to read for an offset: whole batches up to about `max_bytes`, at least one; None at the limit.
+        """Return where to read for an offset: whole batches up to about `max_bytes`, at least one; None at the limit.
 
         `limit` is the first offset that may not be read (the high watermark) and `limit_position` its place. The span
         ends at an indexed batch start, at the limit or at the end of the segment: in each case the offset that follows
@@ -320,7 +320,7 @@ class Log:
         return ReadSpan(segment, index, start, end, next_offset, start_offset)
 
     def insert_missing(self, before: Segment, base_offset: int) -> Segment:
-        """A segment whose file is missing is known by the gap behind the one before, which ends at `base_offset`."""
+        """Insert a segment whose file is missing, known by the gap behind the one before; it ends at `base_offset`."""
         assert before.base_offset < base_offset < before.next_offset
         missing = Segment(self.disk, self.directory, base_offset, next_offset=before.next_offset)
         missing.last_append_ms = before.last_append_ms
@@ -329,22 +329,22 @@ class Log:
         return missing
 
     def has_segments_below(self, offset: int) -> bool:
-        """Whether `drop_oldest` would find any."""
+        """True if `drop_oldest` would find any."""
         return len(self.segments) > 1 and self.segments[0].next_offset <= offset
 
     def kept_from(self, below: int) -> int:
-        """Where `drop_oldest` lets what is on the disk begin."""
+        """Return the local log start after `drop_oldest`."""
         return next(s.base_offset for s in self.segments if s.next_offset > below or s is self.active)
 
     def drop_oldest(self, below: int) -> list[Segment]:
-        """Forget sealed segments that end at or below an offset; the caller removes their files."""
+        """Remove sealed segments that end at or below an offset from the log; the caller removes their files."""
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         return dropped
 
 
 def _joined(headers: Sequence[Header], log_end: int) -> Header:
-    """The last of them, if each begins where the one before ends, and the first where the log does."""
+    """Returns the last header, if the batches are contiguous and the first begins at the log end."""
     expected = log_end
     for header in headers:
         if header.base_offset != expected:
@@ -356,3 +356,16 @@ def _joined(headers: Sequence[Header], log_end: int) -> Header:
 
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
+
+
+def available_bytes(log: Log, offset: int, limit: int, limit_position: BytePosition) -> int:
+    """Estimate the committed bytes at or after an offset, to compare with `min_bytes`. Reads nothing."""
+    if offset >= limit:
+        return 0
+    total = limit_position.position
+    for segment in reversed(log.segments):
+        if segment.next_offset <= offset:
+            break
+        if segment.base_offset < limit_position.base_offset:
+            total += segment.size_bytes
+    return max(1, total - log.segment_of(offset).bytes_below(offset))

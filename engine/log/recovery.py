@@ -1,19 +1,22 @@
-"""Opens a partition's log after any kind of stop: decides what of the files is the log.
+"""Opens a partition's log after any kind of stop: decides which bytes of the files are the log.
 
 The rules (engine.md 1.7, Kafka's LogLoader), in order:
-(1) leftovers of interrupted work (.tmp, an index without its segment) go, if their names are the engine's; (2) after a
-clean stop sizes are believed; (3) otherwise every segment that reaches beyond the recovery point is scanned batch by
-batch, checksum included, and what follows the first byte that is no valid batch is cut off, later segments with it;
-(4) but bytes below the recovery point were fsynced: if they are bad or missing that is corruption, not a torn tail, and
-nothing is cut: the partition stays closed until it is repaired; (5) the same if a valid batch follows the bad bytes and
-only the process was killed: the page cache was whole, so a torn write can only be the last one. After a power loss a
-hole in what was not fsynced is legal; the log is cut there, and the cut is logged; (6) the same as (5), after any stop,
-if a valid batch of another offset is where the next one must be: no write is torn like that, the file is another log's.
-Derived files are never evidence of records: what was scanned gets new indexes. Without a `.log` file between two others
-they say that one is missing.
-Invariant: when this returns, what remains is durable before anybody appends to it or reads it. What lies beyond the
-recovery point is written again before it is fsynced: had an fsync of it failed in the last run, the kernel would
-have marked its pages clean, and an fsync alone would promise what is not on the disk.
+- (1) leftovers of interrupted work (.tmp, an index without its segment) are removed, if their names are the engine's;
+- (2) after a clean stop sizes are trusted;
+- (3) otherwise every segment that reaches beyond the recovery point is scanned batch by batch, CRC included, and the
+  log is truncated at the first invalid byte, with all later segments;
+- (4) but bytes below the recovery point were fsynced: bad or missing ones are corruption, not a torn tail; nothing is
+  truncated, and the partition stays closed until it is repaired;
+- (5) the same if a valid batch follows the bad bytes and only the process was killed: the page cache was complete, so a
+  torn write can only be the last one. After a power loss a hole in unsynced bytes is legal; the log is truncated there,
+  and the truncation is logged;
+- (6) the same as (5), after any stop, if a valid batch of another offset is where the next one must be: no torn write
+  does that, the file belongs to another log.
+Derived files are never evidence of records: scanned segments get new indexes. A derived file without a `.log` between
+two segments shows that one is missing.
+Invariant: when this returns, the remaining log is durable before any append or read. Bytes beyond the recovery point
+are rewritten before their fsync: after a failed fsync of the last run the kernel would have marked their pages clean,
+and an fsync alone would not write them.
 """
 
 from __future__ import annotations
@@ -41,17 +44,17 @@ from engine.runtime.disk import Disk, FileKind, read_file, write_fully
 
 log = logging.getLogger("penstock.engine")
 
-SCAN_BYTES = 256 * 1024  # stays in a core's cache: at 8 MiB a scan took 1.2 times the CPU, writing again 1.5 times
+SCAN_BYTES = 256 * 1024  # fits a core's cache: at 8 MiB a scan took 1.2 times the CPU, rewriting 1.5 times
 
 _OFFSET_BYTES = 8  # at the front of a batch
 _SECTOR_BYTES = 512  # the least that a disk writes or loses
 
 
 class LastStop(Enum):
-    """How the last run ended. The value is what the log says.
+    """How the last run ended. The value is the text for the log.
 
-    After a kill the page cache is whole, so only the last write can be torn. After a power loss any byte that was not
-    fsynced may be missing, whatever comes behind it.
+    After a kill the page cache is complete, so only the last write can be torn. After a power loss any unsynced byte
+    may be missing, whatever follows it.
     """
 
     CLEAN = "clean"
@@ -60,7 +63,7 @@ class LastStop(Enum):
 
 
 class Checkpoint(NamedTuple):
-    """What is known to be durable of a partition when it is opened."""
+    """The durable positions of a partition when it is opened."""
 
     recovery_point: int = 0
     log_start: int = 0
@@ -68,12 +71,12 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What a recovery found: told in the log and in the metrics, for an operator to judge."""
+    """The result of a recovery, for the log and the metrics."""
 
     scanned_bytes: int = 0
     cut_bytes: int = 0
     dropped_segments: int = 0
-    holes: int = 0  # cuts with valid batches behind them: lost by a power loss, though written in order
+    holes: int = 0  # truncations with valid batches behind them: lost by a power loss, though written in order
 
     def __add__(self, other: RecoveryReport) -> RecoveryReport:
         return RecoveryReport(
@@ -101,10 +104,10 @@ def open_log(
     now_ms: int,
     when_scanned: Callable[[int], None] = lambda _: None,
 ) -> tuple[Log, RecoveryReport]:
-    """The log that the files of a partition's directory hold; makes an empty one in an empty directory.
+    """Open the log of a partition's directory; makes an empty one in an empty directory.
 
-    Below the checkpoint's recovery point everything was fsynced. Raises Corrupt when such bytes are bad or missing.
-    `when_scanned` hears of bytes as they are scanned, in this thread.
+    All bytes below the checkpoint's recovery point were fsynced. Raises Corrupt if such bytes are bad or missing.
+    Calls `when_scanned` with the number of scanned bytes, in this thread.
     """
     recovery_point, log_start = checkpoint
     disk.mkdir(directory)
@@ -129,8 +132,8 @@ def open_log(
             hint="restore the partition; nothing was cut",
         )
     if not epochs and active.next_offset > segments[0].base_offset and can_only_be_0(disk, directory):
-        epochs = [EpochStart(0, segments[0].base_offset)]  # of batches that no check had to look at
-    if epochs and epochs[0].epoch == 0:  # none was before it, so it began with the log
+        epochs = [EpochStart(0, segments[0].base_offset)]  # of batches that needed no check
+    if epochs and epochs[0].epoch == 0:  # no epoch is before 0, so it began with the log
         epochs = [EpochStart(0, segments[0].base_offset), *epochs[1:]]
     epochs = recovered_epochs(disk, directory, epochs, active.next_offset)
     _open_for_append(disk, active)
@@ -147,10 +150,10 @@ def open_log(
 
 
 def _missing_segments(names: list[str], recovery_point: int) -> list[int]:
-    """The base offsets of sealed segments whose `.log` file is missing although it was durable.
+    """Returns the base offsets of sealed segments whose durable `.log` file is missing.
 
-    Derived files tell: between two segments that are there, nothing removes a segment and leaves its derived files.
-    Trimming removes the first segments, truncation the last ones, and both may be cut short.
+    Derived files are the sign: between two existing segments, nothing removes a segment and leaves its derived files.
+    Trimming removes the first segments, truncation the last ones, and both may be interrupted.
     """
     bases = sorted(base for name in names if (base := paths.base_offset_of(name)) is not None)
     if not bases:
@@ -163,7 +166,7 @@ def _missing_segments(names: list[str], recovery_point: int) -> list[int]:
 
 
 def _remove_leftovers(disk: Disk, directory: str, missing: list[int]) -> None:
-    """Also what is derived from a segment without it, which would pass for that of the next one to begin there."""
+    """Removes also derived files without their segment: they would pass for those of the next segment of that name."""
     names = disk.listdir(directory)
     logs = {name.removesuffix(paths.LOG) for name in names if name.endswith(paths.LOG)}
     logs |= {paths.segment_file(base, "") for base in missing}
@@ -174,14 +177,14 @@ def _remove_leftovers(disk: Disk, directory: str, missing: list[int]) -> None:
 
 
 def _found_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segment]:
-    """Also those that are missing, as damaged from their first offset to their last."""
+    """Includes missing segments, as damaged from their first offset to their last."""
     names = disk.listdir(directory)
     found = [base for name in names if (base := paths.base_offset_of(name)) is not None]
     segments = []
     for base_offset in sorted({*found, *missing}):
         path = os.path.join(directory, paths.segment_file(base_offset, paths.LOG))
         stat = disk.stat(path)
-        if base_offset in found and (stat is None or stat.is_dir):  # the name is there
+        if base_offset in found and (stat is None or stat.is_dir):  # the name exists
             raise Corrupt(f"{path} is not a file that can be read", hint="restore the file; nothing was changed")
         segment = Segment(disk, directory, base_offset, size_bytes=0 if stat is None else stat.size_bytes)
         segment.last_append_ms = 0 if stat is None else stat.modified_ms
@@ -200,13 +203,13 @@ def _found_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segm
             if segment.damage and not segment.size_bytes:
                 segment.lost()
     for segment, following in reversed(list(pairwise(segments))):
-        segment.last_append_ms = segment.last_append_ms or following.last_append_ms  # what is missing keeps its age
+        segment.last_append_ms = segment.last_append_ms or following.last_append_ms  # a missing segment keeps its age
     return segments
 
 
 def _age(segments: list[Segment], now_ms: int) -> None:
-    """Ages go on where they were at the log's last write: the time of a file compares with that of another file of the
-    same log, and not with a clock that may have been set since. So the time while the node was stopped does not count.
+    """Ages continue from the log's last write: a file's time is comparable to that of another file of the same log, and
+    not to a clock that may have been set since. So the time while the node was stopped does not count.
     An empty file has the time of a roll, at which nothing was written.
     """
     last_write_ms = max((segment.last_append_ms for segment in segments if segment.size_bytes), default=0)
@@ -215,7 +218,7 @@ def _age(segments: list[Segment], now_ms: int) -> None:
 
 
 def _believe(segments: list[Segment]) -> list[EpochStart]:
-    """After a clean stop only the end of the last segment has to be looked up. Returns its leader epochs."""
+    """After a clean stop only the end of the last segment is looked up. Returns its leader epochs."""
     active = segments[-1]
     epochs: list[EpochStart] = []
     for _, header in headers_after_index(active, active.index):
@@ -237,7 +240,7 @@ def _recover(
     scanned = cut = holes = 0
     for at, segment in enumerate(segments):
         is_last = at == len(segments) - 1
-        is_known = bool(segment.damage) and last_stop is LastStop.KILLED  # what was written is all there
+        is_known = bool(segment.damage) and last_stop is LastStop.KILLED  # every written byte is there
         if not is_last and (segment.next_offset <= recovery_point or is_known):
             kept.append(segment)
             continue
@@ -267,11 +270,14 @@ def _recover(
 def _judge_damage(
     segment: Segment, scan: _Scan, later: list[Segment], recovery_point: int, last_stop: LastStop
 ) -> bool:
-    """Whether what is about to be cut has valid batches in it. Raises Corrupt where nothing may be cut."""
+    """Returns whether the bytes to truncate hold valid batches. Raises Corrupt where truncation is forbidden."""
     text = f"{segment.path}: bad bytes at {scan.valid_bytes}, offset {scan.next_offset}"
     hint = "restore the partition; nothing was cut"
     if scan.next_offset < recovery_point:
         raise Corrupt(f"{text}, below the recovery point {recovery_point}", hint=hint)
+    if later and scan.next_offset > segment.next_offset:  # no crash writes beyond a roll: the file is foreign
+        text = f"{segment.path}: batches up to offset {scan.next_offset}, and the next segment begins at"
+        raise Corrupt(f"{text} {segment.next_offset}", hint=hint)
     other = other_batch_at(segment, scan.valid_bytes, scan.next_offset)
     if other is not None and not (last_stop is LastStop.POWER_LOSS and _is_cut_off_before(scan.valid_bytes, other)):
         text = (
@@ -285,15 +291,15 @@ def _judge_damage(
 
 
 def _is_cut_off_before(position: int, offset: int) -> bool:
-    """Whether a power loss can have made this offset of another: it was in the sector before, which was not written."""
+    """True if a power loss can explain this offset: it was in the sector before, which was not written."""
     return offset == 0 and (position + _OFFSET_BYTES) % _SECTOR_BYTES == 0
 
 
 def scan_segment(segment: Segment, when_scanned: Callable[[int], None] = lambda _: None) -> _Scan:
-    """Walk a segment from its first byte as far as batches are whole, in order and true to their checksums.
+    """Walk a segment from its first byte as far as batches are complete, in order and have valid CRCs.
 
-    An all-zero header (a tail that was allocated but never written) ends the log, and so does a batch of another
-    offset than the one expected.
+    An all-zero header (a tail that was allocated but never written) ends the log, and so does a batch with another
+    offset than the expected one.
     """
     index = SegmentIndex(segment.base_offset)
     position, expected = 0, segment.base_offset
@@ -324,7 +330,7 @@ def _window(segment: Segment, position: int, length: int) -> bytes:
 
 
 def _cut(disk: Disk, segment: Segment, scan: _Scan, rewrite_from: int) -> None:
-    """Make the segment what the scan found, durably, and let its indexes be made anew."""
+    """Truncate the segment to the scanned batches, durably, and drop its indexes, which are rebuilt."""
     _unlink_derived(disk, segment)
     segment.close()
     handle = disk.open(segment.path, writable=True)
@@ -353,9 +359,7 @@ def _remove(disk: Disk, directory: str, segments: list[Segment]) -> None:
 
 
 def _first_segment(disk: Disk, directory: str, base_offset: int) -> Segment:
-    """Its directory entry is durable with the first records (engine/partition/partition.py): an
-    empty file may be lost.
-    """
+    """Its directory entry becomes durable with the first records: an empty file may be lost."""
     segment = Segment(disk, directory, base_offset)
     handle = disk.open(segment.path, create=True, writable=True)
     disk.close(handle)
@@ -363,7 +367,7 @@ def _first_segment(disk: Disk, directory: str, base_offset: int) -> Segment:
 
 
 def _open_for_append(disk: Disk, segment: Segment) -> None:
-    """What was derived goes, durably: a power loss must not find it beside a segment that has grown since."""
+    """Removes derived files, durably: a power loss must not leave them beside a segment that has grown since."""
     _ = segment.index  # loaded while the file is still as the indexes describe it
     if _unlink_derived(disk, segment):
         disk.fsync_dir(segment.directory)

@@ -1,4 +1,4 @@
-"""One file of a partition's log, with its indexes: what is known of it, not how it is written.
+"""One file of a partition's log, with its indexes: its known state, not its writing.
 
 The last segment of a log is active and grows; all others are sealed and never change again.
 Invariant: `size_bytes` and `next_offset` count only whole batches that a finished write has put into the page cache.
@@ -17,7 +17,7 @@ from engine.format.index import SegmentIndex, load_index
 from engine.log.damaged_ranges import Damage
 from engine.runtime.disk import Disk, WouldBlock, read_file, write_fully
 
-READ_AHEAD_BYTES = 16 * 1024  # small batches are walked many with one read, of large ones little is read in vain
+READ_AHEAD_BYTES = 16 * 1024  # one read covers many small batches; of large ones it wastes little
 
 _LOCK = threading.Lock()  # of all segments: held for a few assignments, never for a call of the disk
 
@@ -25,8 +25,8 @@ _LOCK = threading.Lock()  # of all segments: held for a few assignments, never f
 class Segment:
     """A run of batches from `base_offset` to before `next_offset`.
 
-    The handle is opened at first need, by any thread but the event loop's. The handle of a deleted, replaced or sealed
-    segment closes when its last reader is done, so that a read in another thread never meets a closed handle.
+    Any thread but the event loop's opens the handle, at first need. The handle of a deleted, replaced or sealed segment
+    closes when its last reader is done, so that a read in another thread never meets a closed handle.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Segment:
 
     @property
     def handle(self) -> int:
-        """Opens the file if need be: not for the event loop, unless the segment is active."""
+        """Opens the file if it is closed: not for the event loop, unless the segment is active."""
         if (handle := self._handle) is not None:
             return handle
         handle = self.disk.open(self.path)
@@ -75,13 +75,13 @@ class Segment:
         return self.disk.pread(self.handle, length, position)
 
     def pread_nowait(self, length: int, position: int) -> bytes | bytearray:
-        """Only from memory. Raises WouldBlock also if the file or its index is not open yet."""
+        """Read only from memory. Raises WouldBlock, also if the file or its index is not open yet."""
         if self._handle is None or self._index is None:
             raise WouldBlock
         return self.disk.pread_nowait(self._handle, length, position)
 
     def opened_for_append(self, handle: int) -> None:
-        """The writer has opened or created the file; the handle serves reads as well."""
+        """Set the handle that the writer has opened or created; reads use it too."""
         assert self._handle is None
         self._handle = handle
 
@@ -93,7 +93,7 @@ class Segment:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether `index` is at hand. Loading it reads two files: 3 ms for 64 MiB of large batches."""
+        """True if `index` is loaded. Loading it reads two files: 3 ms for 64 MiB of large batches."""
         return self._index is not None
 
     def set_index(self, index: SegmentIndex) -> None:
@@ -101,7 +101,7 @@ class Segment:
 
     @property
     def written_checksum(self) -> Checksum | None:
-        """Of all the bytes of the file as this process wrote them; None if it did not write all."""
+        """The checksum of the whole file as this process wrote it; None if it did not write all."""
         crc = None if self._index is None else self._index.checksums.whole(self.size_bytes)
         return None if crc is None else Checksum(self.size_bytes, crc)
 
@@ -110,26 +110,26 @@ class Segment:
         return self.index.max_timestamp
 
     def bytes_below(self, offset: int) -> int:
-        """About how many of its bytes lie below an offset of it; records count as equally large while it is unread."""
+        """Estimate the bytes below an offset; all records count as equally large while no index is loaded."""
         if self.is_loaded:
             return self.index.position_at_or_before(offset)
         return self.size_bytes * (offset - self.base_offset) // (self.next_offset - self.base_offset)
 
     def first_timestamp(self) -> int | None:
-        """The time of the first batch; None while the segment is empty."""
+        """Return the time of the first batch, in ms; None while the segment is empty."""
         if self.size_bytes < HEADER_BYTES:
             return None
         return read_header(self.pread(HEADER_BYTES, 0)).base_timestamp
 
     def appended(self, headers: Sequence[Header], buffers: Sequence[Buffer], now_ms: int) -> None:
-        """Batches have been written at the end, one after the other; `buffers` hold their bytes."""
+        """Add contiguous batches written at the end; `buffers` hold their bytes."""
         self.last_append_ms = now_ms
         assert headers[0].base_offset == self.next_offset
         self.size_bytes = self.index.add_written(headers, buffers, self.size_bytes)
         self.next_offset = headers[-1].next_offset
 
     def begin_read(self) -> Callable[[], None]:
-        """Hold the handle, once there is one, open; call what is returned when the read is done. Opens nothing.
+        """Keep the handle open, if there is one, until the caller calls the returned function. Opens nothing.
 
         Any thread may call both.
         """
@@ -143,28 +143,28 @@ class Segment:
         self._close_if_idle()
 
     def replaced(self, size_bytes: int) -> None:
-        """A good file stands at the path now: forget what was known of the one before."""
+        """Forget the state of the earlier file after a good copy has replaced it."""
         self._retire_handle()
         self._index = None
         self.size_bytes, self.damage = size_bytes, ()
         self._close_if_idle()
 
     def damaged(self, damages: tuple[Damage, ...], size_bytes: int) -> None:
-        """Some of its records must not be served; the file has this size now, and batches may lie elsewhere in it."""
+        """Set the damaged records, which are not served, and the file's size; batches may have moved in it."""
         self._retire_handle()
         self._index = None
         self.size_bytes, self.damage = size_bytes, damages
         self._close_if_idle()
 
     def lost(self) -> None:
-        """The file is missing or empty: nothing of it can be read, whatever handle is open."""
+        """Mark the file as missing or empty: no record of it can be read, through any handle."""
         damage = self.damage
         self.replaced(0)
         self.damage, self._index = damage, SegmentIndex(self.base_offset)
         self._index.is_partial = True
 
     def shortened(self, handle: int, next_offset: int, size_bytes: int, index: SegmentIndex) -> None:
-        """The file has been cut, and this handle appends to it from now on."""
+        """Set the new end after a truncation; this handle appends from now on."""
         self._retire_handle()
         self._handle, self._index = handle, index
         self.next_offset, self.size_bytes = next_offset, size_bytes
@@ -172,12 +172,12 @@ class Segment:
         self._close_if_idle()
 
     def sealed(self) -> None:
-        """Nothing more is written, and all that was is durable: reads open the file again if they need it."""
+        """End writing: all bytes are durable. Reads open the file again if they need it."""
         self._retire_handle()
         self._close_if_idle()
 
     def deleted(self) -> None:
-        """The file is gone from its directory: close it as soon as nobody reads."""
+        """Close the file, removed from its directory, once the last reader is done."""
         self._is_deleted = True
         self._close_if_idle()
 
@@ -225,10 +225,10 @@ def save_index(disk: Disk, segment: Segment) -> None:
 
 
 def load_segment_index(segment: Segment) -> SegmentIndex:
-    """The saved indexes, or, where they are absent or doubtful, new ones from the batch headers.
+    """Return the saved indexes, or new ones from the batch headers if the saved are absent or in doubt.
 
-    Raises Corrupt if the segment does not end where the next one begins: a hole, which must not be read across. The
-    end of a segment with known damage is not looked at: reads go round the damage.
+    Raises Corrupt if the segment does not end where the next one begins: reads must not cross a hole. Skips the check
+    of the end for a segment with known damage: reads skip the damage.
     """
     index = saved_index(segment.disk, segment.path, segment.base_offset, segment.size_bytes)
     if index is None or (segment.damage and not _holds(index, segment)):
@@ -238,15 +238,15 @@ def load_segment_index(segment: Segment) -> SegmentIndex:
     end = segment.base_offset
     for _, header in headers_after_index(segment, index):
         end = header.next_offset
-    if segment.next_offset not in (segment.base_offset, end):  # the former as long as nobody knows its end
+    if segment.next_offset not in (segment.base_offset, end):  # equals the base offset while its end is unknown
         raise Corrupt(f"{segment.path} ends at offset {end}, the next segment begins at {segment.next_offset}")
     return index
 
 
 def _holds(index: SegmentIndex, segment: Segment) -> bool:
-    """Whether the batches of a damaged file are where its index has them: bytes may have been taken out.
+    """True if the batches of a damaged file are where its index has them: bytes may have been taken out.
 
-    An entry of a damaged batch must not point to bytes that are none of the damage, unless these are behind the file.
+    An entry of a damaged batch must not point outside of the damage, unless it points behind the file.
     """
     for position in index.positions:
         offset = index.offset_at(position)
@@ -263,10 +263,10 @@ def _holds(index: SegmentIndex, segment: Segment) -> bool:
 
 
 def saved_index(disk: Disk, log_path: str, base_offset: int, size_bytes: int) -> SegmentIndex | None:
-    """The saved indexes of a segment file; None where they are absent or doubtful.
+    """Return the saved indexes of a segment file; None if they are absent or in doubt.
 
-    They were made for the size that the file had when it was sealed. Where a checksum file knows that size, it holds:
-    the file may have been cut off since.
+    They are valid for the file's size at sealing. A checksum file has that size, and takes precedence: the file may
+    have been cut off since.
     """
     offsets = read_file(disk, paths.beside_log(log_path, paths.OFFSET_INDEX))
     times = read_file(disk, paths.beside_log(log_path, paths.TIME_INDEX))
@@ -294,7 +294,7 @@ def index_from_headers(segment: Segment) -> SegmentIndex:
 
 
 def sound_headers(segment: Segment) -> Iterator[tuple[int, Header]]:
-    """Every batch's position and header but those of known damage. Raises Corrupt where they do not join."""
+    """Yield every batch's position and header except known damage. Raises Corrupt where they do not join."""
     position, offset = 0, segment.base_offset
     for damage in segment.damage:
         yield from headers(segment, position, offset, damage.start_position)
@@ -304,7 +304,7 @@ def sound_headers(segment: Segment) -> Iterator[tuple[int, Header]]:
 
 
 def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple[int, Header]]:
-    """The batches from the last one in the index on, to learn where a segment ends."""
+    """Yield the batches from the last one in the index on, to learn where a segment ends."""
     position = index.boundary_at_or_before(segment.size_bytes)
     return headers(segment, position, index.offset_at(position) if index.positions else segment.base_offset)
 
@@ -312,9 +312,9 @@ def headers_after_index(segment: Segment, index: SegmentIndex) -> Iterator[tuple
 def headers(
     segment: Segment, position: int, expected_offset: int, end: int | None = None
 ) -> Iterator[tuple[int, Header]]:
-    """Every batch's position and header, from a batch start to `end`, or else to the end of the file.
+    """Yield every batch's position and header, from a batch start to `end`, or else to the end of the file.
 
-    Raises Corrupt where none is.
+    Raises Corrupt for bytes that are not a header.
     """
     end = segment.size_bytes if end is None else end
     window, window_at = b"", 0
@@ -332,7 +332,7 @@ def headers(
 
 
 def can_follow(header: Header, expected_offset: int, bytes_left: int) -> bool:
-    """Whether this is the header of the batch that must come next. False for zeros and for bytes of an earlier life."""
+    """True if this can be the header of the next batch. False for zeros and for bytes of an earlier file."""
     return (
         header.magic == MAGIC
         and header.base_offset == expected_offset

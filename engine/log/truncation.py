@@ -1,10 +1,11 @@
-"""Takes the end off a log: what a follower does with records that its leader does not have.
+"""Truncates the end of a log: a follower drops records that its leader does not have.
 
-Not recovery: nothing is in doubt here, the caller has been told where the logs part. Does its I/O at once, in whichever
-thread calls, and only while no group of the writer is under way for the partition.
-Invariants: what was cut is gone durably before this returns, so that it cannot come back behind other records; files
-go newest first, so that a kill in between leaves a shorter log and not one with a hole. The caller has lowered the
-recovery point to the new end, durably, before: a log that ends below its recovery point is taken for damaged.
+Not recovery: no byte is in doubt here, the caller knows where the logs diverge. Does its I/O at once, in the calling
+thread, and only while no group of the writer is in progress for the partition.
+Invariants: the truncation is durable before this returns, so that truncated records cannot return behind other ones;
+files are removed newest first, so that a kill in between leaves a shorter log and not one with a hole. Before, the
+caller has lowered the recovery point to the new end, durably: a log that ends below its recovery point counts as
+damaged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from engine.log.segment import Segment, sound_headers
 
 
 def batch_start(log: Log, offset: int) -> int:
-    """Where a cut at `offset` would leave the end: batches are kept whole or not at all. Changes nothing."""
+    """Return the end after a truncation at `offset`: batches stay whole. Changes nothing."""
     if offset >= log.log_end:
         return log.log_end
     segment = log.segment_of(offset)
@@ -30,9 +31,9 @@ def batch_start(log: Log, offset: int) -> int:
 
 
 def truncate_to(log: Log, offset: int) -> None:
-    """End the log at the start of the batch that holds `offset`. Beyond the end only epochs without records go.
+    """End the log at the start of the batch that holds `offset`. Beyond the end it drops only epochs without records.
 
-    `offset` is not below the first local one: such a log is begun anew (restart_at). Raises OSError.
+    `offset` must not be below the first local one: such a log is reset (restart_at). Raises OSError.
     """
     assert offset >= log.segments[0].base_offset
     if offset < log.log_end:
@@ -44,10 +45,10 @@ def truncate_to(log: Log, offset: int) -> None:
 
 
 def restart_at(log: Log, offset: int, log_start: int) -> None:
-    """Forget every record and go on from an offset, as when the leader has none of those before it. Raises OSError.
+    """Drop every record and continue at an offset, as Kafka's truncateFullyAndStartAt does. Raises OSError.
 
-    `log_start` may lie behind it: records are deleted in front of any offset, batches are copied whole. Or before it:
-    then the tiered store has what lies between.
+    `log_start` may be above it: records are deleted up to any offset, batches are copied whole. Or below it: the tiered
+    store then has the records between.
     """
     first = Segment(log.disk, log.directory, offset)
     _drop_behind(log, None)
@@ -59,7 +60,7 @@ def restart_at(log: Log, offset: int, log_start: int) -> None:
 
 
 def _drop_behind(log: Log, last: Segment | None) -> None:
-    """Remove the segments behind `last`, all of them when that is None."""
+    """Remove the segments behind `last`, or all of them if it is None."""
     while log.segments and log.segments[-1] is not last:
         segment = log.segments.pop()
         for suffix in (paths.LOG, *paths.DERIVED_SUFFIXES):
@@ -72,7 +73,7 @@ def _drop_behind(log: Log, last: Segment | None) -> None:
 def _cut(segment: Segment, offset: int) -> None:
     end, size_bytes, index = _kept(segment, offset)
     disk = segment.disk
-    for suffix in paths.DERIVED_SUFFIXES:  # it was sealed, perhaps, and is not any more
+    for suffix in paths.DERIVED_SUFFIXES:  # it may have been sealed, and is active again
         if disk.stat(segment.file(suffix)) is not None:
             disk.unlink(segment.file(suffix))
     handle = disk.open(segment.path, writable=True)
@@ -83,7 +84,7 @@ def _cut(segment: Segment, offset: int) -> None:
 
 
 def _kept(segment: Segment, offset: int) -> tuple[int, int, SegmentIndex]:
-    """What remains in front of the batch that holds `offset`: its end, its size, its index."""
+    """Returns the end, size and index of the batches before the one that holds `offset`."""
     index = SegmentIndex(segment.base_offset)
     end, size_bytes = segment.base_offset, 0
     for position, header in sound_headers(segment):
@@ -95,7 +96,7 @@ def _kept(segment: Segment, offset: int) -> tuple[int, int, SegmentIndex]:
 
 
 def _note_end(log: Log) -> None:
-    """The log is on the disk first: epochs that it has no record of harm nobody, records without an epoch would."""
+    """The log is durable first: epochs without a record do no harm, records without an epoch would."""
     epochs = truncated_from_end(log.epochs, log.log_end)
     if epochs != log.epochs:
         save_epochs(log.disk, log.directory, epochs)

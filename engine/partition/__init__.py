@@ -1,1 +1,1 @@
-"""One partition at work: its positions and waiters, the committer, the writer and the reader."""
+"""One open partition: its positions and waiters, the committer, the writer and the reader."""

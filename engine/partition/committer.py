@@ -1,13 +1,12 @@
-"""Group commit: gathers what the partitions of a shard want to write and hands it to the writer, group by group.
+"""Group commit: collects the pending writes of a shard's partitions and submits them to the writer, group by group.
 
-Lives on the event loop and never waits for a disk. While one group is being written, the next one gathers. A group has
-GROUP_PARTITIONS_MAX partitions at most, and topics take turns (engine/partition/commit_queue.py): first records in
-thousands of partitions of one topic must not hold up the others.
-When is a group synced? A partition's bytes are synced with the group if (1) an append in it asks for it,
-(2) somebody waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest unsynced byte is
-`flush_ms` old.
-Invariants: a group that was begun is ended; whatever a partition raises on the way takes that partition offline, and
-nothing else: the groups of the others go on. A partition with unsynced bytes is in a group, due, held, or has a timer.
+Runs on the event loop and never waits for a disk. While one group is being written, the next one gathers. A group has
+GROUP_PARTITIONS_MAX partitions at most, and topics alternate (`CommitQueue`): first records in thousands of partitions
+of one topic must not delay the others. A partition's bytes are synced with the group if (1) an append in it asks for
+it, (2) a produce or a poll waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest
+unsynced byte is `flush_ms` old. Invariants: every started group ends; an exception in one partition takes that
+partition offline, and the groups of the others continue. A partition with unsynced bytes is in a group, due, held, or
+has a timer. A partition waits for as many groups as its own topic needs for earlier appends, times the waiting topics.
 """
 
 from __future__ import annotations
@@ -23,25 +22,24 @@ from typing import Protocol
 from engine.errors import EngineError, StorageFailed
 from engine.format.batch import Buffer
 from engine.log.segment import Segment
-from engine.partition.commit_queue import CommitQueue
-from engine.partition.commit_timings import GroupTimes
 from engine.partition.follower_append import FollowerAppend
 from engine.partition.partition import Partition
 from engine.partition.writer import Group, PartitionWork
 from engine.producers.append_validator import Append, AppendConditions, Appended
 from engine.runtime.clock import Clock
+from engine.runtime.histogram import Histogram
 from engine.settings import TopicSettings
 
-TIMER_S_MIN = 0.001  # what the loop's timers can tell apart
-GROUP_PARTITIONS_MAX = 64  # their syncs take tens of milliseconds, which every other partition may have to wait
-PUT_OFF_S = 0.1  # a sync that could not open a file is tried again after this long
+TIMER_S_MIN = 0.001  # the resolution of the loop's timers
+GROUP_PARTITIONS_MAX = 64  # their syncs take tens of milliseconds, for which every other partition may wait
+PUT_OFF_S = 0.1  # pause before the retry of a sync that could not open a file
 
 log = logging.getLogger("penstock.engine")
 
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A partition's share of the group that is being written."""
+    """A partition's share of the group in progress."""
 
     partition: Partition
     work: PartitionWork
@@ -50,10 +48,80 @@ class _UnderWay:
 
     @property
     def wants_early_ack(self) -> bool:
-        """Somebody may go on once it is written: other replicas then copy it while it is synced here."""
+        """True if followers or acks=1 producers can proceed before the fsync."""
         if self.partition.is_replicated and self.taken:
             return True
         return self.partition.copies.wants_early_ack or not all(append.wants_sync for append in self.taken)
+
+
+class CommitQueue:
+    """Partitions, each with whether its bytes are to be synced. In order of arrival within a topic."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, dict[Partition, bool]] = {}  # no inner dict is empty
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"CommitQueue({self._count} of {len(self._by_topic)} topics)"
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, partition: Partition) -> bool:
+        return partition in self._by_topic.get(partition.topic, ())
+
+    def add(self, partition: Partition, *, sync: bool) -> None:
+        """Add a partition once: it keeps its place, and a requested sync."""
+        of_topic = self._by_topic.get(partition.topic)
+        if of_topic is None:
+            of_topic = self._by_topic[partition.topic] = {}
+        had = of_topic.get(partition)
+        self._count += had is None
+        of_topic[partition] = sync or bool(had)
+
+    def discard(self, partition: Partition) -> None:
+        of_topic = self._by_topic.get(partition.topic, {})
+        if of_topic.pop(partition, None) is not None:
+            self._count -= 1
+            if not of_topic:
+                del self._by_topic[partition.topic]
+
+    def take(self, count: int) -> list[tuple[Partition, bool]]:
+        """Remove up to `count` partitions, one of each topic in turn. The next call begins where this one ended."""
+        if self._count <= count:
+            taken = [item for of_topic in self._by_topic.values() for item in of_topic.items()]
+            self._by_topic, self._count = {}, 0
+            return taken
+        taken = []
+        while len(taken) < count:
+            topic = next(iter(self._by_topic))
+            of_topic = self._by_topic.pop(topic)
+            partition = next(iter(of_topic))
+            taken.append((partition, of_topic.pop(partition)))
+            if of_topic:
+                self._by_topic[topic] = of_topic
+        self._count -= count
+        return taken
+
+
+class GroupTimes:
+    """Times of all groups so far, in seconds. `queue` is how long the first append of a group waited for the writer."""
+
+    def __init__(self) -> None:
+        self.queue = Histogram()
+        self.append = Histogram()
+        self.flush = Histogram()
+        self.flushes = 0
+
+    def histograms(self) -> tuple[Histogram, ...]:
+        return self.queue, self.append, self.flush
+
+    def done(self, group: Group) -> None:
+        self.append.observe(group.write_s)
+        files = sum(len(work.sync) for work in group.work)
+        if files:
+            self.flush.observe(group.sync_s)
+            self.flushes += files
 
 
 class Writer(Protocol):
@@ -61,26 +129,26 @@ class Writer(Protocol):
 
 
 class Committer:
-    """Takes appends for many partitions; at most one group is under way."""
+    """Takes appends for many partitions; at most one group is in progress."""
 
     def __init__(self, writer: Writer, clock: Clock, when_sealed: Callable[[Partition, list[Segment]], None]) -> None:
         self._writer = writer
         self._clock = clock
         self._when_sealed = when_sealed
         self._loop = asyncio.get_running_loop()
-        self._due = CommitQueue()  # to be looked at in the next group
+        self._due = CommitQueue()  # for the next group
         self._under_way: list[_UnderWay] = []
-        self._held: dict[Partition, bool | None] = {}  # kept out of groups; what is due to it meanwhile
+        self._held: dict[Partition, bool | None] = {}  # kept out of groups; their pending work
         self._awaiting: list[asyncio.Future[None]] = []
-        self._armed: dict[Partition, asyncio.TimerHandle] = {}  # a timer for their flush is running
-        self._put_off: set[Partition] = set()  # a timer for their next attempt to sync is running
+        self._armed: dict[Partition, asyncio.TimerHandle] = {}  # running flush timers
+        self._put_off: set[Partition] = set()  # running timers for the next attempt to sync
         self._is_scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
         self.queued_bytes = 0
         self.groups = 0
         self.times = GroupTimes()
-        self._oldest: float | None = None  # when the first append that no group has yet was queued
+        self._oldest: float | None = None  # when the first append outside of any group was queued
 
     def __repr__(self) -> str:
         return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
@@ -93,7 +161,7 @@ class Committer:
         *,
         wants_sync: bool,
     ) -> asyncio.Future[Appended]:
-        """Queue one batch. The future is done with its positions once it is written to the page cache."""
+        """Queue one batch; done with its positions once in the page cache. Raises the error of an offline partition."""
         if partition.offline is not None:
             raise partition.offline
         if conditions is not None and conditions.key is not None:
@@ -111,10 +179,11 @@ class Committer:
     ) -> asyncio.Future[int]:
         """Queue whole batches as another replica has stored them; done with log_end in the page cache, or fsynced.
 
-        `starts_segment`: the leader has a segment begin with the first one, so this log gets a new one there too.
-        Batches below log_end are passed over. One across it belongs to a log that begins anew there
-        (Shard.restart_log). Ends with UnexpectedOffset, InvalidBatch or CorruptBatch when this or what was queued
-        before it does not join, and with whatever keeps it from the disk. A cancel gives up the wait, not the copy.
+        `starts_segment`: the leader has a segment begin with the first one, so this log starts a segment there too.
+        Skips batches below log_end. One across it belongs to a log that is reset to that offset (Shard.reset_log).
+        Fails with UnexpectedOffset, InvalidBatch or CorruptBatch if this or an earlier queued batch does not join, and
+        with the errors of the disk. A cancel ends the wait, not the append.
+        Raises the error of an offline partition.
         """
         if partition.offline is not None:
             raise partition.offline
@@ -123,13 +192,13 @@ class Committer:
         self.queued_bytes += len(data)
         done.add_done_callback(partial(self._copied, len(data)))
         self.look_at(partition)
-        return asyncio.shield(done)  # a copy whose wait is cancelled is in memory until it is written
+        return asyncio.shield(done)  # its buffers are in use until it is written
 
     def _copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
         self.queued_bytes -= size_bytes
 
     def roll(self, partition: Partition) -> asyncio.Future[int]:
-        """Seal the active segment; done with sealed_end once the new one is there and the old one is durable."""
+        """Seal the active segment; done with sealed_end once durable. Raises the error of an offline partition."""
         if partition.offline is not None:
             raise partition.offline
         future = partition.request_roll()
@@ -142,21 +211,21 @@ class Committer:
         self._schedule()
 
     def use_settings(self, partition: Partition, settings: TopicSettings) -> None:
-        """From now on. A timer that runs was set for another `flush_ms`; else the next one will be set anyhow."""
+        """Use settings from now on. Cancels a timer for another `flush_ms`."""
         partition.settings = settings
         if (timer := self._armed.pop(partition, None)) is not None:
             timer.cancel()
             self.look_at(partition)
 
     def refuse_queued(self, partition: Partition, error: EngineError) -> None:
-        """What no group has taken yet is not stored and ends with this error."""
+        """Fail the appends that no group has taken yet."""
         partition.fail_appends(partition.queue, error)
         self.queued_bytes -= partition.discard_queue()
         partition.copies.fail(error)
 
     @asynccontextmanager
     async def held(self, partition: Partition) -> AsyncIterator[None]:
-        """No group has the partition, and none will take it up meanwhile; what is queued stays until afterwards."""
+        """Keep a partition out of all groups; its queue stays until afterwards."""
         while partition in self._held:
             await self._change()
         self._held[partition] = None
@@ -168,17 +237,16 @@ class Committer:
             sync = self._held.pop(partition)
             if sync is not None or partition.has_work:
                 self.look_at(partition, sync=bool(sync))
-            self._changed()
             self._finished()
 
     async def drained(self) -> None:
-        """Wait until nothing is queued or under way."""
+        """Wait until the queue is empty and no group is in progress."""
         while self._due or self._under_way or self._held:
             self._idle.clear()
             await self._idle.wait()
 
     async def sync_all(self, partitions: Callable[[], Iterable[Partition]]) -> None:
-        """Wait until everything is durable, or its partition offline, and nothing is queued."""
+        """Wait until all bytes are durable or their partition is offline, and the queue is empty."""
         while unsynced := [one for one in partitions() if one.unsynced_since is not None and one.offline is None]:
             for partition in unsynced:
                 self.look_at(partition, sync=True)
@@ -188,12 +256,12 @@ class Committer:
         await self.drained()
 
     def forget(self, partition: Partition) -> None:
-        """The partition is deleted: no group will touch it again."""
+        """Drop a deleted partition: no group takes it again."""
         self._due.discard(partition)
         self.queued_bytes -= partition.discard_queue()
 
     def _schedule(self) -> None:
-        """Start at the end of this turn of the loop, so that all requests that arrived together share a group."""
+        """Start at the end of this iteration of the loop, so that all requests that arrived together share a group."""
         if not self._is_scheduled and not self._under_way:
             self._is_scheduled = True
             self._loop.call_soon(self._start_group)
@@ -215,7 +283,7 @@ class Committer:
             try:
                 sync = sync or _needs_sync(partition, now)
                 if not sync and not partition.has_work:
-                    self._arm_flush(partition)  # the sync came with the group before, or is not due for a moment yet
+                    self._arm_flush(partition)  # the sync came with the group before, or is not due yet
                     continue
                 work, taken = partition.take_work(sync=sync, now_ms=now_ms)
             except Exception as error:
@@ -230,23 +298,19 @@ class Committer:
             return
         self.groups += 1
         group = Group([share.work for share in self._under_way], now=self._clock.monotonic)
-        if self._has_impatient():
+        if any(share.work.sync and share.wants_early_ack for share in self._under_way):
             group.when_written = self._in_loop(self._written)
-        self._writer.submit(group, self._in_loop(partial(self._done, group)))
+        self._writer.submit(group, self._in_loop(self._done))
 
-    def _in_loop(self, callback: Callable[[], None]) -> Callable[[Group], None]:
+    def _in_loop(self, callback: Callable[[Group], None]) -> Callable[[Group], None]:
         """The writer calls from its own thread."""
 
-        def call(_: Group) -> None:
-            self._loop.call_soon_threadsafe(callback)
+        def call(group: Group) -> None:
+            self._loop.call_soon_threadsafe(callback, group)
 
         return call
 
-    def _has_impatient(self) -> bool:
-        """An append that does not need the sync must not wait for it, nor followers: worth a wake-up of its own."""
-        return any(share.work.sync and share.wants_early_ack for share in self._under_way)
-
-    def _written(self) -> None:
+    def _written(self, _: Group) -> None:
         now = self._clock.monotonic()
         for share in self._under_way:
             if not share.is_applied:
@@ -259,7 +323,7 @@ class Committer:
                     _give_up(share.partition, share.taken, error)
 
     def _done(self, group: Group) -> None:
-        self._written()
+        self._written(group)
         self.times.done(group)
         under_way, self._under_way = self._under_way, []
         for share in under_way:
@@ -268,29 +332,27 @@ class Committer:
                 self._arm_flush(share.partition)
             except Exception as error:
                 _give_up(share.partition, share.taken, error)
-        self._changed()
         self._finished()
 
     def _finished(self) -> None:
+        """Start due work; wake waits for the end of a group or of a hold."""
+        awaiting, self._awaiting = self._awaiting, []
+        for future in awaiting:
+            if not future.done():
+                future.set_result(None)
         if self._due:
             self._schedule()
         elif not self._held:
             self._idle.set()
 
     async def _change(self) -> None:
-        """Wait until a group has ended or a partition is held no more."""
+        """Wait until a group has ended or a hold is released."""
         future = self._loop.create_future()
         self._awaiting.append(future)
         await future
 
-    def _changed(self) -> None:
-        awaiting, self._awaiting = self._awaiting, []
-        for future in awaiting:
-            if not future.done():
-                future.set_result(None)
-
     def _arm_flush(self, partition: Partition) -> None:
-        """Bytes that nobody waits for are synced by a timer. It may ring a little early: then another one is set."""
+        """Set a timer to sync bytes that no request waits for. It may fire a little early: then another one is set."""
         if partition.unsynced_since is not None and partition.offline is None and partition not in self._due:
             if partition.is_sync_put_off:
                 if partition not in self._put_off:
@@ -315,7 +377,7 @@ class Committer:
 
 
 def _give_up(partition: Partition, taken: list[Append], error: Exception) -> None:
-    """A bug, by all we know: what this partition holds in memory cannot be trusted any more."""
+    """After a bug: this partition's state in memory cannot be trusted any more."""
     log.error("a group failed", extra={"partition": partition.name}, exc_info=error)
     failure = StorageFailed(f"{partition.name}: {error!r}", hint="the partition is offline until a restart")
     partition.go_offline(failure)
@@ -333,4 +395,5 @@ def _needs_sync(partition: Partition, now: float) -> bool:
 
 
 def _waits_for_sync(partition: Partition) -> bool:
-    return partition.settings.durability == "group" and partition.is_waited_for
+    watermark = partition.watermark
+    return partition.settings.durability == "group" and (watermark.polls.count or watermark.acks.count) > 0

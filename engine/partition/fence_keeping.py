@@ -1,9 +1,9 @@
-"""Keeps a fencing token findable for as long as it is in force: the file `fenced` beside the log.
+"""Keeps a fencing token findable while it is in force: the file `fenced` beside the log.
 
-Two duties. The file is made durable, empty, before a log has its first token, so that a start without a snapshot walks
-the whole of that log for it, and of no other. And before retention lets the control batch go that says which token is
-in force, or that none is any more, the file says it durably. Rules: engine/producers/fencing.py.
-Invariant: the file tells of nothing that the log never had durably.
+The file is made durable, empty, before a log has its first token, so that a start without a snapshot scans the whole of
+that log for it, and of no other. Before retention deletes the control batch that sets the current token or removes it,
+the file records that durably. Rules: engine/producers/fencing.py.
+Invariant: the file records only what the log had durably.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.runtime.disk import Disk
 
 
 async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> None:
-    """Before a token is set. Raises StorageFull, StorageFailed."""
+    """Note durably that a log may have a token, before one is set. Raises StorageFull, StorageFailed."""
     fencing = partition.validator.fencing
     if fencing.is_noted:
         return
@@ -31,7 +31,7 @@ async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> N
 
 
 async def keep_fence(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
-    """Before the segments that end at or below an offset go; they are durable. Raises OSError."""
+    """Record the token before the durable segments that end at or below an offset are deleted. Raises OSError."""
     fencing = partition.validator.fencing
     fence = fencing.present
     if fencing.kept_offset < fence.offset < below:

@@ -1,12 +1,11 @@
-"""Batches that another replica has stored, on their way into this log: checked, planned as they are, and replayed.
+"""Appends batches as follower: checks them, plans them as they are, and replays their producer state.
 
-Pure but for the notes that it leaves to the writer. It does not know who leads, nor what was asked for; a copy that
-does not join the end of the log is refused (UnexpectedOffset), and one that lies before it passed over.
-A group takes a slice of what is queued: so many batches that the event loop is not held up, and of one leader epoch,
-since an epoch is noted durably before its first batch is written. A fencing token likewise
-(engine/partition/fence_keeping.py).
-Invariants: whatever is refused takes with it all that is queued behind it, which could not join; each copy's future is
-done once: with log_end, when its last batch is in the log (and fsynced, if that was asked for), or with an error.
+Pure, except for the notes that it leaves to the writer. Does not know who leads, nor which offset was fetched. Rejects
+batches that do not join the end of the log (UnexpectedOffset), and skips those below it.
+A group takes a slice of the queue: bounded, so that it does not block the event loop, and of one leader epoch, since an
+epoch is noted durably before its first batch is written. A fencing token likewise (engine/partition/fence_keeping.py).
+Invariants: a rejected append also fails all that is queued behind it, which could not join; each future is done once:
+with log_end, when its last batch is in the log (and fsynced, if requested), or with an error.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from engine.producers.fenced_file import save_fence
 from engine.producers.fencing import Fencing
 from engine.settings import TopicSettings
 
-BATCHES_PER_GROUP = 1000  # a few milliseconds of the loop; what is left follows with the next group
+BATCHES_PER_GROUP = 1000  # a few milliseconds of the loop; the next group takes the rest
 
 
 @dataclass(slots=True)
 class FollowerAppend:
-    """Whole batches of one answer of a leader. `position` is how far groups have taken them."""
+    """Whole batches of one response of a leader. Groups have taken them up to `position`."""
 
     data: memoryview
     done: asyncio.Future[int]
@@ -46,50 +45,47 @@ class FollowerAppend:
 
 @dataclass(slots=True)
 class Taken:
-    """What one group is given: steps, and what must be durable before them."""
+    """The work of one group: steps, and what must be durable before them."""
 
     steps: list[Write | Roll] = field(default_factory=list)
     notes: list[Callable[[], None]] = field(default_factory=list)
-    epochs: list[EpochStart] | None = None  # what the log knows once the notes are durable
-    notable: list[tuple[Header, memoryview]] = field(default_factory=list)  # batches that admission must hear of
+    epochs: list[EpochStart] | None = None  # the log's epochs once the notes are durable
+    # batches with state for the append validator
+    notable: list[tuple[Header, memoryview]] = field(default_factory=list)
     notes_token: bool = False
     finished: list[FollowerAppend] = field(default_factory=list)  # those that end within this group
 
 
 class CopyQueue:
-    """The copies of one partition: queued, and of the group under way."""
+    """The follower appends of one partition: queued, and of the group in progress."""
 
     def __init__(self) -> None:
         self.batches = 0  # since the partition was opened
         self.bytes = 0
-        self._queue: deque[FollowerAppend] = deque()
-        self._under_way: Taken | None = None
+        self.queue: deque[FollowerAppend] = deque()
+        self.under_way: Taken | None = None
         self._syncing: list[FollowerAppend] = []  # in the page cache, and wait for the sync
 
     def __repr__(self) -> str:
-        return f"CopyQueue(queued={len(self._queue)}, batches={self.batches})"
+        return f"CopyQueue(queued={len(self.queue)}, batches={self.batches})"
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self.queue)
 
     @property
     def wants_sync(self) -> bool:
-        return any(copies.wants_sync for copies in self._queue)
+        return any(copies.wants_sync for copies in self.queue)
 
     @property
     def wants_early_ack(self) -> bool:
-        """Somebody waits for the group under way, and not for its sync."""
-        return self._under_way is not None and not all(copies.wants_sync for copies in self._under_way.finished)
-
-    @property
-    def under_way(self) -> Taken | None:
-        return self._under_way
+        """True if an append waits for the group in progress, and not for its sync."""
+        return self.under_way is not None and not all(copies.wants_sync for copies in self.under_way.finished)
 
     def add(self, copies: FollowerAppend) -> None:
-        self._queue.append(copies)
+        self.queue.append(copies)
 
     def take(self, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> Taken:
-        """Plan a slice of what is queued. What is wrong with it is told to those who queued it, and nothing planned."""
+        """Plan a slice of the queue. On error, fails the queued futures and returns an empty plan."""
         taken = Taken()
         try:
             self._plan(taken, log, fencing, settings, now_ms)
@@ -97,11 +93,11 @@ class CopyQueue:
             _fail(taken.finished, error)
             self.fail(error)
             taken = Taken()
-        self._under_way = taken
+        self.under_way = taken
         return taken
 
     def written(self, log: Log) -> Taken:
-        """The group is in the page cache, the log has applied it."""
+        """Apply a group that is in the page cache and in the log."""
         taken = self._ended()
         for step in taken.steps:
             if isinstance(step, Write):
@@ -115,14 +111,14 @@ class CopyQueue:
         return taken
 
     def failed(self, error: EngineError) -> Taken:
-        """The group is not in the log."""
+        """Drop a group that failed."""
         taken = self._ended()
         _fail(taken.finished, error)
         self.fail(error)
         return taken
 
     def synced(self, log_end: int) -> None:
-        """All that was written is durable."""
+        """Complete the appends that wait for the sync: all bytes are durable."""
         if not self._syncing:
             return
         syncing, self._syncing = self._syncing, []
@@ -131,31 +127,31 @@ class CopyQueue:
                 copies.done.set_result(log_end)
 
     def fail(self, error: EngineError) -> None:
-        """What waits will not come: neither what is queued, nor a sync."""
-        queue, self._queue = self._queue, deque()
+        """Fail the queue and the waits for a sync."""
+        queue, self.queue = self.queue, deque()
         syncing, self._syncing = self._syncing, []
         _fail([*queue, *syncing], error)
 
     def end(self, error: EngineError) -> None:
-        """The partition is offline."""
-        if self._under_way is not None:
-            _fail(self._under_way.finished, error)
+        """Fail everything: the partition is offline."""
+        if self.under_way is not None:
+            _fail(self.under_way.finished, error)
         self.fail(error)
 
     def _ended(self) -> Taken:
-        taken, self._under_way = self._under_way, None
+        taken, self.under_way = self.under_way, None
         assert taken is not None
         return taken
 
     def _plan(self, taken: Taken, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> None:
         runs: list[Run] = []
         left = BATCHES_PER_GROUP
-        while self._queue and left:
-            copies = self._queue[0]
+        while self.queue and left:
+            copies = self.queue[0]
             left, run = self._slice(taken, copies, log, left, has_more=bool(runs))
             runs += [run] if run.headers else []
             if copies.is_taken:
-                taken.finished.append(self._queue.popleft())
+                taken.finished.append(self.queue.popleft())
             elif left:
                 raise InvalidBatch("a copy ends within a batch")
         taken.steps = log.plan_copies(runs, settings, now_ms)
@@ -166,7 +162,7 @@ class CopyQueue:
             taken.notes.append(partial(save_fence, log.disk, log.directory))
 
     def _slice(self, taken: Taken, copies: FollowerAppend, log: Log, left: int, *, has_more: bool) -> tuple[int, Run]:
-        """As much of a copy as fits into the group, and for how many batches there is room after it."""
+        """Returns as much of an append as fits into the group, and how many more batches fit after it."""
         begin = copies.position
         headers, end = checked_headers(copies.data, begin, left)
         known = next((at for at, header in enumerate(headers) if header.next_offset > log.log_end), len(headers))

@@ -1,57 +1,262 @@
-"""The high watermark of one partition: how far records are committed, where that is in the file, and who waits for it.
+"""The high watermark of one partition: the committed end, its byte position, and the waits for it.
 
-Knows no replicas: replication says how far it goes. Long polls and acknowledgements wait for the same position apart,
-because the former may be ended early, to look for themselves, and the latter never.
-Invariant: `place` is where the batch begins that `position` is the offset of, or the end of the log.
+Does not know replicas: replication computes the position. Long polls and acknowledgements wait for the same position in
+separate lists: a long poll may end early, to read what there is, an acknowledgement never.
+
+`PositionWaiters` is a list of waits for one position; it belongs to one event loop. A wait that ends before its
+position is reached must be given up (`give_up`), or it stays until then. `BatchBoundaries` has the ends of batches that
+are written and not committed yet, so that the watermark always has an exact place. On a standalone node the watermark
+moves from the end of one group of writes to the end of a later one, and only those ends are kept. Followers' ends are
+between any two batches: where a partition `is_replicated`, the writes of each group are kept too, until they are
+committed, and searched when a watermark falls inside. For older places the index and the headers behind its entry are
+read (engine/log/batch_boundaries.py).
+Invariants: `place` is the start of the batch at `position`, or the end of the log; no wait is for a reached end; each
+end with waits is in the heap once, and so are ends whose waits were all given up, fewer than half of the heap or 64;
+the kept boundaries are bounded, even if nothing is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 from engine.errors import Corrupt
-from engine.log.batch_boundaries import BatchBoundaries, place_below
-from engine.log.log import BytePosition, Log
+from engine.log.batch_boundaries import place_below
+from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
-from engine.partition.position_waiters import PositionWaiters, acks_of
 from engine.runtime.disk import WouldBlock
+from engine.runtime.loop_waits import Wakeups, expire, loop_waits
+
+BATCHES_MAX = 10_000  # about 4 MB of headers; far more than the lag of an in-sync follower
+EMPTY_MAX = 64  # ends without waits, before they are compared with the others
+
+Waiting = dict[asyncio.Future[int], None]  # in order
+WakeupsOf = Callable[[asyncio.AbstractEventLoop], Wakeups]
+
+
+def polls_of(loop: asyncio.AbstractEventLoop) -> Wakeups:
+    """Return the queue of wake-ups for long polls."""
+    return loop_waits(loop).polls
+
+
+def acks_of(loop: asyncio.AbstractEventLoop) -> Wakeups:
+    """Return the queue of wake-ups for acknowledgements."""
+    return loop_waits(loop).acks
+
+
+class PositionWaiters:
+    """Futures by the end they wait for; `advance` wakes all that are reached."""
+
+    def __init__(self, position: int, wakeups: WakeupsOf = polls_of) -> None:
+        self.position = position
+        self._by_end: dict[int, Waiting] = {}
+        self._ends: list[int] = []  # a heap of the same ends
+        self.count = 0
+        self._empty = 0  # ends whose waits were given up
+        self._wakeups = wakeups
+        self._failure: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"PositionWaiters(position={self.position}, waiting={self.count})"
+
+    def __len__(self) -> int:
+        return self.count
+
+    def wait_for(self, end: int) -> asyncio.Future[int]:
+        """Return a future that is done, with the position, once everything below `end` has been passed."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if end <= self.position:
+            future.set_result(self.position)
+            return future
+        if self._failure is not None:
+            future.set_exception(self._failure)
+            return future
+        waiting = self._by_end.get(end)
+        if waiting is None:
+            waiting = self._by_end[end] = {}
+            heappush(self._ends, end)
+        elif not waiting:
+            self._empty -= 1
+        waiting[future] = None
+        self.count += 1
+        return future
+
+    def give_up(self, end: int, future: asyncio.Future[int]) -> None:
+        """Drop a wait. No-op after its wake-up."""
+        waiting = self._by_end.get(end)
+        if waiting is None or future not in waiting:
+            return
+        del waiting[future]
+        self.count -= 1
+        if not waiting:
+            self._empty += 1
+            if self._empty > max(EMPTY_MAX, len(self._ends) // 2):
+                self._drop_empty()
+
+    async def outcome(self, end: int, future: asyncio.Future[int], deadline: float) -> int:
+        """Await the future of `wait_for(end)`, then give it up. Raises TimeoutError at the deadline (loop time)."""
+        if future.done():
+            return future.result()
+        bucket = loop_waits(future.get_loop()).deadlines.put(deadline, future, expire)
+        try:
+            return await future
+        finally:
+            bucket.pop(future, None)
+            self.give_up(end, future)
+
+    def advance(self, position: int) -> None:
+        """Advance and wake all reached waits, in the order of their ends."""
+        assert position >= self.position, f"a position went back from {self.position} to {position}"
+        self.position = position
+        ends = self._ends
+        reached: list[asyncio.Future[int]] = []
+        while ends and ends[0] <= position:
+            waiting = self._by_end.pop(heappop(ends))
+            reached += waiting
+            self._empty -= not waiting
+        if reached:
+            self._wake(reached, _reaching(position))
+
+    def fail(self, error: Exception) -> None:
+        """Fail every wait, later ones too: the position will not be reached."""
+        self._failure = error
+        self.fail_present(error)
+
+    def fail_present(self, error: Exception) -> None:
+        """Fail every present wait."""
+        self._wake(self._take_all(), _failing(error))
+
+    def retreat(self, position: int) -> None:
+        """Go back to a position: the records at and above it are gone. Waits continue."""
+        self.position = position
+
+    def wake_all(self) -> None:
+        """End every wait at the present position: the waiter reads what there is."""
+        self._wake(self._take_all(), _reaching(self.position))
+
+    def _take_all(self) -> list[asyncio.Future[int]]:
+        taken = [future for end in sorted(self._ends) for future in self._by_end[end]]
+        self._by_end, self._ends, self._empty = {}, [], 0
+        return taken
+
+    def _wake(self, futures: list[asyncio.Future[int]], action: Callable[[asyncio.Future[int]], None]) -> None:
+        if futures:
+            self.count -= len(futures)
+            self._wakeups(futures[0].get_loop()).wake_all(action, futures)
+
+    def _drop_empty(self) -> None:
+        self._by_end = {end: waiting for end, waiting in self._by_end.items() if waiting}
+        self._ends = sorted(self._by_end)
+        self._empty = 0
+
+
+def _reaching(position: int) -> Callable[[asyncio.Future[int]], None]:
+    def reach(future: asyncio.Future[int]) -> None:
+        if not future.done():
+            future.set_result(position)
+
+    return reach
+
+
+def _failing(error: Exception) -> Callable[[asyncio.Future[int]], None]:
+    def fail(future: asyncio.Future[int]) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    return fail
+
+
+class _Group(NamedTuple):
+    end: int
+    place: BytePosition
+    steps: Sequence[Write | Roll]
+    batches: int
+
+
+class BatchBoundaries:
+    """Where written, uncommitted batches end."""
+
+    def __init__(self) -> None:
+        self._groups: deque[_Group] = deque()
+        self._batches = 0  # a group counts as one at least
+
+    def __repr__(self) -> str:
+        return f"BatchBoundaries({len(self._groups)} groups)"
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def add(self, end: int, place: BytePosition, steps: Sequence[Write | Roll] = ()) -> None:
+        """Add the end of a written group."""
+        batches = max(1, sum(len(step.headers) for step in steps if isinstance(step, Write)))
+        self._groups.append(_Group(end, place, steps, batches))
+        self._batches += batches
+        while self._batches > BATCHES_MAX and len(self._groups) > 1:
+            self._first()
+
+    def take(self, position: int) -> BytePosition | None:
+        """Return the place of a position, and drop those before it; None if it is unknown."""
+        groups = self._groups
+        while groups and groups[0].end <= position:
+            group = self._first()
+            if group.end == position:
+                return group.place
+        return _place_within(groups[0].steps, position) if groups else None
+
+    def cut(self, log_end: int) -> None:
+        """Drop boundaries behind the new end of the log."""
+        while self._groups and self._groups[-1].end > log_end:
+            self._batches -= self._groups.pop().batches
+
+    def _first(self) -> _Group:
+        group = self._groups.popleft()
+        self._batches -= group.batches
+        return group
+
+
+def _place_within(steps: Sequence[Write | Roll], position: int) -> BytePosition | None:
+    for step in steps:
+        if isinstance(step, Roll) or not step.headers[0].base_offset <= position <= step.headers[-1].next_offset:
+            continue
+        place, end = step.position, step.headers[0].base_offset
+        for header in step.headers:
+            if header.next_offset > position:
+                break
+            place, end = place + header.size_bytes, header.next_offset
+        return BytePosition(step.segment.base_offset, place) if end == position else None
+    return None
 
 
 class HighWatermark:
-    """Begins at the end of the log: a node that is alone has committed all that it has."""
+    """Starts at the end of the log: on a standalone node the whole log is committed."""
 
     def __init__(self, log: Log) -> None:
+        self.position = log.log_end
         self.place = log.end_position
         self.polls = PositionWaiters(log.log_end)
         self.acks = PositionWaiters(log.log_end, acks_of)
         self.boundaries = BatchBoundaries()
         self.generation = (
-            0  # grows when the log is cut or less of it is known: places that were looked for before are void
+            0  # grows when the log is truncated or less of it is known: earlier searches for places are void
         )
         self.when_place_unknown: Callable[[], None] = _nothing
-        self.sought: int | None = None  # the position whose place the disk is being asked for
+        self.sought: int | None = None  # the position whose place is being read from the disk
         self._log = log
 
     def __repr__(self) -> str:
         return f"HighWatermark({self.position}, polls={len(self.polls)}, acks={len(self.acks)})"
 
     @property
-    def position(self) -> int:
-        return self.polls.position
-
-    @property
-    def is_waited_for(self) -> bool:
-        return bool(self.polls or self.acks)
-
-    @property
     def waiting(self) -> int:
         return len(self.polls) + len(self.acks)
 
     def advance(self, position: int) -> None:
-        """To a position between two batches, or the last such before it.
+        """Advance to a position between two batches, or the last one before it.
 
-        Where that is in the file is known for all that this life has written. For what is older the disk may have to be
-        asked; then the watermark follows once it has answered.
+        All places written since the start are known. Older ones may need a disk read; the watermark follows afterwards.
         """
         if position <= self.position:
             return
@@ -69,20 +274,20 @@ class HighWatermark:
 
     def advance_to(self, position: int, place: BytePosition) -> None:
         if position > self.position:
-            self.place = place
+            self.position, self.place = position, place
             self.polls.advance(position)
             self.acks.advance(position)
 
     def set_back(self, position: int, place: BytePosition) -> None:
-        """The log ends here now, or less is known of it. Those who poll look again; who waits for an ack goes on."""
-        self.place = place
+        """Go back: the log ends here now, or less is known of it. Polls read again; waits for an ack continue."""
+        self.position, self.place = position, place
         self.cut()
         self.acks.retreat(position)
         self.polls.retreat(position)
         self.polls.wake_all()
 
     def cut(self) -> None:
-        """The log ends here now, no earlier than what is known to be committed."""
+        """Invalidate places above the new end of the log, which is at or above the known committed end."""
         self.generation += 1
         self.sought = None
         self.boundaries.cut(self._log.log_end)
@@ -96,9 +301,9 @@ class HighWatermark:
             return None
         try:
             return place_below(self._log, position, Segment.pread_nowait)
-        except (WouldBlock, OSError, Corrupt):  # who asks again in a thread is told why
+        except (WouldBlock, OSError, Corrupt):  # a thread retries, and reports the error
             return None
 
 
 def _nothing() -> None:
-    """Nobody can ask the disk."""
+    """No-op until a disk search is set."""

@@ -1,9 +1,9 @@
-"""One partition on this node: its log, its named positions and who waits for them.
+"""One partition on this node: its log, its named positions and its waits.
 
-Lives on one event loop. Does no disk I/O itself: the committer writes, the reader reads. It does not know who the
-other replicas are; replication/replica/replica.py moves the high watermark.
-Invariant: log_start <= high_watermark <= log_end, durable_end <= log_end, and none of these but a truncation after
-divergence ever goes back.
+Lives on one event loop. Does no disk I/O itself: the committer writes, the reader reads. Does not know the other
+replicas; replication/replica/replica.py moves the high watermark.
+Invariant: log_start <= high_watermark <= log_end, durable_end <= log_end, and none of these decreases, except by a
+truncation after divergence.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from engine.errors import (
 from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
 from engine.partition.follower_append import CopyQueue, Taken
-from engine.partition.high_watermark import HighWatermark
-from engine.partition.position_waiters import PositionWaiters
+from engine.partition.high_watermark import HighWatermark, PositionWaiters
 from engine.partition.writer import PartitionWork
 from engine.producers.append_validator import Append, AppendValidator, is_repeat_of_stored, tell_appended, tell_verdicts
+from engine.producers.snapshots import SnapshotFiles
 from engine.settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
@@ -49,7 +49,7 @@ class PartitionStatistics:
 
 
 class Partition:
-    """Takes batches in, keeps the positions, and wakes those who wait for them."""
+    """Takes batches, keeps the positions, and wakes the waits for them."""
 
     def __init__(
         self, topic: str, number: int, log: Log, settings: TopicSettings, validator: AppendValidator | None = None
@@ -59,24 +59,26 @@ class Partition:
         self.log = log
         self.settings = settings
         self.validator = validator or AppendValidator(f"{topic}/{number}")
+        self.snapshots = SnapshotFiles()
         self.offline: EngineError | None = None
         self.durable_end = log.log_end
         self.queue: list[Append] = []
         self.copies = CopyQueue()
         self.unsynced_since: float | None = None
-        self.is_sync_put_off = False  # the last sync could not begin; to be tried again after a pause
-        self.segments_lock = asyncio.Lock()  # held while segments leave the log, are cut or are exchanged
+        self.is_sync_put_off = False  # the last sync could not begin; retried after a pause
+        self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
         self.when_positions_move: Callable[[], None] = _nothing
         self.when_waited_for: Callable[[], None] = _nothing
         self.when_offline: Callable[[], None] = _nothing
-        self.is_replicated = False  # there are other replicas, whose ends lie between any two batches
-        self.mapped_error: Callable[[EngineError], EngineError] = _as_it_is  # it may be one of the whole directory
-        self.opened_at = log.log_end  # records taken in since: log_end less this
+        self.is_replicated = False  # there are other replicas, whose ends are between any two batches
+        # maps it to an error of the whole directory, if that failed
+        self.mapped_error: Callable[[EngineError], EngineError] = _as_it_is
+        self.opened_at = log.log_end  # records appended since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0
         self.bytes_out = 0
         self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
-        self._rolling: list[asyncio.Future[int]] = []  # for the group under way
+        self._rolling: list[asyncio.Future[int]] = []  # for the group in progress
         self.watermark = HighWatermark(log)
         self._unsynced: list[Segment] = []
         self._sealed: list[Segment] = []  # to be closed once they are durable
@@ -91,16 +93,11 @@ class Partition:
 
     @property
     def log_end(self) -> int:
-        return self.log.log_end
+        return self.log.segments[-1].next_offset  # of each produce and poll, many times: no call of the log
 
     @property
     def high_watermark(self) -> int:
         return self.watermark.position
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Somebody waits for the high watermark: an acks=all produce or a long poll."""
-        return self.watermark.is_waited_for
 
     def statistics(self) -> PartitionStatistics:
         return PartitionStatistics(
@@ -117,7 +114,10 @@ class Partition:
         )
 
     def check_readable(self, offset: int) -> None:
-        """Raise unless `offset` is in [log_start, high_watermark]; the watermark itself means waiting."""
+        """Raises OffsetBelowLogStart or OffsetAboveHighWatermark unless `offset` is in [log_start, high_watermark].
+
+        The watermark itself is allowed: the caller waits there.
+        """
         bounds: dict[str, Any] = {"log_start": self.log.log_start, "high_watermark": self.high_watermark}
         if offset < self.log.log_start:
             raise OffsetBelowLogStart(f"{self.name}: offset {offset} is below log_start {self.log.log_start}", **bounds)
@@ -127,30 +127,30 @@ class Partition:
 
     @property
     def read_limit(self) -> tuple[int, BytePosition]:
-        """The high watermark and its place: what readers may not pass."""
+        """The high watermark and its place: readers must not pass them."""
         return self.watermark.position, self.watermark.place
 
     def wait_for_high_watermark(self, end: int) -> asyncio.Future[int]:
-        """Done once everything below `end` is committed, or with an error when the partition goes offline.
+        """Return a future that is done once everything below `end` is committed; it fails with the partition.
 
-        Done earlier when whoever waits shall look for himself (wake_all): it is no acknowledgement.
+        `wake_all` completes it earlier, for a long poll to read what there is: it does not acknowledge.
         """
         return self._wait(self.watermark.polls, end)
 
     def wait_for_ack(self, end: int) -> asyncio.Future[int]:
-        """Done once everything below `end` is committed, and never earlier; else with an error."""
+        """Return a future that is done once everything below `end` is committed, never earlier, or fails."""
         return self._wait(self.watermark.acks, end)
 
     def give_up_high_watermark(self, end: int, future: asyncio.Future[int]) -> None:
-        """To be called for a wait that is no longer wanted; without it the wait stays until `end` is committed."""
+        """Drop a wait that is no longer wanted; without this it stays until `end` is committed."""
         self.watermark.polls.give_up(end, future)
 
     async def high_watermark_by(self, deadline: float, end: int) -> int:
-        """As `wait_for_high_watermark`, until a moment of the loop's clock. Raises TimeoutError."""
+        """Wait as `wait_for_high_watermark` does, until a time of the loop's clock. Raises TimeoutError."""
         return await self.watermark.polls.outcome(end, self.wait_for_high_watermark(end), deadline)
 
     async def acknowledged_by(self, deadline: float, end: int) -> int:
-        """As `wait_for_ack`, until a moment of the loop's clock. Raises TimeoutError."""
+        """Wait as `wait_for_ack` does, until a time of the loop's clock. Raises TimeoutError."""
         return await self.watermark.acks.outcome(end, self.wait_for_ack(end), deadline)
 
     def _wait(self, waiters: PositionWaiters, end: int) -> asyncio.Future[int]:
@@ -160,11 +160,11 @@ class Partition:
         return future
 
     def fail_acks(self, error: EngineError) -> None:
-        """Whoever waits for an acknowledgement now will not get it, as when another leads."""
+        """Fail the present waits for an acknowledgement, for instance because another node leads."""
         self.watermark.acks.fail_present(error)
 
     def wake_all(self) -> None:
-        """End all long polls now, as at a drain or a change of role: they answer with what there is."""
+        """End all long polls now, as at a drain or a change of role: they answer with the available records."""
         self.watermark.polls.wake_all()
 
     def advance_high_watermark(self, position: int) -> None:
@@ -172,38 +172,38 @@ class Partition:
         self.watermark.advance(position)
 
     def begin_replicated(self, committed_end: int, place: BytePosition) -> None:
-        """One of several replicas: what it has may not be committed yet."""
+        """Begin as one of several replicas: records above `committed_end` may not be committed yet."""
         self.is_replicated = True
         self.watermark.set_back(committed_end, place)
 
     def request_roll(self) -> asyncio.Future[int]:
-        """Seal what is there before anything else is appended; done with sealed_end."""
+        """Seal the active segment before the next append; done with sealed_end."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._roll_waiters.append(future)
         return future
 
     @property
     def has_work(self) -> bool:
-        return bool(self.queue or self._roll_waiters or self.copies)
+        return bool(self.queue or self._roll_waiters or self.copies.queue)
 
     @property
     def is_sync_wanted(self) -> bool:
-        """Somebody waits for what is queued to be fsynced."""
-        return any(append.wants_sync for append in self.queue) or self.copies.wants_sync
+        """True if an append waits for queued bytes to be fsynced."""
+        return any(append.wants_sync for append in self.queue) or (bool(self.copies.queue) and self.copies.wants_sync)
 
-    # What follows is called by the committer, in this order for each group.
+    # The committer calls the following, in this order for each group.
 
     def take_work(self, *, sync: bool, now_ms: int) -> tuple[PartitionWork, list[Append]]:
-        """Plan a roll alone when one is asked for, or copies, or what is queued.
+        """Plan a roll alone when one is requested, or follower appends, or the queue.
 
-        `sync` asks that all be durable afterwards.
+        `sync` requests that all bytes be durable afterwards.
         """
         taken: list[Append] = []
         copied: Taken | None = None
         if self._roll_waiters:
             steps = self.log.plan_roll(now_ms)
             self._rolling, self._roll_waiters = self._rolling + self._roll_waiters, []
-        elif self.copies:
+        elif self.copies.queue:
             copied = self.copies.take(self.log, self.validator.fencing, self.settings, now_ms)
             steps = copied.steps
         else:
@@ -220,7 +220,7 @@ class Partition:
         return work, taken
 
     def written(self, work: PartitionWork, taken: list[Append], now: float) -> list[Segment]:
-        """The group's writes are in the page cache, or failed. Returns the segments that this sealed."""
+        """Apply the group's writes, which are in the page cache or failed. Returns the segments that this sealed."""
         if work.write_error is not None:
             self._failed_write(work, work.write_error, taken)
             return []
@@ -254,7 +254,7 @@ class Partition:
         return sealed
 
     def synced(self, work: PartitionWork) -> None:
-        """The group's syncs are done, or failed."""
+        """Apply the group's syncs, which are done or failed."""
         if self.offline is not None:
             return
         if work.sync_error is not None:
@@ -266,7 +266,7 @@ class Partition:
             return
         if work.write_error is None and work.sync:
             for segment in self._sealed:
-                if segment is not self.log.active:  # a cut may have made it active again
+                if segment is not self.log.active:  # a truncation may have made it active again
                     segment.sealed()
             self._sealed = []
             self.durable_end = self.log_end
@@ -279,19 +279,19 @@ class Partition:
         self._tell_rolled()
 
     def go_offline(self, error: EngineError) -> None:
-        """The disk cannot be trusted for this partition any more, or it is deleted: end what waits, refuse what comes.
+        """Take the partition offline after a disk failure or a deletion: fail its waits, reject new appends.
 
-        What is queued has its answer but stays until the committer, which counts it, discards it.
+        Queued appends have their error, and stay until the committer, which counts them, discards them.
         """
         if self.offline is not None:
             return
         self._end(self.mapped_error(error))
 
     def _end(self, error: EngineError) -> None:
-        if self.offline is not None:  # with its whole directory, by now
+        if self.offline is not None:  # offline with its whole directory by now
             return
         self.offline = error
-        if error.code == StorageFailed.code and not isinstance(error, Unreachable):  # that is told of its directory
+        if error.code == StorageFailed.code and not isinstance(error, Unreachable):  # reported for its directory
             log.error("partition is offline", extra={"partition": self.name, "reason": str(error)})
         self.fail_appends(self.queue, error)
         self._rolling = _failed(self._rolling, error)
@@ -301,8 +301,9 @@ class Partition:
         self.when_offline()
 
     def cut(self, old_end: int) -> None:
-        """The log has lost its end, or all that it had, while no group was under way. It gives no acknowledgements."""
+        """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
         self.fail_acks(EndCutOff(f"{self.name}: the end of the log was cut off"))
+        self.snapshots.forget()
         self.opened_at += self.log_end - old_end
         self.durable_end = min(self.durable_end, self.log_end)
         self._unsynced = [segment for segment in self._unsynced if segment in self.log.segments]
@@ -314,7 +315,7 @@ class Partition:
             self.watermark.cut()
 
     def discard_queue(self) -> int:
-        """Forget what was queued when the partition went offline; returns its bytes."""
+        """Drop the queue of an offline partition; returns its bytes."""
         discarded, self.queue = self.queue, []
         return sum(len(append.batch) for append in discarded)
 
@@ -331,20 +332,20 @@ class Partition:
         self.copies.written(self.log)
 
     def _note(self, work: PartitionWork, taken: Taken) -> None:
-        """What was made durable before the copies is known from now on, whatever became of them."""
+        """Records what became durable before the follower appends, also if they failed."""
         if work.are_noted:
             self.log.epochs = self.log.epochs if taken.epochs is None else taken.epochs
             self.validator.fencing.is_noted |= taken.notes_token
 
     def _tell_rolled(self) -> None:
-        """Only now: a roll promises that what it sealed is durable."""
+        """Only now: a roll promises that the sealed segment is durable."""
         waiters, self._rolling = self._rolling, []
         for future in waiters:
             if not future.done():
                 future.set_result(self.log.sealed_end)
 
     def _failed_write(self, work: PartitionWork, error: EngineError, taken: list[Append]) -> None:
-        """What was refused for what the plan would have written fails with it; what has long been stored does not."""
+        """Fails also the appends judged by the failed plan; duplicates of stored batches succeed."""
         self.validator.failed()
         if self.copies.under_way is not None:
             self._note(work, self.copies.under_way)
@@ -357,7 +358,7 @@ class Partition:
 
 
 def _nothing() -> None:
-    """Nobody is interested yet."""
+    """No-op until a callback is set."""
 
 
 def _as_it_is(error: EngineError) -> EngineError:
@@ -365,7 +366,7 @@ def _as_it_is(error: EngineError) -> EngineError:
 
 
 def _failed(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyncio.Future[int]]:
-    """End these waits with an error; returns the list of those that still wait."""
+    """Fail these waits; returns a new list for later ones."""
     for future in waiters:
         if not future.done():
             future.set_exception(error)

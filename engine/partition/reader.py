@@ -1,19 +1,22 @@
 """Reads stored batches for a position: from the page cache in the loop, from the disk in a thread.
 
-Serves only what lies below the limit that it is given, and never looks into records except to find a time.
-Invariants: what it returns are whole batches, in order, without a gap, each true to its checksum from the one that
-holds the offset on. A read returns the batches before damage; a read that would begin with damage has the segment
-examined (engine/cleaning/quarantine.py) and raises Damaged with the offset to go on from.
+Serves only bytes below the given limit, and decodes records only to find a time.
+Invariants: it returns whole batches, in order, without a gap, each with a valid CRC from the one that holds the offset
+on. A read returns the batches before damage; a read that would begin with damage has the segment examined
+(engine/cleaning/quarantine.py) and raises Damaged with the offset to continue from.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
+
+from crc32c import crc32c
 
 from engine.errors import (
     TOO_MANY_FILES,
@@ -26,11 +29,12 @@ from engine.errors import (
 )
 from engine.format import batch as record_batch
 from engine.format.batch import Buffer, Record
+from engine.format.batch_header import Sound, sound_batches
+from engine.format.index import INDEX_INTERVAL_BYTES
 from engine.log.batch_boundaries import place_below
 from engine.log.damaged_ranges import check_undamaged
 from engine.log.log import BytePosition, Log, ReadSpan
 from engine.log.segment import Segment
-from engine.log.sound_span import sound_span
 from engine.partition.partition import Partition
 from engine.runtime.disk import Disk, WouldBlock
 
@@ -38,20 +42,21 @@ log = logging.getLogger("penstock.engine")
 
 _TIME_SCAN_BYTES = 256 * 1024
 FIND_AGAIN_S, FIND_AGAIN_S_MAX = 0.05, 2.0  # acknowledgements wait for the place of the high watermark
+_SPAN_BYTES_MIN = INDEX_INTERVAL_BYTES  # a shorter one is not worth the search
 _CHECKED_AT_ONCE = 4000  # batches, 2 to 3 ms of the loop; more are checked in a thread
 
 Examine = Callable[[Partition, Segment], Awaitable[None]]
 
 
 class Chunk(NamedTuple):
-    """Whole batches; the first may begin before the offset asked for. `next_offset` follows the last record."""
+    """Whole batches; the first may begin before the requested offset. `next_offset` follows the last record."""
 
     data: bytes | bytearray
     next_offset: int
 
 
 class _Suspect(Exception):
-    """What was read does not begin with a sound batch of the offset: the segment is to be examined."""
+    """The bytes do not begin with a valid batch of the offset: the segment must be examined."""
 
     def __init__(self, segment: Segment, what: str) -> None:
         super().__init__(f"{segment.path}: {what}")
@@ -59,9 +64,9 @@ class _Suspect(Exception):
 
 
 class Reader:
-    """Reads of all partitions of a shard.
+    """Reads all partitions of a shard.
 
-    `examine` has a segment looked through; when it returns, what is damaged in it is known.
+    `examine` examines a segment; when it returns, its damage is known.
     """
 
     def __init__(self, disk: Disk, executor: Executor, examine: Examine) -> None:
@@ -72,23 +77,23 @@ class Reader:
         self.failed_reads = 0
 
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """What is committed at `offset`: at least one batch, up to about `max_bytes`. None when there is nothing.
+        """Return the committed batches at `offset`: at least one, up to about `max_bytes`. None at the high watermark.
 
-        Raises Damaged when the record at the offset is damaged, Corrupt when the bytes found are no batches and it is
-        not known which are damaged, ReadFailed when the disk does not give them.
+        Raises Damaged if the record at the offset is damaged, Corrupt if the bytes are not batches and the damaged
+        offsets are unknown, ReadFailed if the disk fails to return them.
         """
-        return await self._read(partition, offset, max_bytes, _check_still_here, lambda: partition.read_limit)
+        return await self._read(partition, offset, max_bytes, is_committed=True)
 
     async def read_uncommitted(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """The same up to log_end: what a follower copies. Raises as `read` does, and OffsetBelowLogStart.
+        """Read up to log_end, for followers. Raises as `read` does, and OffsetBelowLogStart.
 
-        For the leader alone: what is not committed may be cut off again.
+        Only for leaders: uncommitted records may be truncated.
         """
         _check_local(partition, offset)
-        return await self._read(partition, offset, max_bytes, _check_local, lambda: _end_of(partition.log))
+        return await self._read(partition, offset, max_bytes, is_committed=False)
 
     def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """As read_uncommitted, if it is in memory. Raises WouldBlock, OffsetBelowLogStart, Damaged.
+        """Read as `read_uncommitted` does, from memory only. Raises WouldBlock, OffsetBelowLogStart, Damaged.
 
         A segment that was never read needs `read_uncommitted`, and so does one that must be examined.
         """
@@ -113,15 +118,15 @@ class Reader:
         partition: Partition,
         offset: int,
         max_bytes: int,
-        check: Callable[[Partition, int], None],
-        limit: Callable[[], tuple[int, BytePosition]],
+        *,
+        is_committed: bool,
     ) -> Chunk | None:
         is_examined = False
         while True:
-            if offset >= limit()[0]:
+            if offset >= (partition.watermark.position if is_committed else partition.log_end):
                 return None
             try:
-                return await self._attempt(partition, offset, max_bytes, check, limit)
+                return await self._attempt(partition, offset, max_bytes, is_committed=is_committed)
             except OSError as error:
                 self.failed_reads += 1
                 raise _failure(partition, offset, error) from error
@@ -129,7 +134,7 @@ class Reader:
                 if is_examined:
                     raise Corrupt(str(suspect)) from None
                 await self._examine(partition, suspect.segment)
-                check(partition, offset)
+                _check_still_here(partition, offset, is_committed=is_committed)
                 is_examined = True
 
     async def _attempt(
@@ -137,16 +142,18 @@ class Reader:
         partition: Partition,
         offset: int,
         max_bytes: int,
-        check: Callable[[Partition, int], None],
-        limit: Callable[[], tuple[int, BytePosition]],
+        *,
+        is_committed: bool,
     ) -> Chunk | None:
         segment = partition.log.segment_of(offset)
         if segment.damage:
             check_undamaged(segment.damage, offset, segment.path)
         if not segment.is_loaded:
             await self._load(segment)
-            check(partition, offset)
-        span = partition.log.locate(offset, max_bytes, *limit())
+            _check_still_here(partition, offset, is_committed=is_committed)
+        watermark = partition.watermark
+        limit = (watermark.position, watermark.place) if is_committed else _end_of(partition.log)
+        span = partition.log.locate(offset, max_bytes, *limit)
         if span is None:
             return None
         try:
@@ -161,11 +168,11 @@ class Reader:
         return chunk
 
     async def find_watermark(self, partition: Partition, generation: int) -> None:
-        """Move the high watermark to the position that it seeks, at a place that only the disk knows.
+        """Move the high watermark to the position that it seeks, at a place that only the disk has.
 
         Retries a failing disk until the watermark gets there in another way, or is void. `generation`: the watermark's
-        when it was asked for. Once the log has been cut the position may be beyond its end, and the new end need not be
-        committed.
+        generation at the request. After a truncation the position may be beyond the log's end, and the new end need not
+        be committed.
         """
         watermark, pause_s, reason, found_for = partition.watermark, FIND_AGAIN_S, "", -1
         while generation == watermark.generation and partition.offline is None:
@@ -196,9 +203,9 @@ class Reader:
             release()
 
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-        """The first committed local record at or after a time, as (offset, its timestamp); None when there is none.
+        """Return the first committed local record at or after a time, as (offset, its timestamp); None without one.
 
-        Raises Damaged where damage comes first that may hold it.
+        Raises Damaged if earlier damage may hold it.
         """
         segment = await self._segment_for_time(partition, timestamp)
         if segment is None:
@@ -222,7 +229,7 @@ class Reader:
         return None
 
     async def _records(self, partition: Partition, batch: Buffer, *, is_compressed: bool) -> list[Record]:
-        """None of a batch that cannot be decoded: who fetches there is told so. In a thread, unless it is quick."""
+        """Returns none for an undecodable batch: its reader gets the error. In a thread, unless it is quick."""
         decode = partial(record_batch.decode_one, batch, partition.settings.batch_decoded_bytes_max)
         try:
             if is_compressed or len(batch) > _TIME_SCAN_BYTES:
@@ -232,9 +239,9 @@ class Reader:
             return []
 
     async def _segment_for_time(self, partition: Partition, timestamp: int) -> Segment | None:
-        """The first local segment that may have a record at or after a time.
+        """Returns the first local segment that may have a record at or after a time.
 
-        If the index was lost too, what was cut off at the end of a segment counts as no later than the next batch.
+        If the index was lost too, records cut off at the end of a segment count as no later than the next batch.
         """
         log_start = partition.log.log_start
         segments = [segment for segment in partition.log.segments if segment.next_offset > log_start]
@@ -252,7 +259,7 @@ class Reader:
         return None
 
     async def _open(self, partition: Partition, segment: Segment) -> None:
-        """Load a segment's index; whatever stands against it is known afterwards. Raises Corrupt."""
+        """Load a segment's index; records its damage. Raises Corrupt."""
         is_examined = False
         while not segment.is_loaded or _is_emptied(segment):
             try:
@@ -288,9 +295,9 @@ class Reader:
 
 
 def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: int = 1 << 40) -> Chunk | None:
-    """The sound batches at the front of a span, from the one that holds the offset on.
+    """Returns the valid batches at the front of a span, from the one that holds the offset on.
 
-    None where there are more batches than may be looked at. Raises _Suspect.
+    None if there are more batches than the bound. Raises _Suspect.
     """
     begin, end, next_offset, is_bounded = sound_span(span, offset, data, batches_max)
     if is_bounded:
@@ -298,6 +305,57 @@ def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: 
     if begin == end or next_offset > span.next_offset:
         raise _Suspect(span.segment, f"no sound batch of offset {offset} between bytes {span.start} and {span.end}")
     return Chunk(data if end - begin == len(data) else data[begin:end], next_offset)
+
+
+def sound_span(span: ReadSpan, offset: int, data: Buffer, batches_max: int) -> Sound:
+    """Check the bytes of a span as `sound_batches` does; `batches_max` bounds the batches checked one by one."""
+    if len(data) < _SPAN_BYTES_MIN:
+        return sound_batches(data, span.start_offset, offset, batches_max)
+    sound = _at_once(span, offset, data)
+    if sound is None:
+        sound = sound_batches(data, span.start_offset, offset, batches_max)
+        if not sound.is_bounded:
+            _learn(span, data, sound)
+    return sound
+
+
+def _at_once(span: ReadSpan, offset: int, data: Buffer) -> Sound | None:
+    """Returns None if the batches must be checked one by one. The few outside of indexed spans need no bound."""
+    index, start, size_bytes = span.segment_index, span.start, len(data)
+    positions, offsets, base_offset = index.positions, index.relative_offsets, index.base_offset
+    first, last = bisect_left(offsets, offset - base_offset), bisect_right(positions, start + size_bytes) - 1
+    values = index.checksums.known(first, last) if first < last else None
+    if values is None:
+        return None
+    head, tail = positions[first] - start, positions[last] - start  # the bytes between them are compared
+    if head < 0:
+        return None
+    middle = data if tail - head == size_bytes else memoryview(data)[head:tail]
+    if crc32c(middle, values[0]) != values[1]:
+        return None
+    begin, begin_offset = 0, span.start_offset
+    if head:
+        begin, end, begin_offset, _ = sound_batches(memoryview(data)[:head], begin_offset, offset, head)
+        if end != head:
+            return None
+    if begin_offset != base_offset + offsets[first]:
+        return None
+    if tail == size_bytes:
+        return Sound(begin, tail, base_offset + offsets[last])
+    tail_offset = base_offset + offsets[last]
+    behind = sound_batches(memoryview(data)[tail:], tail_offset, tail_offset, size_bytes)
+    return Sound(begin, tail + behind.end, behind.next_offset)
+
+
+def _learn(span: ReadSpan, data: Buffer, sound: Sound) -> None:
+    """Remember the batches that were validated one by one, so that the next read of them is quick."""
+    index, start, end = span.segment_index, span.start, span.start + sound.end
+    first, last = bisect_left(index.positions, start + sound.begin), bisect_right(index.positions, end) - 1
+    if first <= last and index.positions[last] == end and index.offset_of(last) != sound.next_offset:
+        return  # the index, which is not evidence, does not fit
+    if first < last and index.checksums.known(first, last) is None:
+        offsets = [index.offset_of(number) for number in range(first, last + 1)]
+        index.checksums.learn(data, start, index.positions, offsets, first)
 
 
 def _end_of(log: Log) -> tuple[int, BytePosition]:
@@ -319,29 +377,19 @@ def _failure(partition: Partition, offset: int, error: OSError) -> EngineError:
     return ReadFailed(f"{partition.name}: reading at offset {offset} failed: {error}")
 
 
-def _check_still_here(partition: Partition, offset: int) -> None:
-    """Whether a segment has expired, as while it was opened."""
+def _check_still_here(partition: Partition, offset: int, *, is_committed: bool) -> None:
+    """Raise OffsetBelowLogStart or ReadFailed if the segment has expired, as while it was opened."""
+    if not is_committed:
+        _check_local(partition, offset)
+        return
     partition.check_readable(offset)
     if offset < partition.log.local_log_start:
         raise ReadFailed(f"{partition.name}: offset {offset} has just left this disk", hint="ask again")
 
 
 def _check_local(partition: Partition, offset: int) -> None:
-    """Below the first record on this disk nothing can be copied, though the store may have it."""
+    """Followers cannot fetch below the first record on this disk, even if the store has it."""
     first = partition.log.segments[0].base_offset
     if offset < first:
         text = f"{partition.name}: offset {offset} is below {first}, the first on this disk"
         raise OffsetBelowLogStart(text, log_start=partition.log.log_start, high_watermark=partition.high_watermark)
-
-
-def available_bytes(log: Log, offset: int, limit: int, limit_position: BytePosition) -> int:
-    """About how many committed bytes lie at or after an offset: what `min_bytes` is measured by. Reads nothing."""
-    if offset >= limit:
-        return 0
-    total = limit_position.position
-    for segment in reversed(log.segments):
-        if segment.next_offset <= offset:
-            break
-        if segment.base_offset < limit_position.base_offset:
-            total += segment.size_bytes
-    return max(1, total - log.segment_of(offset).bytes_below(offset))

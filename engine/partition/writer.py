@@ -1,12 +1,12 @@
 """The one thread of a shard that writes: it carries out groups of planned writes, one group at a time.
 
-Decides nothing: what to write where, and what to sync, is in the group. `carry_out` is plain and synchronous, so the
+Decides nothing: the group has the writes, and the files to sync. `carry_out` is plain and synchronous, so the
 simulation runs it without the thread. The syncs of a group of many partitions are done by several threads; the group
 ends when all have ended.
 Invariants: a failed write leaves the file as it was or takes the partition offline; a failed fsync is never repeated,
-because the kernel marks the pages clean and the next one would lie (PostgreSQL's fsync lesson, 2018). A sync that could
-not begin, because no file can be opened now, has not failed: it is put off. Every group that is submitted is answered,
-whatever is raised on the way: a group without an answer would stop the shard for ever.
+because the kernel marks the pages clean and the next one would succeed without writing (PostgreSQL's fsync lesson,
+2018). A sync that could not begin, because no file can be opened now, has not failed: it is postponed. Every submitted
+group is answered, whatever is raised: a group without an answer would stop the shard permanently.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from engine.log.segment import Segment
 from engine.runtime.disk import Disk
 
 SYNC_THREADS = 8  # a disk does several syncs in the time of one: four times as many a second with eight threads
-PARALLEL_SYNCS_MIN = 16  # handing fewer over to threads takes time that other groups need
+PARALLEL_SYNCS_MIN = 16  # starting threads for fewer takes time that other groups need
 
 log = logging.getLogger("penstock.engine")
 
 
 @dataclass(slots=True)
 class PartitionWork:
-    """What one partition wants of a group: steps in order, then perhaps a sync of the segments named.
+    """One partition's work in a group: steps in order, then perhaps a sync of the named segments.
 
     `notes` make durable what must be so before the first step.
     """
@@ -56,7 +56,7 @@ class PartitionWork:
     sync_directory_first: bool = False  # before a roll: no later segment may outlive the entry of an earlier one
     write_error: EngineError | None = None
     sync_error: EngineError | None = None
-    is_sync_put_off: bool = False  # it could not begin: what was to be synced is still unsynced
+    is_sync_put_off: bool = False  # it could not begin: the bytes are still unsynced
 
 
 class Parallel(Protocol):
@@ -73,7 +73,7 @@ def _no_time() -> float:
 
 @dataclass(slots=True)
 class Group:
-    """Everything that is written, and then synced, together; how long that took is noted here by the `now` given."""
+    """The writes of many partitions, then their syncs; the durations are noted here by the clock `now`."""
 
     work: list[PartitionWork]
     when_written: Callable[[Group], None] | None = None
@@ -83,7 +83,7 @@ class Group:
 
 
 def carry_out(disk: Disk, group: Group, in_parallel: Parallel | None = None) -> None:
-    """Do all writes, tell, then do all syncs. Errors, of whatever kind, are left in the work that they belong to."""
+    """Do all writes, call back, then do all syncs. Stores errors of any kind in the work that they belong to."""
     began = group.now()
     for work in group.work:
         work.write_error = _write(disk, work)
@@ -117,7 +117,7 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
             try:
                 written = disk.pwritev(step.segment.handle, step.buffers, step.position)
             except OSError as error:
-                if error.errno in TOO_MANY_FILES:  # the write has not begun: there is nothing to undo, nor a file to
+                if error.errno in TOO_MANY_FILES:  # the write has not begun: nothing to undo
                     done.pop()
                 raise
             if written != expected:
@@ -128,7 +128,7 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
 
 
 def _sync_before_roll(disk: Disk, work: PartitionWork) -> None:
-    """A failed sync is final even if it says that the disk is full, so it is raised as no OSError."""
+    """A failed sync is final even if the disk is full, so this raises no OSError."""
     try:
         disk.fsync_dir(work.directory)
     except OSError as error:
@@ -138,7 +138,7 @@ def _sync_before_roll(disk: Disk, work: PartitionWork) -> None:
 
 
 def _undo(disk: Disk, work: PartitionWork, done: list[Write], error: Exception) -> EngineError:
-    """Cut off what the failed plan wrote, durably, so that nothing of it can ever be read or recovered."""
+    """Truncate the bytes of the failed plan, durably, so that they can never be read or recovered."""
     try:
         for write in reversed(done):
             disk.truncate(write.segment.handle, write.position)
@@ -168,7 +168,7 @@ def _sync(disk: Disk, work: PartitionWork) -> EngineError | None:
         if work.sync_directory:
             disk.fsync_dir(work.directory)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:  # fsync never says so, but opening does
+        if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:  # fsync never fails with it, but opening does
             work.is_sync_put_off = True
             return None
         text = f"{work.name}: fsync failed: {error!r}"
@@ -183,7 +183,7 @@ def _failure(text: str, error: Exception, *, hint: str = "") -> StorageFailed:
 
 
 def _tell(callback: Callable[[Group], None], group: Group) -> None:
-    """The one way that this fails is an event loop that is closed already; the writer has others to serve."""
+    """Fails only if the event loop is closed already; the writer has others to serve."""
     try:
         callback(group)
     except Exception:
@@ -196,16 +196,16 @@ class WriterThread:
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
         self._queue: SimpleQueue[tuple[Group, Callable[[Group], None]] | None] = SimpleQueue()
-        self._syncing = ThreadPoolExecutor(SYNC_THREADS, f"{name}-sync")  # makes its threads when they are needed
+        self._syncing = ThreadPoolExecutor(SYNC_THREADS, f"{name}-sync")  # starts its threads at first need
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, group: Group, when_done: Callable[[Group], None]) -> None:
-        """Carry the group out; `when_done` is called in the writer thread."""
+        """Carry out a group; calls `when_done` in the writer thread."""
         self._queue.put((group, when_done))
 
     def stop(self) -> None:
-        """Finish what was submitted, then end the thread."""
+        """Finish the submitted groups, then end the thread."""
         self._queue.put(None)
         self._thread.join()
         self._syncing.shutdown()
@@ -222,7 +222,7 @@ class WriterThread:
 
 
 def _give_up(group: Group, error: Exception) -> None:
-    """Nothing is known of any of this work: what was said of it already may be wrong, so both answers are errors."""
+    """The state of this work is unknown, and earlier results may be wrong, so both answers are errors."""
     for work in group.work:
         work.sync_error = StorageFailed(f"{work.name}: the writer failed: {error!r}")
         work.write_error = work.write_error or work.sync_error

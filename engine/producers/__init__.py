@@ -1,1 +1,1 @@
-"""What an append is checked against: sequences, idempotency keys, fencing tokens, and their snapshots."""
+"""Checks of an append: sequences, idempotency keys, fencing tokens, and their snapshots."""

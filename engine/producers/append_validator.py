@@ -1,19 +1,19 @@
-"""What an append may demand before it is written, and one partition's judgement of it: written, seen before, refused.
+"""Validates the appends of one partition before the write: accepted, duplicate, or rejected.
 
-Pure: no disk, no clock, no waiting. `admit` is asked when a group starts (Partition.take_work), where offsets are given
-out. One plan per partition is under way at a time, so the state then holds everything that was written before; what
-`admit` notes for the plan itself is tentative: in force with `written`, forgotten with `failed`. Refusals and repeats
-are told when the plan is written, never before, so that a repeat of something in the same plan shares its fate.
+Pure: no disk, no clock, no waiting. `admit` runs when a group starts (Partition.take_work), where offsets are assigned.
+One plan per partition is in progress at a time, so the state then holds all earlier writes; the changes of the plan
+itself are tentative: applied by `written`, dropped by `failed`. Rejections and duplicates are reported when the plan is
+written, never before, so that a duplicate of an append in the same plan shares its outcome.
 
-The order in which an append is judged: (1) seen before: its first positions, nothing is written; (2) what the
-partition demands of every append; (3) the end that the append expects; (4) its own sequence. So a repeat of a
-conditional append that has succeeded is a repeat, not a mismatch.
+The order of the checks: (1) duplicate: returns its first positions, writes nothing; (2) the fencing token of the
+partition; (3) the expected log end of the append; (4) its own sequence. So a retry of a conditional append that has
+succeeded is a duplicate, not a mismatch.
 
-To add a demand: a field of Terms, which crosses links as it is; what it is judged by is state of Admission, with a line
-in `_has_demands` if appends without that field can be refused too, a case in `_judge`, and its tentative change in
-`_note`, to be carried out by `_commit`. What a batch says of itself is in its header and needs no field.
-Invariants: an append without demands costs one look at its terms and one at its header; a judged append's verdict never
-changes; `written` and `failed` both leave nothing tentative; what is in force covers exactly the log up to its end.
+To add a condition: a field of AppendConditions, which crosses links as it is; its state in AppendValidator, with a line
+in `_has_demands` if appends without that field can be rejected too, a case in `_judge`, and its tentative change in
+`_note`, applied by `_commit`. A property of the batch is in its header and needs no field.
+Invariants: an append without conditions costs one check of its conditions and one of its header; a verdict never
+changes; `written` and `failed` both leave nothing tentative; the applied state covers exactly the log up to its end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from engine.settings import TopicSettings
 
 
 class AppendConditions(NamedTuple):
-    """What an append demands beside what its batch says. An append without any has None in place of this."""
+    """The conditions of an append besides its batch. An append without any has None instead."""
 
     expected_end: int | None = None
     fencing_token: str | None = None
@@ -53,7 +53,7 @@ class AppendConditions(NamedTuple):
 
 
 def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
-    """As they came over a link, perhaps from a newer version. Raises Invalid for a demand that is not known here."""
+    """Decode conditions from a link, perhaps from a newer version. Raises Invalid for an unknown condition."""
     if fields is None:
         return None
     known = len(AppendConditions._fields)
@@ -64,10 +64,10 @@ def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
 
 
 class Appended(NamedTuple):
-    """Where the records of an append are: now, or since it came for the first time.
+    """Where the records of an append are stored: now, or at its first arrival.
 
-    `timestamp_ms` is told of a duplicate only: the latest time of the records that were stored then, or, by key,
-    the time of the first request. `key_kept_ms`: for how long its key is remembered, if it has one.
+    `timestamp_ms` is set for a duplicate only: the latest time of the stored records, or, by key, the time of the first
+    request. `key_kept_ms`: for how long its key is remembered, if it has one.
     """
 
     base_offset: int
@@ -82,13 +82,13 @@ class Appended(NamedTuple):
 
     @classmethod
     def of(cls, fields: Sequence[Any]) -> Appended:
-        """As it came over a link; a newer version may tell more."""
+        """Decode a result from a link; ignores the extra fields of a newer version."""
         return cls(*fields[: len(cls._fields)])
 
 
 @dataclass(slots=True)
 class Append:
-    """A batch on its way into the log. Without a verdict it is written; else that is its answer."""
+    """A batch on its way into the log. Without a verdict it is written; else the verdict is its answer."""
 
     batch: bytes | bytearray
     written: asyncio.Future[Appended]
@@ -99,7 +99,7 @@ class Append:
 
 
 class _Noted(NamedTuple):
-    """What a batch of the plan under way will change."""
+    """The change that a batch of the plan in progress will make."""
 
     base_offset: int
     producer_id: int
@@ -108,7 +108,7 @@ class _Noted(NamedTuple):
 
 @dataclass(slots=True)
 class AppendCounts:
-    """How appends were judged since the partition was opened; in plans that failed too."""
+    """Counts of verdicts since the partition was opened, including failed plans."""
 
     duplicates: int = 0
     duplicates_older: int = 0
@@ -127,8 +127,9 @@ class AppendValidator:
         self.fencing = Fencing()
         self.keys = PartitionKeys()
         self.counts = AppendCounts()
-        self.has_state = False  # more than an empty state may follow from the log, or did in this life
+        self.has_state = False  # the log may hold state, or has since the start
         self._name = name
+        self._is_judged = False  # the plan in progress has appends with conditions
         self._noted: list[_Noted] = []
         self._states: list[State] = []
 
@@ -136,13 +137,13 @@ class AppendValidator:
         return f"AppendValidator({self._name}, {self.producers}, {self.fencing}, {self.keys}, {self.counts})"
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
-        """Those that are to be written, in order; the others have a verdict. `log_end` is where the plan begins.
+        """Return the appends to write, in order; the others get a verdict. `log_end` is where the plan begins.
 
         `now_ms` here and below is steady time (engine/runtime/clock.py).
         """
         if not self._has_demands(appends):
             return appends
-        self.has_state = True
+        self.has_state = self._is_judged = True
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
@@ -159,49 +160,53 @@ class AppendValidator:
         return admitted
 
     def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
-        """The plan that was judged last is in the log: what was noted for it is in force.
+        """Apply the tentative changes: the last judged plan is in the log.
 
         It began new segments at these offsets; the state at each is kept for `taken_states`.
         """
+        if not (self._is_judged or rolled_at):
+            return
+        self._is_judged = False
         for offset in rolled_at:
             self._commit(settings, offset)
             self.fencing.commit(offset)
             self.keys.commit(settings, offset)
             self._states.append(self.state(offset))
-        if self._noted or rolled_at:  # what came before the last roll is committed already, but still noted below
+        if self._noted or rolled_at:  # changes before the last roll are committed already, but still noted below
             self._commit(settings, None)
             self.producers.forget()
         self.fencing.commit()
         self.keys.commit(settings, None)
 
     def failed(self) -> None:
-        """The plan that was judged last is not in the log, and nothing of it will be."""
+        """Drop the tentative changes: the last judged plan is not in the log."""
+        self._is_judged = False
         self._noted.clear()
         self.producers.forget()
         self.fencing.forget()
         self.keys.forget()
 
     def state(self, log_end: int) -> State:
-        """What is in force; costs a reference for each thing that it holds."""
+        """Return the applied state; costs a reference for each item."""
         rows, files = self.keys.to_save(log_end)
         return State(log_end, self.producers.items(), self.fencing.present, rows, files)
 
     def taken_states(self) -> list[State]:
-        """The states of the rolls since the last call, to be saved."""
+        """Return the states of the rolls since the last call, to be saved."""
         taken, self._states = self._states, []
         return taken
 
     def restore(self, state: State, settings: TopicSettings, now_ms: int) -> None:
-        """Begin with a state that was saved, perhaps by another clock: its producers count as used now."""
+        """Begin with a saved state, perhaps by another clock: its producers count as used now."""
         self.has_state = True
         for producer_id, producer in state.producers:
             self.producers.commit(producer_id, producer.used_at(now_ms), settings.producers_max)
         self.fencing.restore(state.fence)
 
     def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
-        """Take note of a batch that is in the log. It counts as used now, since when it was is not known.
+        """Apply a batch of the log. It counts as used now, since the actual time is unknown.
 
-        Keyed ones are `keys.replay`'s: their entry is not in the header.
+        `keys.replay` handles keyed ones: their entry is not in the header.
         """
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms, settings.producers_max)
@@ -213,9 +218,9 @@ class AppendValidator:
         now_ms: int,
         rolled_at: Sequence[int],
     ) -> None:
-        """Copies are in the log, which began new segments at these offsets: `written`, where nothing was judged.
+        """Apply batches appended as follower, whose log began new segments at these offsets, without verdicts.
 
-        `batches` are those among them that say something to an admission.
+        `batches` are those among them that have state for the validator.
         """
         self.has_state |= bool(batches)
         rolls = deque(rolled_at)
@@ -230,14 +235,14 @@ class AppendValidator:
         self._states += [self.state(offset) for offset in rolls]
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
-        """Forget what has not been used for as long as the settings say."""
+        """Drop producers and keys that were unused for the time of the settings."""
         self.producers.expire(now_ms - settings.producer_expiry_ms)
         self.keys.use(settings)
         self.keys.expire(now_ms)
 
     def _has_demands(self, appends: list[Append]) -> bool:
-        """The latter: whether its producer id is not negative."""
-        if self.fencing.is_demanding:
+        """Return whether any has conditions, a producer id (its first bit is the sign), or a token to carry."""
+        if self.fencing.present.token:
             return True
         return any(append.conditions is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
 
@@ -275,13 +280,13 @@ class AppendValidator:
         return Appended(first.base_offset, first.record_count, first.time_ms, is_duplicate=True, key_kept_ms=kept_ms)
 
     def _note(self, header: Header, end: int, now_ms: int) -> None:
-        """This batch is part of the plan, from offset `end` on."""
+        """Note the changes of a batch of the plan, from offset `end` on."""
         if header.producer_id >= 0:
             producer = self.producers.note(header, end, now_ms)
             self._noted.append(_Noted(end, header.producer_id, producer))
 
     def _commit(self, settings: TopicSettings, below: int | None) -> None:
-        """What the plan changed below an offset, or all of it."""
+        """Apply the plan's changes below an offset, or all of them."""
         count = 0
         for base_offset, producer_id, producer in self._noted:
             if below is not None and base_offset >= below:
@@ -306,7 +311,7 @@ NO_TERMS = AppendConditions()
 
 
 def tell_appended(headers: list[Header], taken: list[Append]) -> None:
-    """Each append its positions or what stood against it, in the order in which they came."""
+    """Report to each append its positions or its error, in the order of arrival."""
     written = [append for append in taken if append.verdict is None]
     for append, header in zip(written, headers, strict=True):
         if not append.written.done():

@@ -1,6 +1,6 @@
-"""The file `fenced` beside a log: that it has had a fencing token, and the one that retention has let go of.
+"""The file `fenced` beside a log: records that it has had a fencing token, and the one whose batch was deleted.
 
-Layout: engine/format/FORMAT.md; when it is written and why: engine/partition/fence_keeping.py.
+Layout: engine/format/FORMAT.md; reasons and times of its writes: engine/partition/fence_keeping.py.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _HEADER = "penstock fenced 1"
 
 
 def save_fence(disk: Disk, directory: str, fence: Fence = NO_FENCE) -> None:
-    """Replace the file durably; without a fence it says only that the log may have one. Raises OSError."""
+    """Replace the file durably; without a fence it states only that the log may have one. Raises OSError."""
     rows = [] if fence == NO_FENCE else [f"{fence.offset} {fence.token}"]
     write_atomically(disk, _file(directory), rows_as_text(_HEADER, rows))
 
 
 def kept_fence(disk: Disk, directory: str) -> Fence | None:
-    """What the log has let go of; NO_FENCE if that is nothing. None: the log has never had a token.
+    """Return the fence whose batch was deleted; NO_FENCE without one. None: the log has never had a token.
 
-    A file in doubt tells that there was one, and no more.
+    A file in doubt proves only that there was one.
     """
     data = read_file(disk, _file(directory))
     if data is None:

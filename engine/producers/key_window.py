@@ -1,18 +1,18 @@
-"""The idempotency keys that one partition remembers: what was asked under each, and where it was stored.
+"""The idempotency keys of one partition: the request of each, and where its records are stored.
 
-Pure: bytes and numbers in, answers out. It reads no batch (engine/format/keyed_batch.py) and refuses nothing
-(engine/producers/append_validator.py). A window is a row of slices, oldest first, each a dict; a slice goes as a whole,
-so that letting go of keys costs nothing per key. A key goes when it is older than the window; earlier when the
-partition, or all partitions of the process together (KeyBudget), hold more than they may: then the oldest eighth goes
+Pure: bytes and numbers in, answers out. Reads no batch (engine/format/keyed_batch.py) and rejects nothing
+(engine/producers/append_validator.py). A window is a row of slices, oldest first, each a dict; a slice is dropped as a
+whole, so that dropping costs nothing per key. A key is dropped when it is older than the window; earlier when the
+partition, or all partitions of the process together (KeyBudget), exceed their bound: then the oldest eighth is dropped
 first. All times are the steady time of this process (engine/runtime/clock.py), from the moment at which it learned of
 the key. So each replica keeps a key for the window at least after its append, however wrong the clocks are. `time_ms`
-of an entry is another node's wall time: clients see it; it judges nothing.
-Invariants: a key is found from `add` until it is older than the window, unless a bound by count has let it go; it is
-found for an eighth of the window longer at most, and of very many keys that expire at once until so many calls of
-`expire` have let go of them. Of two entries of one key the later one is found. `kept_ms` never exceeds what the window
-and the pace at which keys went by count within the last window leave, and is 0 for a key of unknown age: another
-replica may have learned of it earlier and forgets it earlier.
-Measured: 200 bytes a key, so a million of them is 200 MB; about 1 us to add one or to look for one.
+of an entry is another node's wall time: clients see it; it decides nothing.
+Invariants: a key is found from `add` until it is older than the window, unless a bound by count has dropped it; it is
+found for an eighth of the window longer at most; when very many keys expire at once, several calls of `expire` drop
+them. If a key has two entries, the later one is found. `kept_ms` never exceeds the window, nor the age at which keys
+were dropped by count within the last window, and is 0 for a key of unknown age: another replica may have learned of it
+earlier and drops it earlier.
+Measured: 200 bytes a key, so a million of them is 200 MB; about 1 us to add one or to look one up.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from typing import NamedTuple
 from engine.format.keyed_batch import HASH_BYTES, KeyEntry
 
 SLICES = 8
-TOTAL_KEYS_MAX = 2_000_000  # of a process whose settings say nothing else
+TOTAL_KEYS_MAX = 2_000_000  # of a process without a setting for it
 
-ROW = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sqiHq")  # as files keep a key: its hash, and what is known of it
+ROW = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sqiHq")  # a key in files: its hash, and its entry
 
 _BASE_OFFSET = struct.Struct(">q")  # behind the request's hash
 _STORED = struct.Struct(f">{HASH_BYTES}sqiHqi")  # packed: a tuple of objects would take three times as much
-_STORED_ROW_BYTES = ROW.size - HASH_BYTES  # of these, what files keep
+_STORED_ROW_BYTES = ROW.size - HASH_BYTES  # the part of these in files
 _AGE_UNKNOWN = -(1 << 31)
 _DROPPED_MIN = 16
-_EXPIRED_AT_ONCE = 100_000  # keys: to free so many takes 3 ms
+_EXPIRED_AT_ONCE = 100_000  # keys: freeing them takes 3 ms
 
 
 class Remembered(NamedTuple):
-    """What is known of a key. `since_ms`: its records were appended then or later; None if nothing is known of that."""
+    """The entry of a key. `since_ms`: its records were appended then or later; None if that is unknown."""
 
     request_hash: bytes
     base_offset: int
@@ -49,7 +49,7 @@ class Remembered(NamedTuple):
 
 
 class _Slice:
-    """Keys that came one after another. `last_ms` is when the youngest came."""
+    """Keys that arrived one after another. `last_ms` is when the youngest arrived."""
 
     __slots__ = ("first_ms", "first_offset", "is_dropped", "keys", "last_ms")
 
@@ -66,7 +66,7 @@ class _Slice:
 
 
 class KeyBudget:
-    """How many keys all partitions of a process may remember together; beyond that the oldest slice of all goes."""
+    """The bound on the keys of all partitions of a process; beyond it the oldest slice of all is dropped."""
 
     def __init__(self, keys_max: int = TOTAL_KEYS_MAX) -> None:
         self.keys_max = keys_max
@@ -79,21 +79,21 @@ class KeyBudget:
 
     @property
     def slice_count(self) -> int:
-        """Those that it has in hand, dropped ones too: twice as many as there are, and a few, at most."""
+        """Its slices, including dropped ones: at most about twice the live ones."""
         return len(self._slices)
 
     def opened(self, window: KeyWindow, opened: _Slice) -> None:
         self._slices.append((window, opened))
 
     def dropped(self) -> None:
-        """A slice was. It may be behind one that stays for long: dropped ones go when they are the greater part."""
+        """Note that a slice was dropped. Dropped ones are removed when they are the greater part."""
         self._dropped += 1
         if self._dropped > _DROPPED_MIN and 2 * self._dropped > len(self._slices):
             self._slices = deque(one for one in self._slices if not one[1].is_dropped)
             self._dropped = 0
 
     def keep(self, now_ms: int) -> None:
-        """Let go of what is too much."""
+        """Drop slices until the keys are within the bound."""
         while self.keys > self.keys_max and self._slices:
             window, oldest = self._slices[0]
             if oldest.is_dropped:
@@ -112,7 +112,7 @@ class KeyWindow:
         self._budget = KeyBudget() if budget is None else budget
         self._slices: deque[_Slice] = deque()
         self._keys = 0
-        self._reach_ms = 0  # how old the youngest was of those that went by count last
+        self._reach_ms = 0  # the age of the youngest key last dropped by count
         self._shortened_ms: int | None = None  # and when that was
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class KeyWindow:
         window_ms: int,
         keys_max: int,
     ) -> None:
-        """Remember a key whose records are in the log. `since_ms`: as Remembered has it."""
+        """Remember a key whose records are in the log. `since_ms`: as in Remembered."""
         key_hash, request_hash, partitions, time_ms = entry
         into = self._slice_for(now_ms, base_offset, window_ms, keys_max)
         before = len(into.keys)
@@ -156,7 +156,7 @@ class KeyWindow:
                 self._budget.keep(now_ms)
 
     def expire(self, now_ms: int, window_ms: int) -> None:
-        """Let go of slices in which every key is older than the window; of many keys the rest goes the next time."""
+        """Drop slices in which every key is older than the window; with many keys the next call continues."""
         keys_before = self._keys
         while self._slices and self._slices[0].last_ms + window_ms <= now_ms:
             self._drop()
@@ -165,14 +165,14 @@ class KeyWindow:
 
     @property
     def first_offset(self) -> int | None:
-        """Below this no key is remembered that is not remembered again behind it."""
+        """Every key remembered below this offset is also remembered above it."""
         return self._slices[0].first_offset if self._slices else None
 
     def kept_ms(self, since_ms: int | None, now_ms: int, window_ms: int) -> int:
-        """How long a key whose records were appended then will be found, from now on, whichever replica is asked.
+        """Return for how many ms from now any replica will find a key whose records were appended at `since_ms`.
 
-        That is the window, less the key's age. If keys went by count within the last window, the age at which they did
-        stands for the window: the best guess, for more keys may come yet.
+        That is the window, less the key's age. If keys were dropped by count within the last window, their age then
+        replaces the window: the best guess, since more keys may come.
         """
         if since_ms is None:
             return 0
@@ -182,17 +182,17 @@ class KeyWindow:
         return max(0, reach_ms - max(0, now_ms - since_ms))
 
     def items(self) -> Iterator[tuple[bytes, Remembered]]:
-        """Every key, oldest slice first."""
+        """Yield every key, oldest slice first."""
         for one in self._slices:
             for key_hash, stored in one.keys.items():
                 yield key_hash, one.remembered(stored)
 
     def copies(self) -> list[dict[bytes, bytes]]:
-        """All of it, to be looked through in a thread (`rows_before`)."""
+        """Copy all slices, to be read in a thread (`rows_before`)."""
         return [one.keys.copy() for one in self._slices]
 
     def join(self, budget: KeyBudget, now_ms: int) -> None:
-        """Share a budget from now on. Not before, because partitions are opened in several threads."""
+        """Use a shared budget from now on. Not before, because several threads open partitions."""
         self._budget = budget
         budget.keys += self._keys
         for one in self._slices:
@@ -200,12 +200,12 @@ class KeyWindow:
         budget.keep(now_ms)
 
     def clear(self) -> None:
-        """The partition is gone."""
+        """Drop all keys of a deleted partition."""
         while self._slices:
             self._drop()
 
     def drop_oldest(self, now_ms: int) -> None:
-        """There are too many keys."""
+        """Drop the oldest slice: there are too many keys."""
         oldest = self._slices[0]
         self.dropped += len(oldest.keys)
         self._reach_ms, self._shortened_ms = max(0, now_ms - oldest.last_ms), now_ms
@@ -233,7 +233,7 @@ class KeyWindow:
 
 
 def rows_before(keys: dict[bytes, bytes], offset: int) -> Iterator[bytes]:
-    """As files keep them, those of records below an offset."""
+    """Yield the file rows of keys whose records are below an offset."""
     for key_hash, stored in keys.items():
         if _BASE_OFFSET.unpack_from(stored, HASH_BYTES)[0] < offset:
             yield key_hash + stored[:_STORED_ROW_BYTES]

@@ -1,11 +1,9 @@
-"""One partition's memory of idempotency keys on its way through a plan: what is in force, what the plan will add, what
-waits in the queue.
+"""One partition's idempotency keys during a plan: the current ones, those of the plan, those of the queue.
 
-Pure, and part of engine/producers/append_validator.py's judgement; the memory itself is
-engine/producers/key_window.py's.
-Invariants: a key is found from the moment its append is queued, so that another request with it is told at once; what
-was noted for a plan is in force with `commit`, gone with `forget`; `expect` is answered by one of these two. The states
-that are saved (engine/producers/snapshots.py) have together what the window had at the last of them.
+Pure, and part of engine/producers/append_validator.py's verdict; engine/producers/key_window.py has the memory.
+Invariants: a key is found from the moment its append is queued, so that another request with it is answered at once;
+`commit` applies the notes of a plan, `forget` drops them; one of these two answers `expect`. The saved states
+(engine/producers/snapshots.py) together have the keys of the window at the last of them.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from engine.settings import TopicSettings
 
 
 class FoundKey(NamedTuple):
-    """What another request with this key has to know: what was asked under it, how it was placed, for how long."""
+    """The data for another request with this key: its request hash, its partition count, its remaining time."""
 
     request_hash: bytes
     partitions: int
@@ -42,13 +40,14 @@ class PartitionKeys:
         self.window = KeyWindow() if window is None else window
         self._window_ms = TopicSettings().idempotency_window_ms
         self._keys_max = TopicSettings().idempotency_keys_max
-        self._noted: dict[bytes, _Noted] = {}  # by the plan under way
-        self._judged: list[KeyEntry] = []  # for the plan under way
-        self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or under way, and how often
-        self._rows = bytearray()  # of the keys since the last state that was saved
+        self._noted: dict[bytes, _Noted] = {}  # by the plan in progress
+        self._judged: list[KeyEntry] = []  # for the plan in progress
+        self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or in progress, and how often
+        self._rows = bytearray()  # of the keys since the last saved state
         self._rows_last_ms = 0  # when the latest of them came
         self._last_state: tuple[int, bytearray] = (-1, bytearray())  # its offset and rows
-        self._files: deque[tuple[int, int]] = deque()  # saved states with keys of the window, when each's latest came
+        # saved states with keys of the window, and the time of each one's latest key
+        self._files: deque[tuple[int, int]] = deque()
 
     def __repr__(self) -> str:
         return f"PartitionKeys({self.window}, noted={len(self._noted)}, expected={len(self._expected)})"
@@ -57,16 +56,16 @@ class PartitionKeys:
         return len(self.window)
 
     def use(self, settings: TopicSettings) -> None:
-        """These settings hold from now on."""
+        """Use these settings from now on."""
         self._window_ms, self._keys_max = settings.idempotency_window_ms, settings.idempotency_keys_max
 
     def expect(self, entry: KeyEntry) -> None:
-        """An append with this key is queued."""
+        """Note that an append with this key is queued."""
         first, times = self._expected.get(entry.key_hash, (entry, 0))
         self._expected[entry.key_hash] = (first, times + 1)
 
     def find(self, key_hash: bytes, now_ms: int) -> FoundKey | None:
-        """Whether the key is in use here: stored, or about to be."""
+        """Find a stored or pending key; None without one."""
         remembered = self.window.find(key_hash)
         if remembered is not None:
             kept_ms = self._kept_ms(remembered.since_ms, now_ms)
@@ -77,7 +76,7 @@ class PartitionKeys:
         return None
 
     def judge(self, entry: KeyEntry, now_ms: int) -> tuple[Remembered, int] | KeyReused | None:
-        """None: the key is new here. Else where the same was stored, and for how long that is kept; or a refusal."""
+        """Judge a key. None: it is new. Else where the same request is stored and for how long, or an error."""
         self._judged.append(entry)
         remembered = self._remembered(entry.key_hash)
         if remembered is None:
@@ -87,12 +86,12 @@ class PartitionKeys:
         return remembered, self._kept_ms(remembered.since_ms, now_ms)
 
     def note(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> int:
-        """The append is part of the plan; returns for how long its key will be kept."""
+        """Note an append of the plan; returns for how many ms its key will be kept."""
         self._noted[entry.key_hash] = _Noted(entry, base_offset, record_count, now_ms)
         return self._kept_ms(now_ms, now_ms)
 
     def commit(self, settings: TopicSettings, below: int | None) -> None:
-        """The plan is in the log; only what it has below an offset, if one is given: then more of it follows."""
+        """Apply the plan's keys below an offset, or all of them."""
         if not self._judged:
             return
         self.use(settings)
@@ -107,7 +106,7 @@ class PartitionKeys:
     def replay(
         self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None = None
     ) -> None:
-        """Take note of a keyed batch that is in the log, and was appended at `since_ms` or later."""
+        """Apply a keyed batch of the log, appended at `since_ms` or later."""
         key_hash, request_hash, partitions, time_ms = entry
         self._rows += ROW.pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
         self._rows_last_ms = max(self._rows_last_ms, now_ms)
@@ -116,11 +115,11 @@ class PartitionKeys:
         self._add(entry, base_offset, record_count, now_ms, since_ms)
 
     def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
-        """What a state at this offset keeps of the keys: the rows since the one before, and where the others are."""
+        """Return the keys of a state at this offset: the rows since the last one, and the states with the others."""
         first_offset = self.window.first_offset
         while self._files and first_offset is not None and self._files[0][0] <= first_offset:
-            self._files.popleft()  # all its keys went by count
-        if offset == self._last_state[0]:  # again, as at a stop behind a roll: nothing has come since
+            self._files.popleft()  # all its keys were dropped by count
+        if offset == self._last_state[0]:  # again, as at a stop after a roll: nothing has come since
             rows = self._last_state[1]
             return rows, tuple(file for file, _ in self._files if file != offset)
         files = tuple(file for file, _ in self._files)
@@ -130,19 +129,19 @@ class PartitionKeys:
         return rows, files
 
     def save_all_next(self) -> None:
-        """A state could not be saved, and its rows with it: the next one has every key itself."""
+        """Include every key in the next state, after a failed save that lost rows."""
         rows = b"".join(row for keys in self.window.copies() for row in rows_before(keys, EVERYTHING))
         self._rows, self._last_state = bytearray(rows), (-1, bytearray())
         self._rows_last_ms = max(self._rows_last_ms, *(last_ms for _, last_ms in self._files), 0, 0)
         self._files.clear()
 
     def restore(self, offset: int, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
-        """Remember what a state kept; the oldest state first. When its keys came is not known: they count as new."""
+        """Restore the keys of a state; the oldest state first. Their age is unknown: they count as new."""
         self._remember(rows, now_ms, since_ms)
         self._saved(offset, bytearray(rows), now_ms)
 
     def restore_in_part(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
-        """The same of one of several states that are not whole any more: the next one will have all that is known."""
+        """Restore the keys of one of several incomplete states: the next one will have all known keys."""
         self._remember(rows, now_ms, since_ms)
         self._rows_last_ms = now_ms
         self._rows += rows
@@ -169,7 +168,7 @@ class PartitionKeys:
             self._files.append((offset, last_ms))
 
     def forget(self) -> None:
-        """The plan has ended."""
+        """Drop the notes at the end of a plan."""
         for entry in self._judged:
             first, times = self._expected.get(entry.key_hash, (entry, 1))
             if times > 1:

@@ -1,16 +1,16 @@
-"""The sequences of one partition's producers: what each has stored last, so that repeats are known and gaps refused.
+"""The sequences of one partition's producers: the last batches of each, to find duplicates and reject gaps.
 
-Pure: bytes and numbers in, judgements out. It does not know why a batch is refused otherwise
-(engine/producers/append_validator.py) nor where its state is kept (engine/producers/snapshots.py). Rules: engine.md
+Pure: bytes and numbers in, verdicts out. Does not know other reasons for a rejection
+(engine/producers/append_validator.py) nor where its state is saved (engine/producers/snapshots.py). Rules: engine.md
 1.9, Kafka's ProducerStateManager.
 
 A sequence numbers a producer's records of one partition, from 0 in each epoch; after 2^31-1 comes 0. A batch of a known
-producer is, in this order: (1) of an older epoch: fenced; (2) of a newer one: let in if it begins at 0; (3) the next:
-let in; (4) one of the last 16 batches: a duplicate, told its first positions; (5) older than those: stored for certain,
-but where is forgotten; (6) anything else: a gap, or records cut into other batches than before. Of a producer that is
-not known, or not any more, any batch is let in (KIP-360).
-Invariants: what is noted for a plan is in force with `commit`, gone with `forget`. A Producer never changes once made,
-so that a snapshot of all of them is a copy of references. The batches of a Producer are of its epoch and join.
+producer is, in this order: (1) of an older epoch: fenced; (2) of a newer one: accepted if it begins at 0; (3) the next:
+accepted; (4) one of the last 16 batches: a duplicate, answered with its first positions; (5) older than those: stored,
+at forgotten offsets; (6) anything else: a gap, or records in different batches than before. For an unknown or expired
+producer any batch is accepted (KIP-360).
+Invariants: `commit` applies the notes of a plan, `forget` drops them. A Producer is immutable, so that a snapshot of
+all of them is a copy of references. The batches of a Producer are of its epoch and contiguous.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import NamedTuple
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap
 from engine.format.batch import Header
 
-WINDOW_BATCHES = 16  # Kafka has 5; HTTP/2 clients have more requests under way
-EXPIRED_AT_ONCE = 2000  # to forget so many takes half a millisecond
+WINDOW_BATCHES = 16  # Kafka has 5; HTTP/2 clients have more requests in progress
+EXPIRED_AT_ONCE = 2000  # dropping them takes half a millisecond
 SEQUENCE_MAX = 2**31 - 1
 _SEQUENCES = SEQUENCE_MAX + 1
 _FIELDS = 4  # of a batch in Producer.batches: first sequence, last sequence, base offset, latest timestamp
@@ -34,7 +34,7 @@ _BATCH = struct.Struct(">iiqq")
 
 
 class First(NamedTuple):
-    """Where the records of a repeated batch were stored."""
+    """Where the records of a duplicate batch were first stored."""
 
     base_offset: int
     record_count: int
@@ -42,14 +42,14 @@ class First(NamedTuple):
 
 
 class Producer:
-    """What one producer has stored in its present epoch. `batches` are flat, oldest first, at most WINDOW_BATCHES."""
+    """The last batches of one producer in its current epoch, flat, oldest first, at most WINDOW_BATCHES."""
 
     __slots__ = ("batches", "epoch", "record_count", "used_ms")
 
     def __init__(self, epoch: int, record_count: int, used_ms: int, batches: array[int]) -> None:
         assert batches, "a producer is known by a batch"
         self.epoch = epoch
-        self.record_count = record_count  # stored one after another, as far as is known; at most 2^30
+        self.record_count = record_count  # known contiguous records; at most 2^30
         self.used_ms = used_ms
         self.batches = batches
 
@@ -64,7 +64,7 @@ class Producer:
         return following(self.batches[-3])
 
     def find(self, first: int, last: int) -> First | None:
-        """The batch of just these sequences, looked for from the latest one on."""
+        """Find the batch of exactly these sequences, from the latest one on."""
         batches = self.batches
         for at in range(len(batches) - _FIELDS, -1, -_FIELDS):
             if batches[at] == first and batches[at + 1] == last:
@@ -72,7 +72,7 @@ class Producer:
         return None
 
     def before(self, offset: int) -> Producer | None:
-        """As it was when the log ended there, as far as these batches tell; None when none of them lies before."""
+        """Return its state when the log ended at an offset, from these batches; None without an earlier one."""
         batches = self.batches
         count = next((at for at in range(0, len(batches), _FIELDS) if batches[at + 2] >= offset), len(batches))
         if count in (0, len(batches)):
@@ -82,7 +82,7 @@ class Producer:
         return Producer(self.epoch, max(kept, self.record_count - later), self.used_ms, batches[:count])
 
     def with_batch(self, header: Header, base_offset: int, used_ms: int) -> Producer:
-        """The same after one more batch of its epoch."""
+        """Return its state after one more batch of its epoch."""
         batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
         batches.extend(_fields_of(header, base_offset))
         return Producer(self.epoch, min(self.record_count + _count(header), 2**30), used_ms, batches)
@@ -93,7 +93,7 @@ class Producers:
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, Producer] = OrderedDict()
-        self._noted: dict[int, Producer] = {}  # by the plan under way
+        self._noted: dict[int, Producer] = {}  # by the plan in progress
 
     def __repr__(self) -> str:
         return f"Producers({len(self._known)}, noted={len(self._noted)})"
@@ -102,11 +102,11 @@ class Producers:
         return len(self._known)
 
     def __getitem__(self, producer_id: int) -> Producer:
-        """As the plan under way leaves it. Raises KeyError."""
+        """The state after the plan in progress. Raises KeyError."""
         return self._noted.get(producer_id) or self._known[producer_id]
 
     def judge(self, header: Header) -> First | EngineError | None:
-        """None: let it in. The cases are those of the file's head."""
+        """Judge a batch; None accepts it. The cases are those of the file's head."""
         producer = self._noted.get(header.producer_id) or self._known.get(header.producer_id)
         if producer is None:
             return None
@@ -118,29 +118,29 @@ class Producers:
         return _judge_repeat(header, producer, expected)
 
     def note(self, header: Header, base_offset: int, now_ms: int) -> Producer:
-        """A batch that was let in is part of the plan, from this offset on."""
+        """Note an accepted batch of the plan, at this offset."""
         producer = self._noted.get(header.producer_id) or self._known.get(header.producer_id)
         self._noted[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
         return after
 
     def commit(self, producer_id: int, producer: Producer, producers_max: int) -> None:
-        """A batch that was noted is in the log: this is its producer from now on, as the latest one used."""
+        """Apply a noted batch: this is its producer from now on, as the latest one used."""
         self._known[producer_id] = producer
         self._known.move_to_end(producer_id)
         while len(self._known) > producers_max:
             self._known.popitem(last=False)
 
     def forget(self) -> None:
-        """The plan has ended: all that was in the log is committed, the rest never happened."""
+        """Drop the notes at the end of a plan: those of written batches are applied before."""
         self._noted.clear()
 
     def replay(self, header: Header, now_ms: int, producers_max: int) -> None:
-        """Take note of a batch that is in the log; nothing of a log is ever refused."""
+        """Apply a batch of the log; never rejects one."""
         after = _after(self._known.get(header.producer_id), header, header.base_offset, now_ms)
         self.commit(header.producer_id, after, producers_max)
 
     def expire(self, before_ms: int) -> None:
-        """Forget producers that were used last before a time; of many the rest goes the next time."""
+        """Drop producers last used before a time; with many the next call continues."""
         for _ in range(min(EXPIRED_AT_ONCE, len(self._known))):
             producer_id = next(iter(self._known))
             if self._known[producer_id].used_ms >= before_ms:
@@ -151,12 +151,12 @@ class Producers:
         return self._known.keys()
 
     def items(self) -> list[tuple[int, Producer]]:
-        """What is in force, least recently used first; costs a reference each."""
+        """Return the applied state, least recently used first; costs a reference each."""
         return list(self._known.items())
 
 
 def following(last_sequence: int) -> int:
-    """The sequence of the record after one."""
+    """Return the sequence after one."""
     return (last_sequence + 1) % _SEQUENCES
 
 
@@ -165,7 +165,7 @@ def last_sequence_of(header: Header) -> int:
 
 
 def encode_producers(items: Iterable[tuple[int, Producer]]) -> bytes:
-    """As FORMAT.md has it."""
+    """Encode producers as in FORMAT.md."""
     pieces = []
     for producer_id, producer in items:
         batches = producer.batches
@@ -176,7 +176,7 @@ def encode_producers(items: Iterable[tuple[int, Producer]]) -> bytes:
 
 
 def decode_producers(data: bytes) -> Iterator[tuple[int, Producer]]:
-    """The bytes are what was encoded: their checksum has been looked at."""
+    """Decode the bytes of `encode_producers`; their checksum has been checked."""
     position = 0
     while position < len(data):
         producer_id, epoch, used_ms, record_count, batch_count = _HEAD.unpack_from(data, position)
@@ -198,7 +198,7 @@ def _judge_epoch(header: Header, present: int) -> EngineError | None:
 
 
 def _judge_repeat(header: Header, producer: Producer, expected: int) -> First | EngineError:
-    """It is of the present epoch and not the next one."""
+    """The batch is of the current epoch and not the next one."""
     last = last_sequence_of(header)
     first = producer.find(header.base_sequence, last)
     if first is not None:
@@ -219,7 +219,7 @@ def _gap(header: Header, expected: int, why: str) -> SequenceGap:
 
 
 def _after(producer: Producer | None, header: Header, base_offset: int, now_ms: int) -> Producer:
-    """A producer after one more batch; one that does not join what is known begins anew."""
+    """A producer after one more batch; one that is not contiguous begins a new state."""
     is_same_epoch = producer is not None and producer.epoch == header.producer_epoch
     if producer is not None and is_same_epoch and producer.next_sequence == header.base_sequence:
         return producer.with_batch(header, base_offset, now_ms)
@@ -236,5 +236,5 @@ def _fields_of(header: Header, base_offset: int) -> tuple[int, int, int, int]:
 
 
 def _distance(first: int, second: int) -> int:
-    """How many sequences lie from one to the other, forward."""
+    """Returns the number of sequences from one to the other, forward."""
     return (second - first) % _SEQUENCES

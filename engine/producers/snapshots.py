@@ -1,28 +1,29 @@
-"""Snapshot files: what a partition must know of its log to judge the next append, as it was at one offset.
+"""Snapshot files: the state of a partition at one offset that validates the next append.
 
-`<offset>.snapshot` holds the state that follows from all that lies below that offset. One is made of each roll, for the
-base of the new segment, and one at a clean stop, for the log's end, so that a start walks what came since and no more.
-A clean stop makes none of a short log that tells nothing, and none once its time is over
-(engine/directory/log_directory_manager.py). One that is absent, damaged or of another format is as if it had never been
+`<offset>.snapshot` holds the state that follows from all records below that offset. One is made at each roll, for the
+base of the new segment, and one at a clean stop, for the log's end, so that a start walks only later batches.
+A clean stop makes none of a short log without state, and none once its time is over
+(engine/directory/log_directory_manager.py). An absent, damaged or foreign-format file is ignored
 (engine/producers/state_loader.py walks further back).
 Layout: engine/format/FORMAT.md.
 
-The keys of a window may be a million, so each file has those only that came since the one before, and names the earlier
-files that have others (`key_files`); these stay until their keys have left the window.
+The keys of a window may be a million, so each file has only those since the one before, and names the earlier files
+that have others (`key_files`); these stay until their keys have left the window.
 
-To keep more: a Section, its field in State, its lines in `encode_state` and `decode_state`. A kind that is not known
-makes the whole file one of another format: a state that is understood in part would be a wrong one.
-Invariants: a file never claims more than the log has; one beyond the log's end is removed before anything is appended.
-A file is durable before an older one goes, and before records that it remembers leave the disk
-(engine/cleaning/log_start.py): from then on nothing else tells of them, and a retry would be stored again. One of them
-is of what is committed, which no cut takes back.
+To store more: a Section, its field in State, its lines in `encode_state` and `decode_state`. An unknown kind makes the
+whole file one of another format: a partly understood state would be a wrong one.
+Invariants: a file never claims more than the log has; one beyond the log's end is removed before any append. A file is
+durable before an older one is removed, and before the records that it remembers leave the disk
+(engine/cleaning/log_start.py): afterwards it is their only trace, and without it a retry would be stored twice. One of
+them covers committed records only, which no truncation removes.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
@@ -35,7 +36,7 @@ from engine.producers.sequences import Producer, decode_producers, encode_produc
 from engine.runtime.disk import Disk, read_file, write_atomically
 
 VERSION = 1
-KEPT = 2  # the one before serves if the latest is damaged
+KEPT = 2  # the earlier one serves if the latest is damaged
 EVERYTHING = 1 << 63
 
 _HEAD = struct.Struct(">Ihq")  # CRC-32C of all that follows it, version, offset
@@ -46,7 +47,7 @@ _CRC_BYTES = 4
 
 
 class Section(IntEnum):
-    """What a part of a snapshot file holds."""
+    """The kind of a part of a snapshot file."""
 
     PRODUCERS = 1
     FENCE = 2
@@ -54,7 +55,7 @@ class Section(IntEnum):
 
 
 class State(NamedTuple):
-    """What follows from the log below an offset."""
+    """The state that follows from the log below an offset."""
 
     offset: int
     producers: Sequence[tuple[int, Producer]] = ()
@@ -74,7 +75,7 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(data: bytes | None, offset: int) -> State | None:
-    """None for a file that is absent, damaged, of another format, or not what its name says."""
+    """Decode a file; None if it is absent, damaged, of another format, or of another offset than its name."""
     if data is None or len(data) < _HEAD.size:
         return None
     checksum, version, own_offset = _HEAD.unpack_from(data)
@@ -101,27 +102,68 @@ def _encode_fence(fence: Fence) -> bytes:
     return b"" if fence == NO_FENCE else _OFFSET.pack(fence.offset) + fence.token.encode("latin-1")
 
 
-def save_state(disk: Disk, directory: str, state: State, committed: int = EVERYTHING) -> None:
-    """Write a snapshot durably and let old ones go; `committed` is the high watermark. In a thread. Raises OSError."""
-    write_atomically(
-        disk, os.path.join(directory, paths.segment_file(state.offset, paths.SNAPSHOT)), encode_state(state)
-    )
-    offsets = snapshot_offsets(disk, directory)
-    last_committed = [offset for offset in offsets if offset <= committed][-1:]
-    for offset in set(offsets) - {state.offset, *offsets[-KEPT:], *last_committed, *state.key_files}:
-        with suppress(FileNotFoundError):  # two rolls may let the same one go
-            disk.unlink(os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT)))
+class SnapshotFiles:
+    """The offsets of the snapshots of one open partition, so that a roll does not list a directory of many segments.
+
+    Lists it once, and then tracks the writes and removals of `save_state`. Safe for threads.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: set[int] | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"SnapshotFiles({self._offsets})"
+
+    def offsets(self, disk: Disk, directory: str) -> list[int]:
+        """Return the offsets, ascending. Raises OSError."""
+        with self._lock:
+            if self._offsets is None:
+                self._offsets = set(snapshot_offsets(disk, directory))
+            return sorted(self._offsets)
+
+    def changed(self, *, added: int | None = None, removed: Iterable[int] = ()) -> None:
+        """Note a written snapshot, and removed ones."""
+        with self._lock:
+            if self._offsets is not None:
+                self._offsets |= set() if added is None else {added}
+                self._offsets -= set(removed)
+
+    def forget(self) -> None:
+        """List the directory at the next use: a truncation has removed snapshots, or a write has failed."""
+        with self._lock:
+            self._offsets = None
+
+
+def save_state(
+    disk: Disk, directory: str, state: State, committed: int = EVERYTHING, files: SnapshotFiles | None = None
+) -> None:
+    """Write a snapshot durably and remove old ones; `committed` is the high watermark. Blocks. Raises OSError."""
+    files = files or SnapshotFiles()
+    try:
+        write_atomically(disk, _file(directory, state.offset), encode_state(state))
+        files.changed(added=state.offset)
+        offsets = files.offsets(disk, directory)
+        last_committed = [offset for offset in offsets if offset <= committed][-1:]
+        old = set(offsets) - {state.offset, *offsets[-KEPT:], *last_committed, *state.key_files}
+        for offset in old:
+            with suppress(FileNotFoundError):  # two rolls may remove the same one
+                disk.unlink(_file(directory, offset))
+        files.changed(removed=old)
+    except OSError:
+        files.forget()
+        raise
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """The snapshots that there are, ascending."""
+    """Return the offsets of the snapshots, ascending."""
     found = (paths.snapshot_offset_of(name) for name in disk.listdir(directory))
     return sorted(offset for offset in found if offset is not None)
 
 
-def remembers(disk: Disk, directory: str, begin: int, end: int) -> bool:
-    """Whether there is a whole snapshot of an offset from `begin` to `end`, both included, with all its keys."""
-    offsets = snapshot_offsets(disk, directory)
+def remembers(disk: Disk, directory: str, begin: int, end: int, files: SnapshotFiles | None = None) -> bool:
+    """Return whether there is a valid snapshot of an offset from `begin` to `end`, both included, with all its keys."""
+    offsets = (files or SnapshotFiles()).offsets(disk, directory)
     for offset in reversed(offsets):
         if begin <= offset <= end and (state := _load(disk, directory, offset)) is not None:
             return set(offsets) >= set(state.key_files)
@@ -129,11 +171,11 @@ def remembers(disk: Disk, directory: str, begin: int, end: int) -> bool:
 
 
 def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
-    """The latest snapshot that can be read. Those beyond the log's end go first, durably: its future is another now."""
+    """Load the latest readable snapshot. First removes those beyond the log's end, durably: they are of a lost log."""
     offsets = snapshot_offsets(disk, directory)
     beyond = [offset for offset in offsets if offset > log_end]
     for offset in beyond:
-        disk.unlink(os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT)))
+        disk.unlink(_file(directory, offset))
     if beyond:
         disk.fsync_dir(directory)
     for offset in reversed(offsets[: len(offsets) - len(beyond)]):
@@ -144,9 +186,9 @@ def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
 
 
 def load_keys(disk: Disk, directory: str, state: State) -> tuple[list[State], bool]:
-    """The states whose keys make up what is remembered at this one, oldest first, and whether all could be read.
+    """Load the states whose keys make up this one's, oldest first. Also returns whether all could be read.
 
-    If not, whatever older ones there are: one may have what is missing.
+    If not, returns all available older ones: one may have the missing keys.
     """
     states = [_load(disk, directory, offset) for offset in state.key_files]
     if all(states):
@@ -156,5 +198,8 @@ def load_keys(disk: Disk, directory: str, state: State) -> tuple[list[State], bo
 
 
 def _load(disk: Disk, directory: str, offset: int) -> State | None:
-    file = os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT))
-    return decode_state(read_file(disk, file), offset)
+    return decode_state(read_file(disk, _file(directory, offset)), offset)
+
+
+def _file(directory: str, offset: int) -> str:
+    return os.path.join(directory, paths.segment_file(offset, paths.SNAPSHOT))

@@ -1,12 +1,11 @@
-"""What a partition knew of its log, made anew when it is opened: from the latest snapshot and the batches behind it.
+"""Rebuilds the producer state of a partition when it is opened: from the latest snapshot and the batches behind it.
 
-Looks at batch headers, into control batches, and at the end of the first record of a keyed batch. Without a snapshot
-the walk begins where what was written is still of use: nothing that expires is older than that, counted back from the
-log's last write, not from now: the wall clock may have been set since. What is found counts as new. A fencing token
-does not expire, so a log that has ever had one (`fenced`) is then walked as a whole. Refuses nothing: what is in the
-log is in the log.
-Invariant: the state claims nothing that the log does not have, since only the log's own batches are replayed and no
-snapshot beyond its end is believed.
+Reads batch headers, control batches, and the end of the first record of a keyed batch. Without a snapshot the walk
+begins at the oldest batch still of use: expiry bounds its age, counted back from the log's last write, not from now,
+since the wall clock may have been set. State found by the walk counts as new. A fencing token does not expire, so a log
+that has ever had one (`fenced`) is then walked as a whole. Rejects nothing: batches in the log are accepted.
+Invariant: the state claims nothing that the log does not have, since it replays only the log's own batches and uses no
+snapshot beyond its end.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ log = logging.getLogger("penstock.engine")
 def loaded_validator(
     disk: Disk, name: str, of: Log, settings: TopicSettings, now_ms: int, *, is_replicated: bool = False
 ) -> AppendValidator:
-    """The state of a log that has just been opened. Raises OSError.
+    """Build the validator of an opened log. Raises OSError.
 
-    `is_replicated`: other replicas may know its keys for longer, and forget them earlier.
+    `is_replicated`: other replicas may have learned of its keys earlier, and drop them earlier.
     """
     validator = AppendValidator(name)
     state = load_latest(disk, of.directory, of.log_end)
@@ -55,7 +54,7 @@ def loaded_validator(
     for one in key_states:
         if has_all_keys:
             validator.keys.restore(one.offset, one.keys, now_ms, since_ms)
-        else:  # keys whose records are deleted stand here only: the walk does not find them
+        else:  # the only copy of keys whose records are deleted: the walk does not find them
             validator.keys.restore_in_part(one.keys, now_ms, since_ms)
     keys_begin = begin if has_all_keys else _first_of_use(of, _last_write_ms(of) - settings.idempotency_window_ms)
     for segment in of.segments:
@@ -73,7 +72,7 @@ def _headers_from(segment: Segment, begin: int) -> Iterator[tuple[int, Header]]:
 
 
 def _entry_of(segment: Segment, position: int, header: Header) -> KeyEntry | None:
-    """Of a batch that is not packed, two small reads are enough, however large it is."""
+    """For an uncompressed batch of any size, two small reads are enough."""
     if header.codec != Codec.NONE:
         return keyed_batch.read_entry(segment.pread(header.size_bytes, position))
     start = segment.pread(min(header.size_bytes, _START_BYTES), position)
@@ -92,7 +91,7 @@ def _last_write_ms(of: Log) -> int:
 
 
 def _first_of_use(of: Log, since_ms: int) -> int:
-    """The base of the oldest of those last segments that were written to since then."""
+    """Returns the base of the oldest of the last segments that were written since then."""
     first = of.log_end
     for segment in reversed(of.segments):
         if segment.size_bytes and segment.last_append_ms < since_ms:
@@ -122,5 +121,5 @@ def _replay(
                 entry = _entry_of(segment, position, header)
                 if entry is not None:
                     validator.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms, since_ms)
-    except Corrupt as error:  # a damaged sealed segment: what it had is not claimed
+    except Corrupt as error:  # a damaged sealed segment: its state is not claimed
         log.warning("state is rebuilt without what is damaged", extra={"reason": str(error)})

@@ -1,14 +1,13 @@
-"""What a replica that begins in the middle of a log must know of the records before: producers, keys and the fence.
+"""Transfers producers, keys and the fence to a replica that begins in the middle of a log.
 
-A follower copies from the leader's first local record on; what lies before is in the store, and no batch of it passes
-by. Without this a retry of an old batch would be stored again once that follower leads, and a fencing token forgotten.
-The leader takes it from what it has in memory (`taken`, `encoded`), the follower puts it beside its log as the snapshot
-of that offset (`adopt`) and is then rebuilt as after any start. The form is a snapshot file's
-(engine/producers/snapshots.py).
+A follower fetches from the leader's first local record on; earlier batches are in the store, and it never sees them.
+Without this a retry of an old batch would be stored again once that follower leads, and a fencing token lost.
+The leader encodes its state in memory (`taken`, `encoded`), the follower saves it beside its log as the snapshot of
+that offset (`adopt`) and rebuilds as after any start. The form is a snapshot file's (engine/producers/snapshots.py).
 
-Exact, but that of a producer with more than 16 batches in the copies nothing is handed over: a retry from before them,
-which would have been told that its records are stored, is then refused as a gap.
-Invariant: nothing in it is of a record at or behind the offset, so that copies are never taken for repeats.
+Exact, except for a producer with more than 16 batches behind the offset: its earlier batches are not transferred, and a
+retry of one, which would have been a duplicate, is then rejected as a gap.
+Invariant: nothing in it is of a record at or behind the offset, so that fetched batches never count as duplicates.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from engine.runtime.disk import Disk, write_atomically
 
 
 class Taken(NamedTuple):
-    """References and copies of what changes; costs the loop a millisecond for a hundred thousand keys."""
+    """References, and copies of mutable state; costs the loop a millisecond for a hundred thousand keys."""
 
     offset: int
     producers: Sequence[tuple[int, Producer]]
@@ -38,33 +37,33 @@ class Taken(NamedTuple):
 
 
 def taken(validator: AppendValidator, offset: int) -> Taken:
-    """Of a log that reaches to this offset at least."""
+    """Take the state at an offset of a log that reaches it at least."""
     fence = validator.fencing.present
     return Taken(
         offset,
         validator.producers.items(),
-        fence if fence.offset < offset else NO_FENCE,  # a later one is in the copies
+        fence if fence.offset < offset else NO_FENCE,  # a later one is among the fetched batches
         validator.keys.window.copies(),
     )
 
 
 def encoded(of: Taken) -> bytes:
-    """For a thread: looks at every producer and every key."""
+    """Encode the state, in a thread: visits every producer and every key."""
     return encode_state(state_of(of))
 
 
 def state_of(of: Taken) -> State:
-    """The same as it is saved beside a log: whole, with nothing in other files."""
+    """Return the state as saved beside a log: complete, without references to other files."""
     producers = [(producer_id, before) for producer_id, one in of.producers if (before := one.before(of.offset))]
     rows = b"".join(row for keys in of.keys for row in rows_before(keys, of.offset))
     return State(of.offset, producers, of.fence, rows)
 
 
 def adopt(disk: Disk, directory: str, offset: int, data: bytes) -> None:
-    """Before the log is begun anew there. Durable: no log will tell it again. Raises Corrupt, OSError.
+    """Save a transferred state durably, before the log is reset to its offset. Raises Corrupt, OSError.
 
-    Snapshots of what the log was go first: it may have parted from its leader's before them. Without them a crash
-    before the new beginning costs a walk. Empty: the leader has nothing to tell, since all of its log is copied.
+    Removes earlier snapshots first: their log may have diverged from the leader's. Without them a crash before the
+    reset costs a walk. Empty `data`: the leader has no state before, since all of its log is fetched.
     """
     state = decode_state(data, offset) if data else State(offset)
     if state is None:

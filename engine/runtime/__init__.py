@@ -1,1 +1,1 @@
-"""The machine and the event loop as the engine sees them: disk, clock, background tasks, deadlines."""
+"""The machine and the event loop as the engine uses them: disk, clock, background tasks, deadlines."""

@@ -1,10 +1,11 @@
 """Time as an argument: the only place that reads the machine's clocks.
 
 `now_ms` is wall time and may jump: it stamps records and compares with times that others wrote. `monotonic` never goes
-back: it measures waits. `steady_ms` ages what this process keeps: it begins at the wall time of the process's start and
-goes on with monotonic time, so that a step of the wall clock expires nothing. Values of two processes do not compare.
-`boottime` never goes back either, and it advances while the machine is suspended: it measures how long another machine
-has not heard of this one. Its values do compare among the processes of a machine. Cores take each as a plain number.
+back: it measures waits. `steady_ms` ages the state of this process: it begins at the wall time of the process's start
+and continues with monotonic time, so that a step of the wall clock expires nothing. Values of two processes do not
+compare. `boottime` never goes back either, and it advances while the machine is suspended: it measures the time since
+this node's last message to another machine. Its values compare among the processes of a machine. Cores take each as a
+plain number.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has no other: its one counts suspends
+# macOS has no other: its monotonic clock counts suspends
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return milliseconds since 1970-01-01 UTC."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary point."""
+        """Return seconds from an arbitrary point."""
 
     def steady_ms(self) -> int:
-        """Milliseconds that never step."""
+        """Return milliseconds that never step."""
 
     def boottime(self) -> float:
-        """Seconds from an arbitrary point, suspends included; the same point for all processes of the machine."""
+        """Return seconds from an arbitrary point, suspends included; the same point for all processes."""
 
 
 class SystemClock:
     """The machine's own clocks."""
+
+    monotonic = staticmethod(time.monotonic)  # called several times for each append: no wrapper
 
     def __init__(self) -> None:
         self._began_ms = self.now_ms() - time.monotonic_ns() // 1_000_000
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
     def steady_ms(self) -> int:
         return self._began_ms + time.monotonic_ns() // 1_000_000

@@ -1,8 +1,8 @@
 """The door to the file system: every byte the engine stores or reads passes through a `Disk`.
 
-Not a cache and not a policy: it neither retries nor decides what to sync. Three implementations: `RealDisk` here;
+Neither a cache nor a policy: it does not retry, nor decide what to sync. Three implementations: `RealDisk` here;
 `RecordingDisk` (engine/testing/recording_disk.py), which can show every state that a power loss may legally leave
-behind; and `FaultyDisk` (engine/testing/faulty_disk.py), which puts faults into the calls of another one.
+behind; and `FaultyDisk` (engine/testing/faulty_disk.py), which injects faults into the calls of another one.
 
 Paths are absolute strings; a handle is an int that only the disk that gave it understands.
 """
@@ -29,7 +29,7 @@ class FileStat(NamedTuple):
 
 
 class FileKind(Enum):
-    """What a directory entry is. OTHER is never the engine's own: a symbolic link, a pipe, a socket, a device."""
+    """The kind of a directory entry. OTHER is never the engine's own: a symbolic link, a pipe, a socket, a device."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -37,7 +37,7 @@ class FileKind(Enum):
 
 
 class Disk(Protocol):
-    """What the engine needs of a file system. Failures are `OSError`, as the operating system gives them."""
+    """The file system operations of the engine. Failures are `OSError`, as the operating system raises them."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> int: ...
     def close(self, handle: int) -> None: ...
@@ -45,10 +45,10 @@ class Disk(Protocol):
         """Write all buffers at a position; returns the bytes written, which may be fewer."""
 
     def pread(self, handle: int, length: int, position: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file."""
+        """Read up to `length` bytes; fewer only at the end of the file."""
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
-        """As pread, but only from memory: raises WouldBlock where the disk would have to be waited for."""
+        """Read from memory only. Raises WouldBlock if the disk would have to be read."""
 
     def fdatasync(self, handle: int) -> None: ...
     def fsync_dir(self, path: str) -> None: ...
@@ -58,23 +58,23 @@ class Disk(Protocol):
     def unlink(self, path: str) -> None: ...
     def rmdir(self, path: str) -> None: ...
     def mkdir(self, path: str) -> None:
-        """Make a directory and its missing parents; fine if it is there."""
+        """Make a directory and its missing parents; no-op if it exists."""
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names; an absent directory has none."""
+        """List the names, sorted; an absent directory has none."""
 
     def stat(self, path: str) -> FileStat | None:
-        """None for a path that does not exist."""
+        """Return size and times; None for a path that does not exist."""
 
     def kind(self, path: str) -> FileKind | None:
-        """What the entry itself is: links are not followed. None for a path that does not exist."""
+        """Return the kind of the entry itself: does not follow links. None for a path that does not exist."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Date a file as another one, of which it is a copy."""
+        """Set the modification time, for a copy to keep that of its original."""
 
     def free_bytes(self, path: str) -> int: ...
     def lock(self, path: str) -> int:
-        """Create and lock a file for this process; BlockingIOError when another holds it."""
+        """Create and lock a file for this process. Raises BlockingIOError if another process holds it."""
 
 
 def write_atomically(disk: Disk, path: str, data: bytes) -> None:
@@ -99,14 +99,14 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def write_fully(disk: Disk, handle: int, data: bytes, position: int) -> None:
-    """Write all of `data`, or raise: a short write is an error here, since files written so are small."""
+    """Write all of `data`. Raises OSError, also for a short write, since the files written by this are small."""
     written = disk.pwritev(handle, [data], position)
     if written != len(data):
         raise OSError(28, f"short write: {written} of {len(data)} bytes")
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
-    """A whole small file; None when it is absent."""
+    """Read a whole small file; None if it is absent."""
     if disk.stat(path) is None:
         return None
     handle = disk.open(path)
@@ -147,10 +147,11 @@ class RealDisk:
         return b"".join(parts)
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
+        """Read by preadv2 with RWF_NOWAIT. Raises WouldBlock."""
         buffer = bytearray(length)
         try:
             read = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
-        except OSError as error:  # not every file system can say what is in memory: tmpfs, NFS and FUSE refuse to
+        except OSError as error:  # some file systems do not know what is in memory: tmpfs, NFS and FUSE reject the call
             if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
                 raise WouldBlock from error
             raise

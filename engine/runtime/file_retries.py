@@ -1,7 +1,7 @@
-"""Work that must not be given up because too many files are open: it is tried again until files are free.
+"""Retries work that fails because too many files are open, until files are free.
 
-For what cannot be refused: opening the partitions of a node, and cutting a log once the cut has begun. Work that a
-client asked for is refused with `TooManyOpenFiles` instead, so that the client decides when to try again.
+For work that cannot be rejected: opening the partitions of a node, and a truncation that has begun. Client requests
+fail with `TooManyOpenFiles` instead, so that the client decides when to retry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("penstock.engine")
 
 
 async def when_files_are_free(doing: str, work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` returns. `work` must be safe to begin again after EMFILE or ENFILE."""
+    """Return the result of `work`, which must be safe to repeat after EMFILE or ENFILE."""
     attempts = 0
     while True:
         try:

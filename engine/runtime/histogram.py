@@ -1,7 +1,7 @@
-"""How often something took how long: counts in buckets, for what is measured too often for more.
+"""Histograms of durations: counts in buckets, for measurements that are too frequent for more.
 
-To observe is to append to a list (30 ns); `fold` counts what has gathered, and is called a few times a second by
-whoever owns the histogram, and by reading it. How it is shown to others is their business.
+To observe is to append to a list (30 ns); `fold` counts the appended values, and is called a few times a second by the
+owner of the histogram, and by reads. Does not format metrics.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Histogram:
         return self._total
 
     def cumulative(self) -> list[int]:
-        """How many values were at most each bound; the last number is of all."""
+        """Return how many values were at most each bound; the last number is the total."""
         self.fold()
         return list(self._cumulative)
 
     def fold(self) -> None:
-        """Count what has gathered: sorted once, it needs a bisection for a bound and not for a value."""
+        """Count the appended values: sorted once, they need a bisection per bound and not per value."""
         values = self._gathered
         if not values:
             return

@@ -32,16 +32,16 @@ from engine.runtime.disk import Disk, FileKind, FileStat, WouldBlock
 
 T = TypeVar("T")
 
-CLOSED_AT_ONCE = 8  # a search for idle files closes this part of them, so that not each open needs a search
+CLOSED_AT_ONCE = 8  # a search for idle files closes this many, so that not each open needs a search
 
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """What stands behind one handle. Guarded by the lock of the pool."""
+    """The state of one handle. Guarded by the lock of the pool."""
 
-    path: str | None  # None: the name is gone, or is another file's
+    path: str | None  # None: the name was removed, or is another file's
     is_writable: bool
-    real: int | None = None  # the handle of the disk inside, while the file is open
+    real: int | None = None  # the handle of the inner disk, while the file is open
     pins: int = 0
     used: int = 0
     writes: int = 0
@@ -78,14 +78,15 @@ class PooledDisk:
         return len(self._open)
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
-        file = _File(path, writable, writes=int(create))  # that it is there is a write, too
+        file = _File(path, writable, writes=int(create))  # creating the file counts as a write
         return self._added(file, partial(self._disk.open, path, create=create, writable=writable))
 
     def lock(self, path: str) -> int:
-        """Never closed for another file: that would release the lock."""
+        """Lock a file, which is never closed for another one: that would release the lock."""
         return self._added(_File(path, is_writable=True, is_kept_open=True), partial(self._disk.lock, path))
 
     def close(self, handle: int) -> None:
+        """Close the handle. Raises OSError (EBADF for an unknown handle)."""
         with self._lock:
             file = self._files.pop(handle, None)
             if file is None:
@@ -118,7 +119,7 @@ class PooledDisk:
             self._release(file)
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
-        """As `_pinned` and `_release` around a call, written out: every read at the end of a log comes by here."""
+        """Read as `_pinned` and `_release` around a call do, inlined for speed at the log end. Raises WouldBlock."""
         with self._lock:
             file = self._files.get(handle) or self._file(handle)
             if (real := file.real) is None:
@@ -135,6 +136,7 @@ class PooledDisk:
                 self._close_left(file)
 
     def fdatasync(self, handle: int) -> None:
+        """Sync the file. Raises OSError: repeats the error of an earlier failed sync of the handle."""
         with self._lock:
             file = self._file(handle)
             if file.failure is not None:
@@ -216,7 +218,7 @@ class PooledDisk:
     # Pins.
 
     def _pinned(self, handle: int) -> tuple[_File, int]:
-        """The file of a handle, open until `_release`."""
+        """Returns the file of a handle, open until `_release`."""
         with self._lock:
             file = self._file(handle)
             file.pins += 1
@@ -237,13 +239,13 @@ class PooledDisk:
     def _release(self, file: _File, *, wrote: bool = False) -> None:
         with self._lock:
             file.pins -= 1
-            file.writes += wrote  # now, not before the write: a sync under way meanwhile need not have seen it
+            file.writes += wrote  # now, not before the write: a sync in progress meanwhile need not have seen it
             is_left = file.is_closed and not file.pins
         if is_left:
             self._close_left(file)
 
     def _close_left(self, file: _File) -> None:
-        """Its handle was closed during a call."""
+        """Closes a file whose handle was closed during a call."""
         with self._lock:
             real = None if file.pins else self._taken_out(file)
         if real is not None:
@@ -253,7 +255,7 @@ class PooledDisk:
     # Opening and closing.
 
     def _added(self, file: _File, open_it: Callable[[], int]) -> int:
-        """A handle for a new file. Its name is known before it is opened, so that a rename meanwhile is followed."""
+        """Returns a handle for a new file. Registers its name before the open, to follow a rename meanwhile."""
         assert file.path is not None
         file.pins = 1
         with self._lock:
@@ -295,13 +297,13 @@ class PooledDisk:
         return file.real
 
     def _taken_out(self, file: _File) -> int | None:
-        """The inner handle, which the caller closes. The lock is held."""
+        """Returns the inner handle, which the caller closes. The lock is held."""
         self._open.discard(file)
         real, file.real = file.real, None
         return real
 
     def _with_room(self, call: Callable[[], T]) -> T:
-        """Make a call that opens a file. Closes others first if there are too many, and if the system says so."""
+        """Make a call that opens a file. Closes others first if there are too many, and after EMFILE or ENFILE."""
         with self._lock:
             self._opening += 1
         try:
@@ -318,7 +320,7 @@ class PooledDisk:
                 self._opening -= 1
 
     def _close_idle(self) -> bool:
-        """Close the least recently used files without unsynced writes. False if there is none."""
+        """Close the least recently used files without unsynced writes. False without one."""
         with self._lock:
             idle = [file for file in self._idle() if not file.has_unsynced_writes]
             count = max(1, len(self._open) // CLOSED_AT_ONCE)
@@ -330,7 +332,7 @@ class PooledDisk:
         return bool(reals)
 
     def _sync_idle(self) -> bool:
-        """Sync the least recently used file with unsynced writes, so that it can be closed. False if there is none."""
+        """Sync the least recently used file with unsynced writes, so that it can be closed. False without one."""
         with self._lock:
             file = min(self._idle(), key=_last_use, default=None)
             if file is None:
@@ -355,7 +357,7 @@ class PooledDisk:
     # Names.
 
     def _keep_open(self, path: str) -> list[_File]:
-        """Open the files of a name that is about to go, for as long as their handles live."""
+        """Open the files of a name that is about to be removed, for the life of their handles."""
         with self._lock:
             files = list(self._by_path.get(path, ()))
             for file in files:

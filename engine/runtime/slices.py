@@ -1,4 +1,4 @@
-"""Goes through many things on the event loop in slices, so that others get their turn in between."""
+"""Iterates over many items on the event loop in slices, so that other tasks run in between."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SLICE = 100  # of what takes up to some tens of microseconds each: a few milliseconds
+SLICE = 100  # of items of up to some tens of microseconds each: a few milliseconds
 
 
 async def in_slices(things: Iterable[T]) -> AsyncIterator[T]:
-    """Each of them. What they come from must not change meanwhile."""
+    """Yield each item. The iterable must not change meanwhile."""
     for place, thing in enumerate(things, 1):
         yield thing
         if place % SLICE == 0:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock.background")
 
-failures: Counter[str] = Counter()  # of this process, by what the tasks were doing
+failures: Counter[str] = Counter()  # of this process, by the work of the tasks
 _running: set[asyncio.Task[Any]] = set()
 
 
@@ -78,11 +78,11 @@ class BackgroundTasks:
         *,
         of: str = "",
     ) -> asyncio.Task[None]:
-        """See `in_background`."""
+        """Start a task as `in_background` does."""
         return self._added(in_background(work, doing, when_failed, of=of))
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, of: str = "") -> asyncio.Task[None]:
-        """See `keep_running`."""
+        """Start a task as `keep_running` does."""
         return self._added(keep_running(work, doing, of=of))
 
     async def finish(self, work: Coroutine[Any, Any, T], doing: str) -> T:

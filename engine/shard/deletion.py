@@ -1,7 +1,7 @@
-"""Deletes a topic of a node of one process; one that the disk refuses to let go is served on.
+"""Deletes a topic of a node of one process; after a disk failure the topic is served again.
 
-Not its files: engine/directory/catalog.py unlists the topic and removes them. Invariant: what the store has of a topic
-is given up only once the topic has vanished durably, or a topic that comes back would lack it.
+engine/directory/catalog.py unlists the topic and removes its files. Invariant: its objects in the store are removed
+only once the topic has vanished durably, or a topic that returns would lack them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.partition.partition import Partition
 
 
 class Shard(Protocol):
-    """What a deletion needs of engine/shard/shard.py."""
+    """The part of engine/shard/shard.py that a deletion needs."""
 
     catalog: Catalog
     when_closed: Callable[[Any], None]
@@ -32,7 +32,7 @@ async def delete_topic(shard: Shard, name: str) -> None:
 
 
 async def finish_deletion(shard: Shard, name: str) -> None:
-    """Before a topic of the name is made: the earlier one may have vanished, though not durably yet."""
+    """Finish an interrupted deletion before a topic of the name is created: it may have vanished, not durably."""
     if name in shard.catalog.half_deleted:
         await _delete(shard, shard.catalog.half_deleted[name])
 

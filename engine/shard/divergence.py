@@ -1,12 +1,13 @@
-"""What another replica's records make necessary in a log that is open: an epoch that begins, a cut, a new beginning.
+"""Changes an open log for another replica's records: starts an epoch, truncates, or resets it.
 
 The shell around engine/log/truncation.py and engine/log/leader_epochs.py, which do the work on the disk, in a thread.
-While it goes on no group of the committer touches the partition; what clients or a leader have queued for it is
-refused; nothing is being saved of its segments, and none is trimmed away.
-A cut works on a copy of the log, and segments that go are kept open meanwhile: reads in the loop never meet a log that
-is half cut. Order: (1) nobody reads beyond the new end any more; (2) the recovery point is lowered, durably; (3) the
-cut itself; (4) what was known of the log is made anew: positions, sequences, keys, tokens; (5) the recovery point.
-Invariant: what fails on the disk after (2) takes the partition offline, since nobody knows how far it went.
+Meanwhile no group of the committer touches the partition; queued appends of clients or a leader fail; no save or trim
+of its segments is in progress.
+A truncation works on a copy of the log, and removed segments stay open meanwhile: reads in the loop never meet a half
+truncated log. Order: (1) the limit of reads is lowered to the new end; (2) the recovery point is lowered, durably; (3)
+the truncation; (4) the state derived from the log is rebuilt: positions, sequences, keys, tokens; (5) the recovery
+point is saved.
+Invariant: a disk failure after (2) takes the partition offline, since the state of its files is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 class DivergenceHandler:
-    """Works on the logs of a shard's partitions; calls are to be shielded from being cancelled."""
+    """Works on the logs of a shard's partitions; callers must shield the calls from cancels."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class DivergenceHandler:
         return f"DivergenceHandler({self._committer})"
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
-        """Durable first, then in force for whatever is appended next. Raises StorageFull, StorageFailed."""
+        """Start an epoch: durable first, then used by later appends. Raises StorageFull, StorageFailed."""
         async with self._committer.held(partition):
             self._refuse(partition)
             log = partition.log
@@ -75,7 +76,7 @@ class DivergenceHandler:
         async with self._held_still(partition):
             log = partition.log
             kept = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
-            if kept == log.log_end:  # some epochs, perhaps, and no record
+            if kept == log.log_end:  # perhaps drops epochs, and no record
                 await self._cut(partition, offset, truncate_to, offset)
                 return
             if kept < partition.high_watermark:
@@ -90,7 +91,7 @@ class DivergenceHandler:
     async def restart(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
         async with self._held_still(partition):
             old_end = partition.log_end
-            partition.durable_end = 0  # until all is gone, any of it may come back
+            partition.durable_end = 0  # until all is removed, any of it may come back
             await self._save_points(partition)
             at = (self._disk, partition.log.directory, offset)
             await self._on_disk(partition, "taking over what came before", adopt, *at, bytes(handed_over))
@@ -155,7 +156,7 @@ class DivergenceHandler:
     ) -> T:
         work = partial(asyncio.get_running_loop().run_in_executor, self._executor, function, *args)
         try:
-            if is_fatal:  # once it has begun it must be done; doing it again from the start is harmless
+            if is_fatal:  # a started truncation must end; repeating it from the start is harmless
                 return await when_files_are_free(f"{partition.name}: {doing}", work)
             return await work()
         except OSError as error:

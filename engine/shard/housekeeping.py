@@ -1,6 +1,6 @@
-"""What time alone brings about in a shard: rolls by age, expiry, recovery points. Decides nothing about any of it.
+"""Timed work of a shard: rolls by age, expiry, recovery points. Schedules only; other modules decide.
 
-A full or failing disk is told and tried again at the next tick. A stop ends the waiting, not the work: that is in the
+Logs a full or failing disk and retries at the next tick. A stop ends the waits, not the work: that runs in the
 background, and a stop waits for it before it writes the same files.
 """
 
@@ -19,9 +19,9 @@ from engine.runtime.clock import Clock
 from engine.runtime.tasks import BackgroundTasks
 
 TICK_S = 1.0
-EXPIRING_AT_ONCE = 4  # partitions whose files are being removed: half of the threads for the disk are left to reads
-PARTITIONS_AT_ONCE = 200  # looked at in one go: two milliseconds of the loop
-CHECKPOINT_TICKS = 1  # what lies beyond the last checkpoint is scanned and written again after an unclean stop
+EXPIRING_AT_ONCE = 4  # partitions whose files are being removed: half of the disk threads stay free for reads
+PARTITIONS_AT_ONCE = 200  # per slice: two milliseconds of the loop
+CHECKPOINT_TICKS = 1  # bytes beyond the last checkpoint are scanned and rewritten after an unclean stop
 CHECKPOINT_SHARE = 50  # saving may take this part of the time: with very many partitions it is done less often
 
 log = logging.getLogger("penstock.engine")
@@ -30,7 +30,7 @@ Work = Coroutine[Any, Any, None]
 
 
 class Housekeeping:
-    """Of the partitions given."""
+    """The timed work of the given partitions."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class Housekeeping:
         self._clock = clock
         self._expiry = expiry
         self._background = background
-        self._due: dict[Partition, Work] = {}  # waits for its turn, in this order
+        self._due: dict[Partition, Work] = {}  # queued, in this order
         self._expiring: set[Partition] = set()
-        self._told = ""  # why the last checkpoint failed: a disk that is full is so for hours
+        self._told = ""  # the logged reason of the last failed checkpoint: a disk stays full for hours
 
     def __repr__(self) -> str:
         return f"Housekeeping({self._keeper})"
@@ -80,7 +80,7 @@ class Housekeeping:
                 checkpoint_due = began + CHECKPOINT_SHARE * (self._clock.monotonic() - began)
 
     def _look_at(self, partition: Partition) -> None:
-        """What takes no disk is done at once: of thousands of partitions nearly all have nothing else."""
+        """Does work without disk access at once: of thousands of partitions nearly all have no other."""
         try:
             self._roll_if_due(partition)
             partition.validator.expire(self._clock.steady_ms(), partition.settings)
@@ -91,12 +91,12 @@ class Housekeeping:
             log.exception("expire failed")
 
     def _expire_next(self) -> None:
-        """In the background and in turn: a disk that is slow to remove the files of one partition delays no other."""
+        """Runs in the background, in turn: a slow removal of one partition's files delays no other partition."""
         while self._due and len(self._expiring) < EXPIRING_AT_ONCE:
             partition = next(iter(self._due))
             work = self._due.pop(partition)
             self._expiring.add(partition)
-            task = self._background.start(self._tried("expire", work), "expiring records", of=partition.name)
+            task = self._background.start(self._tried("expire", work, partition), "expiring records", of=partition.name)
             task.add_done_callback(partial(self._expired, partition, work))
 
     def _expired(self, partition: Partition, work: Work, _: object) -> None:
@@ -105,7 +105,7 @@ class Housekeeping:
         self._expire_next()
 
     async def _checkpoint(self) -> None:
-        """Told once for each reason."""
+        """Logs each distinct failure once."""
         try:
             await self._keeper.save_checkpoints()
             self._told = ""
@@ -114,12 +114,14 @@ class Housekeeping:
                 self._told = str(error)
                 raise
 
-    async def _tried(self, what: str, work: Work) -> None:
+    async def _tried(self, what: str, work: Work, of: Partition | None = None) -> None:
         try:
             await work
         except OSError as error:
+            if of is not None and of.offline is not None:  # its files may have been deleted meanwhile
+                return
             log.warning("%s failed", what, extra={"reason": str(error)})
-        except Exception:  # a bug in one partition's housekeeping must not end everybody's
+        except Exception:  # a bug in one partition's housekeeping must not stop the others
             log.exception("%s failed", what)
 
     def _roll_if_due(self, partition: Partition) -> None:

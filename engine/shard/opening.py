@@ -1,7 +1,7 @@
-"""Opens the partitions of a shard at its start, several at once, and tells how far it is.
+"""Opens the partitions of a shard at its start, several at once, and reports the progress.
 
-What the files of one partition mean is engine/log/recovery.py's business. A partition that cannot be opened is offline
-and says why; the others serve.
+engine/log/recovery.py interprets the files of a partition. A partition that fails to open is offline with its error;
+the others serve.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TELL_S = 1.0
 
 
 class Wanted(NamedTuple):
-    """A partition that is to be opened."""
+    """A partition to open."""
 
     record: TopicRecord
     number: int
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """How far the opening of partitions is. Moves while it goes on, stays afterwards."""
+    """The progress of opening partitions. Changes while it runs, stays afterwards."""
 
     partitions: int = 0
     opened: int = 0
@@ -63,7 +63,7 @@ class Progress:
 
 
 class Opener:
-    """Opens partitions in the executor's threads. `report` sums up what recovery found so far."""
+    """Opens partitions in the executor's threads. `report` sums up the results of recovery so far."""
 
     def __init__(self, disk: Disk, directories: LogDirectories, executor: Executor, clock: Clock) -> None:
         self.report = RecoveryReport()
@@ -78,7 +78,7 @@ class Opener:
         return f"Opener({self.progress}, {self.report})"
 
     async def open_all(self, wanted: Sequence[Wanted], last_stop: LastStop | None = None) -> list[Partition]:
-        """The partitions in the order wanted; `last_stop` is that of their directories unless it is given."""
+        """Open the partitions, in the given order; `last_stop` overrides that of their directories."""
         self.progress.partitions += len(wanted)
         slots = asyncio.Semaphore(PARALLEL_OPENINGS)
 
@@ -138,14 +138,14 @@ class Opener:
         return opened, validator, self._committed(opened, wanted), report
 
     def _committed(self, opened: Log, wanted: Wanted) -> _Committed:
-        """What a node that is alone has is committed. Else: as far as was told, and what log_start was raised over."""
+        """On a standalone node the whole log is committed. Else the last known high watermark, at least log_start."""
         if wanted.record.hosted is None:
             return None
         read, first = Segment.pread, opened.segments[0].base_offset
         try:
             below = place_above(opened, opened.local_log_start, read)
             return max(below, place_below(opened, max(wanted.committed_hint, below[0]), read))
-        except Corrupt:  # a damaged sealed segment; the leader will tell
+        except Corrupt:  # a damaged sealed segment; the leader sends the high watermark
             return first, BytePosition(first, 0)
 
     def _scanned(self, size_bytes: int) -> None:
@@ -153,8 +153,8 @@ class Opener:
             self.progress.scanned_bytes += size_bytes
 
     def _closed(self, wanted: Wanted, directory: str, error: Exception) -> Partition:
-        """An offline partition whose checkpoint stays what it was."""
-        if error is not self._directories.holding(directory).fault:  # which has been told
+        """Returns an offline partition with its old checkpoint."""
+        if error is not self._directories.holding(directory).fault:  # which has been logged
             log.error("partition is offline", extra={"partition": wanted.name, "reason": str(error)})
         recovery_point, log_start = wanted.checkpoint
         nothing = Segment(self._disk, directory, max(recovery_point, log_start))
@@ -165,7 +165,7 @@ class Opener:
         return partition
 
     async def _tell_progress(self) -> None:
-        """A start that takes long says so, lest somebody takes it for dead."""
+        """Logs the progress of a long start, so that an operator does not take it for a hang."""
         while True:
             await asyncio.sleep(TELL_S)
             progress = self.progress

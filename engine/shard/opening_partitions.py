@@ -1,7 +1,7 @@
-"""Partitions that are open and not all taken in yet: a shard takes many in by slices, and saves points between them.
+"""Opened partitions that are not all served yet: a shard adds many in slices, and saves recovery points in between.
 
-Invariant: from when a partition is open until it is served, each save has its point. Without it, what was fsynced
-counts as a torn tail after a power loss, and records that were given up come back.
+Invariant: each save has the point of a partition from its opening on, before it is served. Without it, fsynced records
+would count as a torn tail after a power loss, and deleted records would come back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.shard.opening import Wanted
 
 
 class Arriving:
-    """With the keys of their points: their topic need not be known yet."""
+    """The partitions with the keys of their points: their topic need not be known yet."""
 
     def __init__(self) -> None:
         self._keys: dict[Partition, str] = {}
@@ -24,7 +24,7 @@ class Arriving:
 
     @contextmanager
     def taking_in(self, wanted: Sequence[Wanted], partitions: Sequence[Partition]) -> Iterator[None]:
-        """They are taken in within."""
+        """Include these partitions in each save within this context."""
         self._keys |= {
             partition: f"{one.record.topic_id}/{one.number}" for one, partition in zip(wanted, partitions, strict=True)
         }
@@ -35,9 +35,9 @@ class Arriving:
                 self._keys.pop(partition, None)
 
     def and_served(self, served: Iterable[Partition]) -> Iterable[Partition]:
-        """These and the ones that are served, each once."""
+        """Yield these and the served partitions, each once."""
         return dict.fromkeys([*served, *self._keys]) if self._keys else served
 
     def key_of(self, partition: Partition) -> str | None:
-        """None for one that is not among them."""
+        """Return the key of a partition's point; None if it is not among them."""
         return self._keys.get(partition)

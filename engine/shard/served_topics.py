@@ -1,6 +1,6 @@
-"""The topics that a process serves, by name, and how many partitions all of them have together.
+"""The topics that a process serves, by name, and their total count of partitions.
 
-Not which topics there are: engine/directory/catalog.py.
+engine/directory/catalog.py has the list of existing topics.
 Invariant: `partition_count` is the sum over all topics, whichever process or node has their partitions. So every change
 is made by a method here. A sum at each creation would make each slower than the one before it.
 """
@@ -32,19 +32,19 @@ class ServedTopics(dict[str, Topic]):
         self.partition_count = 0
 
     def serve(self, topics: Mapping[str, Topic]) -> None:
-        """These from now on, in place of others of their names."""
+        """Serve these topics, in place of others of their names."""
         for name, topic in topics.items():
             replaced = self.get(name)
             self.partition_count += topic.record.partitions - (replaced.record.partitions if replaced else 0)
             self[name] = topic
 
     def change(self, topic: Topic, record: TopicRecord) -> None:
-        """One that is served has other settings or more partitions from now on."""
+        """Replace the record of a served topic: new settings or more partitions."""
         self.partition_count += record.partitions - topic.record.partitions
         topic.record, topic.settings = record, record.settings
 
     def let_go(self, name: str) -> Topic | None:
-        """Serve it no longer. None if it was not served."""
+        """Stop serving a topic. Returns it; None if it was not served."""
         topic = self.pop(name, None)
         if topic is not None:
             self.partition_count -= topic.record.partitions

@@ -1,8 +1,7 @@
 """A shard: the partitions that this process owns, with the one writer, the one committer and the one reader they share.
 
-The engine's composition root. It opens everything at start, seals by age, checkpoints, deletes what has expired, and
-closes everything at a stop so that the next start need not scan. Topics are created and deleted here; who may is the
-gateway's business.
+The engine's composition root. It opens everything at start, seals by age, checkpoints, deletes expired segments, and
+closes everything at a stop so that the next start need not scan. Topics are created and deleted here.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock.engine")
 
-_NOT_KNOWN = LastStop.POWER_LOSS  # of files that are found where none need be: nobody says how they were left
+_NOT_KNOWN = LastStop.POWER_LOSS  # for unexpected files: how they were left is unknown
 
 
 class Shard:
@@ -78,8 +77,14 @@ class Shard:
         self.topics = ServedTopics()
         self.writer = WriterThread(disk, "penstock-writer")
         self._background = BackgroundTasks()
-        self._finding = BackgroundTasks()  # high watermarks; a stop cancels these
-        self.sealer = Sealer(disk, executor, self._background, lambda one: self.when_sealed(one))  # noqa: PLW0108 - set later
+        self._finding = BackgroundTasks()  # searches for high watermarks; a stop cancels these
+        self.sealer = Sealer(
+            disk,
+            executor,
+            self._background,
+            lambda one: self.when_sealed(one),  # noqa: PLW0108 - set later
+            lambda *damage: self.quarantine.note(*damage),  # noqa: PLW0108 - made below
+        )
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self.opener = Opener(disk, self.directories, executor, clock)
         self._closed = UnopenedRecoveryPoints(disk, self.directories)
@@ -107,14 +112,14 @@ class Shard:
 
     @property
     def recovered(self) -> RecoveryReport:
-        """What the last start found."""
+        """The result of the last start's recovery."""
         return self.opener.report
 
     def __repr__(self) -> str:
         return f"Shard({self.directory}, topics={len(self.topics)}, {self.committer})"
 
     async def start(self, records: Sequence[TopicRecord] | None = None) -> None:
-        """Open every topic, or those that a supervisor names; after an unclean stop this scans what may be torn.
+        """Open every topic, or those that a supervisor names; after an unclean stop this scans files that may be torn.
 
         Raises Corrupt for a damaged topic.
         """
@@ -132,7 +137,7 @@ class Shard:
         self._ticker = keep_running(self.housekeeping.tick_for_ever, "housekeeping")
 
     async def stop(self) -> bool:
-        """Make everything durable and leave the directory clean. Returns whether that could be done."""
+        """Make everything durable and leave the directory clean. Returns whether that succeeded."""
         if self._ticker is not None:
             self._ticker.cancel()
         await self.committer.sync_all(self.partitions)
@@ -151,13 +156,14 @@ class Shard:
             yield from topic.partitions.values()
 
     def topic(self, name: str) -> Topic:
+        """Return a served topic. Raises UnknownTopic or Corrupt (`Catalog.unknown`)."""
         try:
             return self.topics[name]
         except KeyError:
             raise self.catalog.unknown(name) from None
 
     def partition(self, name: str, number: int) -> Partition:
-        """A partition of this shard. Raises UnknownTopic, UnknownPartition."""
+        """Return a partition of this shard. Raises UnknownTopic, UnknownPartition."""
         topic = self.topic(name)
         partition = topic.partitions.get(number)
         if partition is None:
@@ -168,7 +174,7 @@ class Shard:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
-        """Make a topic, or find the same one there. Returns it and whether it is new. Raises TopicExists, Invalid."""
+        """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
         async with self.catalog.changing:
             await finish_deletion(self, name)
             record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides)
@@ -177,33 +183,33 @@ class Shard:
             return self.topics[name], is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None = None) -> Topic:
-        """Change settings; those not named stay. With `partitions` the topic grows to so many. Raises InvalidConfig."""
+        """Change the given settings. With `partitions` the topic grows to that count. Raises InvalidConfig."""
         async with self.catalog.changing:
             record = await self.catalog.alter(name, overrides, partitions)
             await self.open_added(record)
             return self.altered(record)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic. Those who wait on it are told; its bytes are never served again. A cancel ends the wait only.
+        """Delete a topic. Its waits fail; its bytes are never served again. A cancel ends the wait only.
 
-        Raises StorageFull, StorageFailed: then it is served as before, or its deletion goes on when asked for again.
+        Raises StorageFull, StorageFailed: it is then served as before, or a second call continues its deletion.
         """
         await self._background.finish(delete_topic(self, name), "deleting a topic")
 
     async def open_topic(self, record: TopicRecord) -> Topic:
-        """Begin to serve a topic that was just made, or that comes back: then its files are recovered as they are."""
+        """Start serving a new topic, or one that returns: then its files are recovered as they are."""
         await self._open_topics([record], self._closed.of_topic(record.topic_id), _NOT_KNOWN)
         self._closed.opened(record.topic_id)
         return self.topics[record.name]
 
     async def open_added(self, record: TopicRecord) -> None:
-        """Open the partitions that a topic has gained. Nobody is told of them before it is `altered` everywhere."""
+        """Open the new partitions of a topic. They are announced only after `altered` has run everywhere."""
         topic = self.topic(record.name)
         wanted = [one for one in self._wanted(record, {}) if one.number not in topic.partitions]
         await self._take_in({topic.record.name: topic}, wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
 
     def altered(self, record: TopicRecord) -> Topic:
-        """A topic's settings have changed, or how many partitions it has; those that are new here are open."""
+        """Apply new settings or a new partition count of a topic; its new partitions here are open."""
         topic = self.topic(record.name)
         self.topics.change(topic, record)
         for partition in topic.partitions.values():
@@ -211,11 +217,11 @@ class Shard:
         return topic
 
     async def close_topic(self, name: str) -> None:
-        """Stop serving a topic, which is deleted or set aside: whoever waits is told, nothing is written any more."""
+        """Stop serving a topic, which is deleted or set aside: its waits fail, and no write follows."""
         self.when_closed(await self.closed(self.topic(name).record))
 
     async def closed(self, record: TopicRecord) -> Topic:
-        """As `close_topic`; who calls tells the others of it. One that is not open is returned without partitions."""
+        """Close as `close_topic` does, without `when_closed`. Returns a topic without partitions if it is not open."""
         topic = self.topics.let_go(record.name) or Topic(record, record.settings)
         if topic.partitions:
             with self._closed.closing(record, topic.partitions.values()):
@@ -223,12 +229,12 @@ class Shard:
         return topic
 
     async def close_partitions(self, name: str, numbers: Iterable[int]) -> None:
-        """Stop serving partitions that have been moved to other nodes. Their files are removed by the catalog."""
+        """Stop serving partitions that have been moved to other nodes. The catalog removes their files."""
         topic = self.topic(name)
         gone = [topic.partitions.pop(number) for number in numbers if number in topic.partitions]
         await self._let_go(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} are on other nodes now"))
         self.when_moved_away(topic, gone)
-        with suppress(OSError):  # lest they be taken for damaged if they come back; who lets them come sees to it too
+        with suppress(OSError):  # so that they do not count as damaged if they return; their return checks it too
             await self.keeper.save_checkpoints()
 
     async def _let_go(self, partitions: Collection[Partition], reason: EngineError) -> None:
@@ -236,7 +242,7 @@ class Shard:
             partition.go_offline(reason)
             self.committer.forget(partition)
         async for partition in in_slices(partitions):
-            async with self.committer.held(partition):  # the group and the cut that have it come to their end
+            async with self.committer.held(partition):  # wait for the group and the truncation in progress
                 await self.sealer.saved(partition)
             for segment in partition.log.segments:
                 segment.deleted()
@@ -249,10 +255,11 @@ class Shard:
         return list(await asyncio.gather(*(self.committer.roll(partition) for partition in partitions)))
 
     async def delete_before(self, partition: Partition, offset: int) -> int:
-        """Give up everything below an offset, here and in the store; returns log_start, which is durable then.
+        """Delete everything below an offset, here and in the store; returns log_start, which is durable then.
 
-        Files go as far as whole segments lie below; the active one is sealed first, so that it can go later at least.
-        Raises OffsetAboveHighWatermark, StorageFull, StorageFailed. A cancel gives up the wait, not the work.
+        Removes files as far as whole segments are below; seals the active one first, so that it can be removed later at
+        least.
+        Raises OffsetAboveHighWatermark, StorageFull, StorageFailed. A cancel ends the wait, not the work.
         """
         if partition.offline is not None:
             raise partition.offline
@@ -262,9 +269,9 @@ class Shard:
         return partition.log.log_start
 
     async def raise_log_start(self, partition: Partition, offset: int) -> int:
-        """Give up what has expired and is in the store only; returns log_start, which is durable. Raises OSError.
+        """Delete expired records that only the store has; returns log_start, which is durable. Raises OSError.
 
-        Only a leader does: a follower's log_start is its leader's.
+        Only on a leader: a follower's log_start is its leader's.
         """
         if partition.offline is not None:
             raise partition.offline
@@ -276,7 +283,7 @@ class Shard:
         return partition.log.log_start
 
     async def follow_log_start(self, partition: Partition, offset: int) -> None:
-        """The leader has given up what lies below an offset: so far as it is durable here, this log does too.
+        """Follow the leader's log_start as far as this log is durable.
 
         Raises StorageFull, StorageFailed.
         """
@@ -285,37 +292,37 @@ class Shard:
             await self._background.finish(self._trim(partition, bound), "deleting records")
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
-        """This node leads from here on. What waits in the partition's queue is refused. Raises as `truncate` does."""
+        """Start an epoch as leader. Fails the appends in the partition's queue. Raises as `truncate` does."""
         await self._background.finish(self._cutter.start_epoch(partition, epoch), "beginning an epoch")
 
     async def truncate(self, partition: Partition, offset: int) -> None:
-        """End the log, durably, at the start of the batch that holds an offset, of which it has the records before.
+        """End the log, durably, at the start of the batch that holds `offset`. The log has the records before it.
 
-        Raises StorageFull and StorageFailed; if the cut itself failed, the partition is offline. A cancel gives up the
-        wait, not the work.
+        Raises StorageFull and StorageFailed; if the truncation itself failed, the partition is offline. A cancel ends
+        the wait, not the work.
         """
         await self._background.finish(self._cutter.truncate(partition, offset), "cutting a log")
 
     async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer = b"") -> None:
-        """Forget every record and go on from an offset, knowing of what lies before what its leader has handed over.
+        """Drop every record and continue at an offset, with the producer state transferred by the leader.
 
-        Raises Corrupt for what cannot be read; then nothing has changed.
+        Raises Corrupt if that cannot be decoded; then nothing has changed.
         """
         work = self._cutter.restart(partition, offset, log_start, handed_over)
         await self._background.finish(work, "restarting a log")
 
     async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
-        """For a follower that begins here: the start of the batch that holds the offset, and what lies before that."""
+        """Return the start of the offset's batch, and the producer state for a follower that begins there."""
         begin = await self._in_thread(batch_start, partition.log, offset)
         return begin, await self._in_thread(encoded, taken(partition.validator, begin))
 
     async def note_fenced(self, partition: Partition) -> None:
-        """To be called before a token is set. Raises StorageFull, StorageFailed."""
+        """Note durably that a partition may have a token, before one is set. Raises StorageFull, StorageFailed."""
         await note_fenced(self.disk, self._executor, partition)
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
         if offset > min(partition.log.sealed_end, partition.durable_end):
-            await self.committer.roll(partition)  # makes all durable too: no log may end before it starts
+            await self.committer.roll(partition)  # also makes all durable: no log may end before it starts
         await self._trim(partition, offset)
         self.when_sealed(partition)  # the store follows log_start
 
@@ -344,7 +351,7 @@ class Shard:
         ]
 
     async def _take_in(self, topics: Mapping[str, Topic], wanted: list[Wanted], partitions: list[Partition]) -> None:
-        """In slices. In a node that is alone a topic is not served before it is whole; in a cluster leaders begin."""
+        """In slices. Standalone, a topic is served once complete; in a cluster, partitions once their leader starts."""
         with self._arriving.taking_in(wanted, partitions):
             async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
                 topic = topics[one.record.name]
@@ -360,7 +367,7 @@ class Shard:
         self._finding.keep(work, "finding the high watermark", of=partition.name)
 
     def _expiry(self, partition: Partition) -> Coroutine[Any, Any, None] | None:
-        """What is to be done, if anything."""
+        """Returns the pending work; None without any."""
         return self._expire(partition) if self.trimmer.is_due(partition, self._expired(partition)) else None
 
     def _expired(self, partition: Partition) -> Bounds:
@@ -389,4 +396,4 @@ class Shard:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody is interested yet."""
+    """No-op until a callback is set."""

@@ -1,7 +1,7 @@
 """Chooses among the states that a power loss may leave of a recorded tree.
 
-Not the judge of what is possible: engine/testing/recorded_file.py and engine/testing/recorded_tree.py are. Every state
-given out is a new tree in which nothing is pending, as a disk is when the machine starts again.
+engine/testing/recorded_file.py and engine/testing/recorded_tree.py decide what is possible. Every returned state is a
+new tree without pending changes, as a disk is when the machine starts again.
 
 Few states are enumerated, all of them; many are sampled: first the extremes, then at random, from mixtures that favour
 "nearly all kept" and "nearly nothing kept", since single omissions find more errors than noise does.
@@ -27,11 +27,11 @@ from engine.testing.recorded_tree import (
 
 Contents = Callable[[RecordedFile], bytes]
 Overlay = dict[RecordedDirectory, dict[str, Node]]
-_TRIES_PER_STATE = 4  # sampling gives up when so many draws in a row, per state asked for, bring nothing new
+_TRIES_PER_STATE = 4  # sampling stops after this many draws in a row, per requested state, without a new one
 
 
 def crash_states(tree: RecordedTree, limit: int, random: Random) -> Iterator[RecordedTree]:
-    """Up to `limit` different states: all there are when they are not more, else the extremes and a sample."""
+    """Yield up to `limit` different states: all of them if they are not more, else the extremes and a sample."""
     choices = _all_states(tree) if _count(tree, limit) <= limit else _sampled_states(tree, limit, random)
     seen: set[object] = set()
     for state in choices:
@@ -44,7 +44,7 @@ def crash_states(tree: RecordedTree, limit: int, random: Random) -> Iterator[Rec
 
 
 def _count(tree: RecordedTree, limit: int) -> int:
-    """How many states there are, or some number above the limit."""
+    """Returns the number of states, or some number above the limit."""
     total = 0
     for kept in _kept_sets(tree.pending):
         total += prod(_count_contents(file) for file in _files_if(tree, kept))
@@ -98,7 +98,7 @@ def _only_last_write(file: RecordedFile) -> bytes:
 
 
 def _random_content(file: RecordedFile, random: Random) -> bytes:
-    """A mixture of pages at some size, or one of the extremes for this file alone."""
+    """Returns a mixture of pages at some size, or one of the extremes for this file alone."""
     if extreme := random.choice((_certain, _visible, _only_last_write, None, None, None)):
         return extreme(file)
     sizes = file.possible_sizes()
@@ -115,7 +115,7 @@ def _some(items: set[int], random: Random) -> set[int]:
 
 
 def _kept_sets(pending: Sequence[EntryChange]) -> Iterator[set[int]]:
-    """Every set of entry changes in which each has what it needs, the empty set first."""
+    """Yields every set of entry changes in which each has what it needs, the empty set first."""
     needed = needs(pending)
 
     def extend(kept: set[int], i: int) -> Iterator[set[int]]:
@@ -130,7 +130,7 @@ def _kept_sets(pending: Sequence[EntryChange]) -> Iterator[set[int]]:
 
 
 def _overlay(tree: RecordedTree, kept: set[int]) -> Overlay:
-    """The entries of every directory that a kept change touches; all others are as they are durable."""
+    """Returns the entries of every directory that a kept change touches; all others are as they are durable."""
     entries: Overlay = {}
     for i in sorted(kept):
         for entry in tree.pending[i].entries:
@@ -141,7 +141,7 @@ def _overlay(tree: RecordedTree, kept: set[int]) -> Overlay:
 
 
 def _files_if(tree: RecordedTree, kept: set[int]) -> list[RecordedFile]:
-    """The files that can be found when these changes were kept."""
+    """Returns the files that can be found if these changes were kept."""
     overlay = _overlay(tree, kept)
     found: list[RecordedFile] = []
     open_directories = [tree.root]

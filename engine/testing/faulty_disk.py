@@ -1,9 +1,9 @@
-"""`FaultyDisk`: a Disk that refuses, shortens or delays calls of another Disk, by rule.
+"""`FaultyDisk`: a Disk that fails, shortens or delays calls of another Disk, by rule.
 
-For tests and the simulation; not a model of power loss (engine/testing/recording_disk.py is, and can be the disk
-inside). A call that is refused does nothing to the disk inside. Which call a rule meets follows from the count of
-matching calls, or, for a rule with a `chance`, from the Random that is given: the same seed gives the same faults.
-Any thread may call. `calls` keeps every call in order, so that a test can count what was done and what was not.
+For tests and the simulation; not a model of power loss (engine/testing/recording_disk.py is, and can be the inner
+disk). A failed call does nothing to the inner disk. Which call a rule meets follows from the count of matching calls,
+or, for a rule with a `chance`, from the given Random: the same seed gives the same faults.
+Any thread may call. `calls` keeps every call in order, so that a test can count them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ OPERATIONS = (
 
 @dataclass(slots=True)
 class Rule:
-    """From the `first`-th matching call on, for `times` calls (None: for ever): wait, then fail, or write less.
+    """From the `first`-th matching call on, for `times` calls (None: all later ones): wait, then fail, or write less.
 
-    Matching is a call of `operation` whose path contains `path`. `write_bytes` bounds what a write takes.
+    Matching is a call of `operation` whose path contains `path`. `write_bytes` bounds the bytes that a write takes.
     """
 
     operation: str
@@ -87,7 +87,7 @@ class FaultyDisk:
 
     @property
     def faults(self) -> int:
-        """How many calls a rule has met."""
+        """The number of calls that a rule has met."""
         return sum(rule.applied for rule in self.rules)
 
     def count(self, operation: str, path: str = "") -> int:
@@ -106,6 +106,7 @@ class FaultyDisk:
         self._meet("close", path)
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        """Write through the rules and the remaining room. Raises OSError."""
         fault = self._meet("pwritev", self._path(handle))
         wanted = sum(map(len, buffers))
         allowed = wanted if fault.write_bytes is None else min(wanted, fault.write_bytes)
@@ -188,7 +189,7 @@ class FaultyDisk:
         return self._paths.get(handle, "")
 
     def _meet(self, operation: str, path: str) -> _Fault:
-        """What the rules have in store for a call. Raises their error, after their delay."""
+        """Returns the fault of the rules for a call. Raises their error, after their delay."""
         with self._lock:
             fault = self._fault(operation, path)
             self.calls.append(Call(operation, path, fault.error))

@@ -1,12 +1,13 @@
 """A file's bytes that remember what a power loss may take from them.
 
-Not a Disk, not the entry under which the file is found (engine/testing/recorded_tree.py), and no chooser: among what is
-possible, engine/testing/crash_states.py picks.
+Not a Disk, nor the entry under which the file is found (engine/testing/recorded_tree.py).
+engine/testing/crash_states.py chooses among the possible states.
 
-Possible is what POSIX leaves open, which is more than any one file system does. Bytes and size are certain as of the
+Possible is all that POSIX allows, which is more than any one file system does. Bytes and size are certain as of the
 last sync. Every 4 KiB page changed since then may be on the disk as it was at the sync or after any one change to it,
-each page for itself; what the file did not have at the sync counts as zeros. The size may be that of the sync, any
-size since, or a page boundary that a growing write went through. So a tail can be short, zero-filled, stale or torn.
+each page independently; bytes that the file did not have at the sync count as zeros. The size may be that of the sync,
+any size since, or a page boundary that a growing write went through. So a tail can be short, zero-filled, stale or
+torn.
 
 Invariants: `visible` is what a running process sees; after a sync `durable` equals it.
 """
@@ -49,7 +50,7 @@ class RecordedFile:
         self._record_pages(min(size_bytes, before), before)
 
     def sync(self) -> None:
-        """What fdatasync promises: these bytes and this size. Not that the file can be found again."""
+        """Make these bytes and this size durable, as fdatasync does. Its directory entry may still be lost."""
         size_bytes = len(self.visible)
         if len(self.durable) > size_bytes:
             del self.durable[size_bytes:]
@@ -65,12 +66,12 @@ class RecordedFile:
         return bool(self._versions or self._sizes)
 
     def possible_sizes(self) -> list[int]:
-        """Every size that a power loss may leave: the certain one first, the visible one last."""
+        """Return every size that a power loss may leave: the certain one first, the visible one last."""
         others = dict.fromkeys(size for size in self._sizes if size != len(self.visible))
         return list(dict.fromkeys([len(self.durable), *others, len(self.visible)]))
 
     def possible_pages(self, size_bytes: int) -> dict[int, list[bytes]]:
-        """For each unsynced page below a size: every content it may have, the certain one first, the visible last."""
+        """Return the possible contents of each unsynced page below a size: the certain first, the visible last."""
         return {
             page: list(dict.fromkeys([self._durable_page(page), *map(_padded, versions)]))
             for page, versions in self._versions.items()
@@ -78,7 +79,7 @@ class RecordedFile:
         }
 
     def content(self, size_bytes: int, pages: dict[int, bytes]) -> bytes:
-        """The file at one of its possible sizes, with these pages in place of the certain ones."""
+        """Return the file at one of its possible sizes, with these pages in place of the certain ones."""
         content = self.durable[:size_bytes]
         content += bytes(size_bytes - len(content))
         for page, data in pages.items():

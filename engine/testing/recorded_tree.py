@@ -1,11 +1,10 @@
 """A tree of directories that remembers which of its entry changes a power loss may undo.
 
-Not a Disk: no handles, no counting, no locking. What is possible for a file's bytes is
-engine/testing/recorded_file.py's.
+Not a Disk: no handles, no counting, no locking. engine/testing/recorded_file.py models a file's bytes.
 
 A directory entry is certain once its directory was synced; syncing the file does not help it. Each change of an entry
-since then happened or did not, each for itself, but in order on one name. A rename is one change: both names or none.
-That is what POSIX leaves open; a journalling file system keeps more.
+since then happened or did not, independently, but in order on one name. A rename is one change: both names or none.
+POSIX allows that; a journalling file system keeps more.
 
 Invariant: `visible` is what a running process sees; with nothing pending, every `durable` equals it.
 """
@@ -20,7 +19,7 @@ from functools import lru_cache
 
 from engine.testing.recorded_file import RecordedFile
 
-_PATHS_KEPT = 4096  # a disk is asked for the same few paths again and again
+_PATHS_KEPT = 4096  # tests use the same few paths again and again
 
 
 class RecordedDirectory:
@@ -38,7 +37,7 @@ Entry = tuple[RecordedDirectory, str, Node | None]
 
 @dataclass(frozen=True, eq=False)
 class EntryChange:
-    """One atomic change of the tree: each entry gets its node, or goes when that is None."""
+    """One atomic change of the tree: each entry gets its node; None removes it."""
 
     what: str
     entries: tuple[Entry, ...]
@@ -54,9 +53,10 @@ class RecordedTree:
     def __init__(self, root: RecordedDirectory | None = None) -> None:
         self.root = root or RecordedDirectory()
         self.pending: list[EntryChange] = []
-        self.story = ""  # how this state came about, for whoever reads a failed test
+        self.story = ""  # the origin of this state, for the reader of a failed test
 
     def find(self, path: str) -> Node | None:
+        """Return the node at a path; None without one. Raises OSError (ENOTDIR)."""
         node: Node | None = self.root
         for name in split(path):
             if type(node) is RecordedDirectory:
@@ -68,6 +68,7 @@ class RecordedTree:
         return node
 
     def find_directory(self, path: str) -> RecordedDirectory:
+        """Return the directory at a path. Raises OSError (ENOENT, ENOTDIR)."""
         node = self.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -82,6 +83,7 @@ class RecordedTree:
         self._change(EntryChange(f"{kind} {path}", ((parent, name, node),)))
 
     def unlink(self, path: str) -> None:
+        """Remove a file's entry. Raises OSError (ENOENT, EISDIR)."""
         parent, name = self._locate(path)
         match parent.visible.get(name):
             case None:
@@ -91,13 +93,14 @@ class RecordedTree:
         self._change(EntryChange(f"unlink {path}", ((parent, name, None),)))
 
     def rmdir(self, path: str) -> None:
+        """Remove an empty directory's entry. Raises OSError (ENOTEMPTY, ENOENT, ENOTDIR)."""
         if self.find_directory(path).visible:
             raise os_error(errno.ENOTEMPTY, path)
         parent, name = self._locate(path)
         self._change(EntryChange(f"rmdir {path}", ((parent, name, None),)))
 
     def rename(self, source: str, target: str) -> bool:
-        """Returns whether anything changed: a rename to the same name does nothing."""
+        """Rename an entry. Returns whether anything changed: a rename to the same name does nothing. Raises OSError."""
         source_parent, source_name = self._locate(source)
         target_parent, target_name = self._locate(target)
         moved = source_parent.visible.get(source_name)
@@ -116,7 +119,7 @@ class RecordedTree:
         return True
 
     def sync_directory(self, path: str) -> None:
-        """Make certain every change that touches this directory, and what those need, in order."""
+        """Make certain every change that touches this directory, and those they need, in order."""
         directory = self.find_directory(path)
         touching = [i for i, change in enumerate(self.pending) if any(d is directory for d, _, _ in change.entries)]
         if not touching:
@@ -127,11 +130,11 @@ class RecordedTree:
         self.pending = [change for i, change in enumerate(self.pending) if i not in certain]
 
     def files(self) -> Iterator[tuple[str, RecordedFile]]:
-        """Every visible file with its path, sorted."""
+        """Yield every visible file with its path, sorted."""
         return ((path, node) for path, node in _walk("", self.root) if isinstance(node, RecordedFile))
 
     def identity(self) -> object:
-        """Equal for trees in which a process sees the same names and bytes."""
+        """Return a value that is equal for trees in which a process sees the same names and bytes."""
         return tuple((path, _bytes_of(node)) for path, node in _walk("", self.root))
 
     def _locate(self, path: str) -> tuple[RecordedDirectory, str]:
@@ -144,11 +147,11 @@ class RecordedTree:
 
 
 def needs(changes: Sequence[EntryChange]) -> list[set[int]]:
-    """For each change the earlier ones without which it cannot have happened.
+    """Return, for each change, the earlier ones without which it cannot have happened.
 
     1. The one before it on the same name.
-    2. For a rename, the one that made the directory it moves into: no file system loses what was moved, by losing
-       its new home. A file created in a lost directory is lost with it, so that case needs no rule.
+    2. For a rename, the one that made the directory it moves into: no file system loses a moved entry by losing its new
+    directory. A file created in a lost directory is lost with it, so that case needs no rule.
     """
     last_on: dict[tuple[RecordedDirectory, str], int] = {}
     made: dict[RecordedDirectory, int] = {}
@@ -166,7 +169,7 @@ def needs(changes: Sequence[EntryChange]) -> list[set[int]]:
 
 
 def with_needed(wanted: Iterable[int], needed: Sequence[set[int]]) -> set[int]:
-    """The wanted changes and all that they need, however far back."""
+    """Add all changes that the wanted ones need, directly or indirectly."""
     closed: set[int] = set()
     open_ends = list(wanted)
     while open_ends:

@@ -1,11 +1,10 @@
 """`RecordingDisk`: a Disk in memory that knows what a power loss could take, and can cut the power at any operation.
 
-Not a model of speed, of a full disk or of failing calls, and never read back by the server: it is for tests and the
-simulation. What may be lost is defined in engine/testing/recorded_file.py and recorded_tree.py;
-engine/testing/crash_states.py chooses which of it is shown.
+For tests and the simulation; does not model speed, a full disk or failing calls. engine/testing/recorded_file.py and
+recorded_tree.py define what may be lost; engine/testing/crash_states.py chooses which of it is shown.
 
 A test that enumerates crash points runs its work once to count `operations`, then again with `lose_power_after(n)` for
-each n, and opens every disk that `crash_states` gives then. Operation n itself is under way when the power goes: a
+each n, and opens every disk that `crash_states` gives then. Operation n itself is in progress at the power loss: a
 change may have happened in part, a sync has promised nothing.
 
 Only calls that change or sync something are operations; reading is not. Any thread may call.
@@ -34,7 +33,7 @@ CAPACITY_BYTES = 1 << 40
 
 
 class PowerLoss(OSError):
-    """The power is gone, and every later call fails so too. An OSError, so that the engine treats it as a dead disk."""
+    """The power is off, and every later call fails too. An OSError, so that the engine treats it as a dead disk."""
 
     def __init__(self, what: str) -> None:
         super().__init__(errno.EIO, f"power lost at {what}")
@@ -85,7 +84,7 @@ class RecordingDisk:
         power = " without power" if self.has_lost_power else ""
         return f"RecordingDisk{power} after {self.operations} operations, {self._tree.story} {{{files}}}"
 
-    # What tests do.
+    # For tests.
 
     def lose_power_after(self, operations: int) -> None:
         """Cut the power when the count of operations reaches this number: that one raises PowerLoss."""
@@ -93,29 +92,30 @@ class RecordingDisk:
         self._power_lost_after = operations
 
     def snapshot(self) -> RecordingDisk:
-        """The same disk for a new process: what is visible and what is pending, without handles and locks."""
+        """Copy the disk for a new process: with visible and pending state, without handles and locks."""
         with self._lock:
             return RecordingDisk(self._clock, tree=copy.deepcopy(self._tree), boots=self.boots)
 
     def crash_states(self, limit: int, random: Random) -> Iterator[RecordingDisk]:
-        """Disks as a power loss at this moment may leave them: all when they are at most `limit`, else a sample."""
+        """Yield disks as a power loss now may leave them: all if they are at most `limit`, else a sample."""
         for tree in crash_states(self.snapshot()._tree, limit, random):
             yield RecordingDisk(self._clock, tree=tree, boots=self.boots + 1)
 
-    # What the engine does.
+    # For the engine.
 
     @_guarded
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
         return self._new_handle(self._file_at(path, create), path, is_writable=writable)
 
     def close(self, handle: int) -> None:
-        """Works without power too, so that clean-up after PowerLoss does not hide it."""
+        """Close a handle. Works without power too, so that clean-up does not hide PowerLoss. Raises OSError (EBADF)."""
         with self._lock:
             if self._handles.pop(handle, None) is None:
                 raise os_error(errno.EBADF, str(handle))
 
     @_guarded
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        """Write the buffers at a position. Returns the bytes written. Raises OSError (EBADF)."""
         found = self._handle(handle)
         if not found.is_writable:
             raise os_error(errno.EBADF, found.path)
@@ -147,6 +147,7 @@ class RecordingDisk:
 
     @_guarded
     def truncate(self, handle: int, size_bytes: int) -> None:
+        """Set the size of a file. Raises OSError (EINVAL, EBADF)."""
         found = self._handle(handle)
         if not found.is_writable:
             raise os_error(errno.EINVAL, found.path)  # as Linux does; a write gets EBADF
@@ -174,6 +175,7 @@ class RecordingDisk:
 
     @_guarded
     def mkdir(self, path: str) -> None:
+        """Make a directory and its missing parents. Raises OSError (EEXIST, ENOTDIR)."""
         parent = ""
         for name in split(path):
             parent = f"{parent}/{name}"
@@ -203,6 +205,7 @@ class RecordingDisk:
 
     @_guarded
     def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set the modification time. Raises OSError (ENOENT)."""
         node = self._tree.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -211,12 +214,14 @@ class RecordingDisk:
 
     @_guarded
     def free_bytes(self, path: str) -> int:
+        """Return the capacity less the bytes of all visible files. Raises OSError (ENOENT)."""
         if self._tree.find(path) is None:
             raise os_error(errno.ENOENT, path)
         return CAPACITY_BYTES - sum(len(file.visible) for _, file in self._tree.files())
 
     @_guarded
     def lock(self, path: str) -> int:
+        """Lock a file, created if absent. Raises OSError (BlockingIOError if it is locked)."""
         file = self._file_at(path, create=True)
         if any(held.file is file and held.is_lock for held in self._handles.values()):
             raise os_error(errno.EAGAIN, path)
@@ -252,7 +257,7 @@ class RecordingDisk:
         self._count(what, *args)
 
     def _count(self, what: str, *args: object) -> None:
-        """Called after a change and before a sync, so that power lost here leaves both uncertain."""
+        """Called after a change and before a sync, so that a power loss here leaves both uncertain."""
         self.operations += 1
         if self.operations == self._power_lost_after:
             self.has_lost_power = True

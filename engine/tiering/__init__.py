@@ -1,1 +1,1 @@
-"""Sealed segments leave for an object store here, and are read back from it. The engine core never imports this."""
+"""Ships sealed segments to an object store and reads them back. The engine core never imports this."""

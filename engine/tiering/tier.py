@@ -1,11 +1,13 @@
 """Tiering of a node in one process: ships the shard's partitions and reads them back.
 
-The composition of this folder for one shard; decides nothing.
+Composes this folder for one shard; decides nothing.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
@@ -16,8 +18,13 @@ from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shippers import Shipping, TierStatistics
 
 
-def local_log(partition: Partition, leader_epoch: int | None) -> LocalLog:
-    """A partition as its shipper sees it; `leader_epoch` is None while another node leads it."""
+def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) -> LocalLog:
+    """Return a partition as its shipper sees it; `leader_epoch` is None while another node leads it.
+
+    Has only the sealed segments that end above the offset `above`: the shipper knows the others.
+    """
+    segments = partition.log.segments
+    first = bisect_right(segments, above, hi=len(segments) - 1, key=attrgetter("next_offset"))
     return LocalLog(
         log_start=partition.log.log_start,
         local_log_start=partition.log.local_log_start,
@@ -28,7 +35,7 @@ def local_log(partition: Partition, leader_epoch: int | None) -> LocalLog:
             SealedSegment(
                 segment.base_offset, segment.next_offset, segment.path, segment.size_bytes, segment.last_append_ms
             )
-            for segment in partition.log.segments[:-1]
+            for segment in segments[first:-1]
         ),
         active_bytes=partition.log.active.size_bytes,
         retention_ms=partition.settings.retention_ms,
@@ -56,7 +63,7 @@ class Tier:
         return f"Tier({self._shipping}, {self._remote_logs})"
 
     async def start(self) -> None:
-        """Begin to ship. Partitions added later begin at once."""
+        """Start to ship. Partitions added later start at once."""
         await self._remote_logs.start()
         waiting, self._waiting = self._waiting or [], None
         for topic, partition in waiting:
@@ -68,7 +75,7 @@ class Tier:
             await self._remote_logs.stop()
 
     def add(self, topic: TopicRecord, partition: Partition) -> None:
-        """Look after a partition that was opened."""
+        """Ship an opened partition."""
         self._topic_ids[partition] = topic.topic_id
         self._remote_logs.add(topic, partition.number)
         if self._waiting is None:
@@ -77,12 +84,12 @@ class Tier:
             self._waiting.append((topic, partition))
 
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        """A topic is deleted, its objects too."""
+        """Remove the objects of a deleted topic."""
         self._forget(topic, partitions)
         self._shipping.remove_topic(topic)
 
     def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        """They lie on other nodes from now on, whose their objects are."""
+        """Stop shipping partitions that moved to other nodes; their objects stay."""
         self._forget(topic, partitions)
         self._shipping.leave(topic, [partition.number for partition in partitions])
 
@@ -93,14 +100,14 @@ class Tier:
         self._remote_logs.remove(topic, [partition.number for partition in partitions])
 
     def tiered_end(self, partition: Partition) -> int:
-        """Everything below is named by a committed manifest, so this disk may let go of it."""
+        """Return the end up to which this disk may delete segments: a committed manifest names everything below."""
         return self._tiered_ends.get(partition, 0)
 
     async def statistics(self, partition: Partition) -> TierStatistics:
         return self._shipping.statistics(self._topic_ids[partition], partition.number)
 
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        """As the local reader does, for what lies below the local log."""
+        """Read as the local reader does, for offsets below the local log."""
         return await self._remote_logs.read(self._topic_ids[partition], partition.number, offset, max_bytes)
 
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
@@ -128,8 +135,8 @@ class _Source:
         self._partition = partition
         self._when_tiered = when_tiered
 
-    async def local_log(self) -> LocalLog:
-        return local_log(self._partition, self._shard.leading_epoch(self._partition))
+    async def local_log(self, above: int) -> LocalLog:
+        return local_log(self._partition, self._shard.leading_epoch(self._partition), above)
 
     async def tiered(self, end_offset: int) -> None:
         self._when_tiered(end_offset)

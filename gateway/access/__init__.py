@@ -1,1 +1,1 @@
-"""Who may call and what: tokens, the Host rule, the Origin rule."""
+"""Authentication and authorization: bearer tokens, the Host rule, the Origin rule."""

@@ -1,8 +1,9 @@
-"""Who may do what: the right that each route needs, and the check of a request's bearer token.
+"""Authorization: the right that each route needs, and the check of a request's bearer token.
 
-Checked once, by the process that took the request, before a handler or a body is looked at. Between the shards of a
-node no identity travels: their links are sockets of a private directory, and what comes over one has been checked.
-Without a tokens file there is no check and no cost. What must hold: a route that nobody has thought of needs the most.
+The process that accepted the request checks it once, before a handler or a body is read. Links between the shards of a
+node carry no identity: they are sockets in a private directory, and their calls have been checked. Without a tokens
+file there is no check and no cost. Invariant: a route without an entry in NEEDS needs a token; with a topic in its path
+it needs the right admin to that topic.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SCHEME = "bearer "
 
 
 class Who(Enum):
-    """What a route needs that is not about one topic's records."""
+    """The need of a route that does not concern one topic's records."""
 
     ANYBODY = "no token"
     KNOWN = "any token; what is about topics, the handler checks for each of them"
@@ -29,7 +30,7 @@ class Who(Enum):
     METRICS = "a token that says so"
 
 
-# By the name of the handler. Health says nothing but that, and the contract and its page are the same on every node.
+# By the name of the handler. Health reports nothing else; the contract and its page are the same on every node.
 NEEDS: dict[str, Right | Who] = {
     "produce": Right.WRITE,
     "produce_to_partition": Right.WRITE,
@@ -46,7 +47,7 @@ NEEDS: dict[str, Right | Who] = {
     "delete_topic": Right.ADMIN,
     "roll_topic": Right.ADMIN,
     "delete_records": Right.ADMIN,
-    "describe_fence": Right.WRITE,  # who knows the token can write as if it had set it
+    "describe_fence": Right.WRITE,  # a client that knows the fencing token can write with it
     "set_fence": Right.WRITE,
     "tier_status": Who.SEES,
     "describe_cluster": Who.KNOWN,
@@ -63,12 +64,12 @@ NEEDS: dict[str, Right | Who] = {
     "docs": Who.ANYBODY,
     "root": Who.ANYBODY,
     "links": Who.ANYBODY,
-    "not_built_yet": Who.ANYBODY,  # 501 is all that it says
+    "not_built_yet": Who.ANYBODY,  # the answer is 501 and nothing else
 }
 
 
 class Caller(Protocol):
-    """Who sent a request."""
+    """The sender of a request."""
 
     @property
     def name(self) -> str: ...
@@ -89,7 +90,7 @@ _CALLER = web.RequestKey("caller", Token)
 
 
 class Access:
-    """What a node knows of tokens. `tokens` is replaced as a whole when the file has changed; None: there is none."""
+    """The tokens of a node. `tokens` is replaced as a whole when the file changes; None: there is no tokens file."""
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self.tokens = tokens
@@ -98,7 +99,7 @@ class Access:
         return f"Access({self.tokens})"
 
     def check(self, request: web.Request, operation: str) -> None:
-        """Let the request pass. Raises Problem unauthorized, forbidden."""
+        """Checks the token of a request. Raises Problem unauthorized, forbidden."""
         topic = request.match_info.get("topic")
         need = NEEDS.get(operation, Who.KNOWN if topic is None else Right.ADMIN)
         if need is Who.ANYBODY or self.tokens is None:
@@ -136,7 +137,7 @@ class Access:
 
 
 def caller_of(request: web.Request) -> Caller:
-    """Who sent it, for handlers that look at many topics."""
+    """Returns the sender of a request, for handlers that read many topics."""
     caller: Caller = request.get(_CALLER, ANYBODY)
     return caller
 

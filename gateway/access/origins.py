@@ -1,8 +1,8 @@
-"""Which web pages may call: the Origin rule, and what CORS wants to be told. Pure.
+"""The Origin rule: the web pages that may call a node, and the CORS headers for their browsers. Pure.
 
-A browser names the origin of the page in each request that the page sends elsewhere; nothing else does. A page of
-another origin is refused unless `cors_origins` names it, so that a page which somebody happens to look at cannot write
-to a node that only their network can reach. It is no access control: whoever is no browser says what they like.
+A browser sends the origin of the page with each cross-origin request; other clients send no Origin. A page of another
+origin is rejected unless `cors_origins` names it, so that a page in a user's browser cannot write to a node that only
+the user's network reaches. The rule is not access control: other clients can send any Origin.
 """
 
 from __future__ import annotations
@@ -19,28 +19,24 @@ EXPOSED = (
     "Penstock-Log-Start, Penstock-Base-Offset, Penstock-Leader, Penstock-Leader-Epoch, Penstock-Duplicate, "
     "Penstock-Idempotency-Window, Producer-Epoch, Producer-Expected-Seq, Producer-Received-Seq"
 )
-MAX_AGE_S = "7200"  # Chromium keeps the answer to a preflight no longer than this
+MAX_AGE_S = "7200"  # Chromium caches the answer to a preflight for at most this time
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 class Origins:
-    """The rule of one node."""
+    """The Origin rule of one node."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._allowed = frozenset(settings.allowed_origins)
+        self.is_open = bool(self._allowed)  # True if pages of other origins may call: answers then differ by origin
         self._own = settings.advertised_url.rstrip("/").lower()
 
     def __repr__(self) -> str:
         return f"Origins({sorted(self._allowed)})"
 
-    @property
-    def is_open(self) -> bool:
-        """Whether pages of any other origin may call, so that answers differ by origin."""
-        return bool(self._allowed)
-
     def answer_headers(self, request: web.Request) -> dict[str, str]:
-        """What the answer carries for the page's browser. Raises Problem forbidden for a page that may not call."""
+        """Returns the CORS headers of the answer. Raises Problem forbidden for a page that may not call."""
         vary = {"Vary": "Origin"} if self._allowed else {}
         origin = request.headers.get("Origin")
         if origin is None or self._is_own(origin.lower(), request):
@@ -52,7 +48,7 @@ class Origins:
         return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": EXPOSED, **vary}
 
     def _is_own(self, origin: str, request: web.Request) -> bool:
-        """A page of the node itself: of the host that the request names, or of the advertised URL."""
+        """Returns whether the page is the node's own: its host is that of the request or of the advertised URL."""
         if self._own and origin == self._own:
             return True
         scheme, _, place = origin.partition("://")
@@ -61,7 +57,7 @@ class Origins:
 
 
 def options(request: web.Request, allowed_methods: set[str]) -> web.Response:
-    """What may be done here; to a browser that asks before it sends a page's request, that it may."""
+    """Answers OPTIONS with the allowed methods, and a browser's preflight with the CORS headers."""
     allowed = ", ".join(sorted({*allowed_methods, "OPTIONS"}))
     response = web.Response(status=204, headers={"Allow": allowed})
     if "Origin" in request.headers and "Access-Control-Request-Method" in request.headers:

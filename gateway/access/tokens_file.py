@@ -1,10 +1,10 @@
-"""The tokens file, and how a token is made: who may read, write or administer topics, by the beginnings of their names.
+"""The tokens file and the making of tokens: rights to read, write or administer topics, by prefixes of their names.
 
-Not here: which route needs which right (gateway/access/access.py), and when the file is read again
-(node/setup/watched_files.py). A token is `penstock_<id>_<secret>`. The id is public: it finds the entry and may stand
-in a log. The secret is 256 random bits, which nobody can guess however fast a guess is; so the file keeps a plain
-SHA-256 of the token, which every request can afford, where a password would need a slow hash. What must hold: nothing
-here can show a secret again.
+Not here: the right that each route needs (gateway/access/access.py), and the reloading of the file
+(node/setup/watched_files.py). A token is `penstock_<id>_<secret>`. The id is public: it finds the entry and may appear
+in a log. The secret is 256 random bits, which cannot be guessed at any rate; so the file keeps a plain SHA-256 of the
+token, cheap enough for every request, where a password would need a slow hash. Invariant: nothing here can show a
+secret after its creation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-FILE_BYTES_MAX = 1024 * 1024  # some 3,000 tokens; it also travels in one piece to every shard
+FILE_BYTES_MAX = 1024 * 1024  # some 3,000 tokens; the file is sent in one message to every shard
 ID_BYTES, SECRET_BYTES = 4, 32
 _PREFIX = "penstock_"
 _ID = slice(len(_PREFIX), len(_PREFIX) + 2 * ID_BYTES)
@@ -31,15 +31,15 @@ _TOKEN_LENGTH = len(_PREFIX) + 2 * ID_BYTES + 1 + 43  # base64 of 32 bytes witho
 _NOBODY = bytes(32)
 _HEAD = "# Who may use this node. Made by `penstock token create`; to take a token back, remove its entry.\n"
 
-# \Z and not $, which would let a line end through.
+# \Z, because $ accepts a line end.
 Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,200}\Z")]  # no stars: it is a beginning, "" is all
+TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,200}\Z")]  # no wildcards: it is a prefix, "" matches all
 
 
 class Right(StrEnum):
-    """None of them holds another one: who may delete a topic need not see what is in it."""
+    """A right to topics. No right contains another one: a client that may delete a topic need not read it."""
 
     READ = "read"
     WRITE = "write"
@@ -47,7 +47,7 @@ class Right(StrEnum):
 
 
 class InvalidTokens(Exception):
-    """The file cannot be used. The text is one line, and holds nothing of what could be a secret."""
+    """The tokens file cannot be used. The text is one line and contains no part of a secret."""
 
 
 class _Entry(Struct, forbid_unknown_fields=True):
@@ -66,14 +66,14 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class Token:
-    """A known token: its name, and what it may do."""
+    """A known token: its name and its rights."""
 
     __slots__ = ("_digest", "_prefixes", "has_metrics", "id", "name")
 
     def __init__(self, entry: _Entry) -> None:
         self.id = entry.id
         self.name = entry.name
-        self.has_metrics = entry.metrics  # they name every topic, so that no right to some of them is enough
+        self.has_metrics = entry.metrics  # a right of its own: metrics name every topic
         self._digest = bytes.fromhex(entry.sha256)
         self._prefixes: dict[Right, tuple[str, ...]] = {right: tuple(getattr(entry, right)) for right in Right}
 
@@ -84,11 +84,11 @@ class Token:
         return topic.startswith(self._prefixes[right])
 
     def sees(self, topic: str) -> bool:
-        """Whether it has any right to the topic: a producer must learn of its partitions."""
+        """Returns whether the token has any right to the topic: a producer must learn its partitions."""
         return any(topic.startswith(prefixes) for prefixes in self._prefixes.values())
 
     def has_any(self, right: Right) -> bool:
-        """Whether it has the right to whatever topics."""
+        """Returns whether the token has the right to any topic."""
         return bool(self._prefixes[right])
 
     def rights(self) -> dict[str, list[str] | bool]:
@@ -98,12 +98,12 @@ class Token:
         }
 
     def is_proven_by(self, digest: bytes) -> bool:
-        """In constant time, so that no answer's delay tells how much of a guess was right."""
+        """Returns whether the digest is that of the token. Takes constant time, so that the delay reveals nothing."""
         return hmac.compare_digest(self._digest, digest)
 
 
 class Tokens:
-    """All tokens of one reading of the file; never changes."""
+    """All tokens of one reading of the file; immutable."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.all = tokens
@@ -113,7 +113,7 @@ class Tokens:
         return f"Tokens({len(self.all)})"
 
     def find(self, text: str) -> Token | None:
-        """The token that this is, if it is one."""
+        """Returns the token with this text; None if there is none."""
         if len(text) != _TOKEN_LENGTH or not text.isascii():
             return None
         token = self._by_id.get(text[_ID])
@@ -123,7 +123,7 @@ class Tokens:
 
 
 class NewToken(NamedTuple):
-    """`text` is what the owner is told, once; `entry` is what the file is told."""
+    """A new token. `text` is shown to its owner once; `entry` is appended to the file."""
 
     id: str
     text: str
@@ -131,7 +131,7 @@ class NewToken(NamedTuple):
 
 
 def parse_tokens(text: str) -> Tokens:
-    """Raises InvalidTokens."""
+    """Parses the text of a tokens file. Raises InvalidTokens."""
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
     except tomllib.TOMLDecodeError as error:
@@ -147,7 +147,7 @@ def parse_tokens(text: str) -> Tokens:
 
 
 def read_tokens_text(path: str) -> str:
-    """What stands in the file. Blocks. Raises InvalidTokens."""
+    """Returns the text of the file. Blocks. Raises InvalidTokens."""
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -168,7 +168,7 @@ def make_token(
     *,
     metrics: bool = False,
 ) -> NewToken:
-    """Raises InvalidTokens when the name or a prefix cannot be."""
+    """Makes a token. Raises InvalidTokens for an invalid name or prefix."""
     token_id = random_bytes(ID_BYTES).hex()
     secret = base64.urlsafe_b64encode(random_bytes(SECRET_BYTES)).rstrip(b"=").decode()
     text = f"{_PREFIX}{token_id}_{secret}"
@@ -188,10 +188,10 @@ def make_token(
 
 
 def append_token(path: str, new: NewToken) -> None:
-    """Add the entry to the file, which is made, for its owner's eyes only, if there is none. Blocks.
+    """Appends the entry to the file. Creates a missing file, readable by its owner only. Blocks.
 
-    In place and in one write, so that owner and mode stay as they are, and two that append at once do so in turn. A
-    node that reads half of it keeps the tokens it had and looks again. Raises InvalidTokens, OSError.
+    Appends in place and in one write: owner and mode stay as they are, and concurrent appends are serialized. A node
+    that reads an incomplete file keeps its previous tokens and reads again. Raises InvalidTokens, OSError.
     """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(handle, "r+b", buffering=0) as file:
@@ -199,7 +199,7 @@ def append_token(path: str, new: NewToken) -> None:
         before = file.read().decode()
         line_end = "" if before.endswith("\n") or not before else "\n"
         added = (line_end if before else _HEAD) + new.entry
-        parse_tokens(before + added)  # neither broken before, nor by this: the name may be taken
+        parse_tokens(before + added)  # valid before and after: the name may be taken
         data = added.encode()
         if file.write(data) != len(data):
             file.truncate(len(before.encode()))
@@ -208,7 +208,7 @@ def append_token(path: str, new: NewToken) -> None:
 
 
 def _check_entry(name: str, rights: Mapping[Right, Sequence[str]]) -> None:
-    """Before they stand in TOML, where a quote would end them."""
+    """Checks values before they are written to TOML, where a quote would end them. Raises InvalidTokens."""
     try:
         msgspec.convert(name, Name)
     except msgspec.ValidationError:
@@ -226,6 +226,6 @@ def _digest_of(text: str) -> bytes:
 
 
 def _place_in(message: str) -> str:
-    """Where it is, without what stands there."""
+    """Returns the position in an error message, without the text at that position."""
     _, found, place = message.rpartition("(at ")
     return f"at {place.rstrip(')')}" if found else "it cannot be parsed"

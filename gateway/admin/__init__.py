@@ -1,1 +1,1 @@
-"""Administration over HTTP: topics, cluster operations, fencing, what a node says of itself."""
+"""Administration over HTTP: topics, cluster operations, fencing, descriptions of a node."""

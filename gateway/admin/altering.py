@@ -1,7 +1,7 @@
-"""Changing a topic: settings, partitions and replicas of one request, in an order in which each step is allowed.
+"""Alters a topic: settings, partitions and replicas of one request, in an order in which each step is allowed.
 
-A topic's `min_insync_replicas` may not be above its replicas: so replicas grow before the settings change, and shrink
-after. What can be refused without asking the cluster is refused before the first step.
+`min_insync_replicas` of a topic must not exceed its replicas: so replicas grow before the settings change, and shrink
+after. Errors that need no call to the cluster are raised before the first step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def alter(
     partitions: int | None,
     replication_factor: int | None,
 ) -> Topic:
-    """Raises UnknownTopic, InvalidConfig, Problem too_many_topics."""
+    """Alters a topic. Raises UnknownTopic, InvalidConfig, Problem too_many_topics."""
     record = context.topics.topic(name).record
     changed_topic(record, overrides, partitions)
     is_growing = replication_factor is not None and replication_factor > record.replication_factor

@@ -1,7 +1,7 @@
-"""Operations on the cluster over HTTP: move partitions, call that off, drain and empty nodes, spread bytes.
+"""Operations on the cluster over HTTP: reassign partitions, cancel that, drain and decommission nodes, balance bytes.
 
-The supervisor does them (node/cluster/operations.py); here are the requests, and what a node answers that is alone: it
-has one place for everything, and refuses what would need another.
+The supervisor performs them (node/cluster/operations.py). Here are the requests, and the answers of a standalone node:
+it has one place for every replica, and rejects an operation that needs another one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from msgspec import Meta, Struct
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from gateway.access.access import caller_of
 from gateway.access.tokens_file import Right
-from gateway.admin.cluster_rows import progress_of, reassignment_rows
+from gateway.admin.cluster_rows import (
+    PartitionRow,
+    ReassignmentRow,
+    ReassignmentWithProgress,
+    progress_of,
+    reassignment_rows,
+)
 from gateway.admin.context import ADMIN, AdminContext
 from gateway.admin.descriptions import described_row
 from gateway.admin.peer_calls import sizes_of_all
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
-from gateway.http.query import partition_number, path_partition, read_query
+from gateway.http.query import NoQuery, partition_number, path_partition, read_query
 from replication.errors import NoOtherNode
 
 NodeId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -45,7 +51,7 @@ class _Balance(Struct, forbid_unknown_fields=True):
 async def list_reassignments(request: web.Request) -> web.Response:
     """GET /v1/cluster/reassignments"""
     context, caller = request.app[ADMIN], caller_of(request)
-    read_query(request, {})
+    read_query(request, NoQuery)
     rows = [] if context.peers.nodes is None else reassignment_rows(context.peers.nodes.view)
     seen = (row for row in rows if caller.allows(Right.READ, row["topic"]))
     return answer({"reassignments": await _with_progress(context, seen)})
@@ -101,10 +107,11 @@ async def balance(request: web.Request) -> web.Response:
     return answer({"moves": moves, "applied": wish.apply})
 
 
-async def _with_progress(context: AdminContext, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leaders that do not answer soon, or are not there, are not waited for."""
+async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow]) -> list[ReassignmentWithProgress]:
+    """Adds the progress to each row. Does not wait for leaders that are missing or slow."""
 
-    async def told(row: dict[str, Any]) -> dict[str, Any]:
+    async def told(row: ReassignmentRow) -> ReassignmentWithProgress:
+        described: PartitionRow
         topic = context.topics.get(row["topic"])
         try:
             described = {} if topic is None else await described_row(context, topic.record, row["partition"], 0)
@@ -117,7 +124,7 @@ async def _with_progress(context: AdminContext, rows: Iterable[dict[str, Any]]) 
 
 def _operating(request: web.Request) -> AdminContext:
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     return context
 
@@ -132,7 +139,7 @@ def _in_cluster(context: AdminContext) -> Any:
 
 
 def _check_own(context: AdminContext, number: int, nodes: list[int]) -> None:
-    """As a cluster that has this node alone would answer (replication/cluster/operations.py)."""
+    """Answers as a cluster of this node alone would (replication/cluster/operations.py). Raises InvalidConfig."""
     own = context.settings.node_id
     if nodes != [own]:
         text = f"partition {number}: replicas {nodes} are not all there"

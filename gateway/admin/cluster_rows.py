@@ -1,24 +1,95 @@
-"""What descriptions tell of the cluster from its view alone: who has what, who leads, who is alive.
+"""Describes the cluster from its view alone: replicas, leaders, and live nodes.
 
-Needs no leader, so that a partition which nobody leads can still be described; positions are not in it. Pure.
+Needs no leader, so that a partition without one can be described; log positions are not included. Pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
-from replication.cluster.reassignments import reassignments
-from replication.cluster.view import ClusterView
+from replication.cluster.view import ClusterView, reassignments
 from replication.cores.partition_state import VersionedState
 
-# What only the leader of a partition knows of it.
-POSITIONS = ("log_start", "local_log_start", "log_end", "durable_end", "high_watermark", "size_bytes", "segments")
+
+class PartitionRow(TypedDict, total=False):
+    """A partition in the description of its topic. Positions are None if its leader does not answer."""
+
+    partition: int
+    leader: int | None
+    leader_url: str | None
+    leader_epoch: int
+    replicas: list[int]
+    in_sync: list[int]
+    eligible: list[int]
+    under_replicated: bool
+    lag: dict[str, int]
+    lag_bytes: dict[str, int]
+    log_start: int | None
+    local_log_start: int | None
+    log_end: int | None
+    durable_end: int | None
+    high_watermark: int | None
+    size_bytes: int | None
+    segments: int | None
+    offline: str
 
 
-def topology_row(view: ClusterView, topic_id: str, number: int) -> dict[str, Any]:
-    """A partition's replicas and what they are to it. Empty when nothing has been heard of it yet."""
+class NodeRow(TypedDict):
+    """A node in the description of its cluster. `leading` and the numbers below it count partitions."""
+
+    node_id: int
+    url: str | None
+    rack: str | None
+    version: str | None
+    alive: bool
+    leaving: bool
+    drained: bool
+    leading: int
+    partitions: int
+    under_replicated: int
+
+
+class TopicPartitions(TypedDict):
+    """Some partitions of a topic."""
+
+    topic: str
+    partitions: list[int]
+
+
+class PartitionsInNeed(TypedDict):
+    """Partitions without a leader, that take no acks=all, and that lack replicas."""
+
+    offline_partitions: list[TopicPartitions]
+    under_min_in_sync: list[TopicPartitions]
+    under_replicated: list[TopicPartitions]
+
+
+class ReassignmentRow(TypedDict):
+    """A partition that is being moved: node ids."""
+
+    topic: str
+    partition: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+    in_sync: list[int]
+
+
+class Progress(TypedDict):
+    """The bytes of a move, and how many are left to copy for each node."""
+
+    size_bytes: int | None
+    left_bytes: dict[str, int]
+
+
+class ReassignmentWithProgress(ReassignmentRow, Progress):
+    """A partition that is being moved, and how far it is."""
+
+
+def topology_row(view: ClusterView, topic_id: str, number: int) -> PartitionRow:
+    """Returns a partition's replicas and their states. Empty while the partition is unknown."""
     found = view.states.get((topic_id, number))
     if found is None:
         return {}
@@ -35,23 +106,25 @@ def topology_row(view: ClusterView, topic_id: str, number: int) -> dict[str, Any
     }
 
 
-def offline_row(view: ClusterView, topic_id: str, number: int) -> dict[str, Any]:
-    """A partition whose leader cannot be asked: what is known without it."""
-    nothing: dict[str, Any] = {
+def offline_row(view: ClusterView, topic_id: str, number: int) -> PartitionRow:
+    """Returns the known facts of a partition whose leader cannot be asked."""
+    row: PartitionRow = {
+        "partition": number,
         "leader": None,
         "leader_url": None,
         "leader_epoch": 0,
         "replicas": [],
         "in_sync": [],
         "eligible": [],
+        "under_replicated": True,
     }
-    row = {**nothing, "under_replicated": True, **topology_row(view, topic_id, number)}
+    row |= topology_row(view, topic_id, number)
     reason = "nobody leads it now" if row["leader"] is None else "its leader does not answer"
-    return {"partition": number, **row, **dict.fromkeys(POSITIONS), "lag": {}, "lag_bytes": {}, "offline": reason}
+    return {**row, **_NO_POSITIONS, "lag": {}, "lag_bytes": {}, "offline": reason}
 
 
-def node_rows(view: ClusterView) -> list[dict[str, Any]]:
-    """Every node that is registered, and every other one that has replicas."""
+def node_rows(view: ClusterView) -> list[NodeRow]:
+    """Returns every registered node, and every other node that has replicas."""
     leading, having, behind = Counter[int](), Counter[int](), Counter[int]()
     for (topic_id, number), found in view.states.items():
         state = found.state
@@ -60,7 +133,7 @@ def node_rows(view: ClusterView) -> list[dict[str, Any]]:
         leader = view.leader(topic_id, number)
         if leader is not None:
             leading[leader.node_id] += 1
-    rows = []
+    rows: list[NodeRow] = []
     for node_id in sorted({*view.nodes, *having}):
         node = view.nodes.get(node_id)
         rows.append(
@@ -80,11 +153,11 @@ def node_rows(view: ClusterView) -> list[dict[str, Any]]:
     return rows
 
 
-def partitions_in_need(view: ClusterView, may_be_named: Callable[[str], bool]) -> dict[str, Any]:
-    """Partitions that nobody leads, that take no acks=all, that lack replicas; of topics that may be named."""
+def partitions_in_need(view: ClusterView, may_be_named: Callable[[str], bool]) -> PartitionsInNeed:
+    """Returns the partitions in need, of the topics that `may_be_named` accepts."""
 
-    def chosen(is_so: Callable[[str, int, VersionedState], bool]) -> list[dict[str, Any]]:
-        found = []
+    def chosen(is_so: Callable[[str, int, VersionedState], bool]) -> list[TopicPartitions]:
+        found: list[TopicPartitions] = []
         for topic in sorted(view.topics.values(), key=lambda one: one.name):
             numbers = [number for number, state in view.partitions_of(topic) if is_so(topic.topic_id, number, state)]
             if numbers and may_be_named(topic.name):
@@ -109,8 +182,8 @@ def partitions_in_need(view: ClusterView, may_be_named: Callable[[str], bool]) -
     }
 
 
-def reassignment_rows(view: ClusterView) -> list[dict[str, Any]]:
-    """Partitions that are being moved; how far they are only their leaders know, see `progress_of`."""
+def reassignment_rows(view: ClusterView) -> list[ReassignmentRow]:
+    """Returns the partitions that are being moved. `progress_of` adds their progress."""
     return [
         {
             "topic": one.topic,
@@ -124,8 +197,19 @@ def reassignment_rows(view: ClusterView) -> list[dict[str, Any]]:
     ]
 
 
-def progress_of(row: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
-    """What a move has to copy and what is left of it, from the description of the partition, which may lack both."""
+def progress_of(row: ReassignmentRow, described: PartitionRow) -> Progress:
+    """Returns the size of a move and the bytes left, from a description of the partition, which may lack both."""
     known = described.get("lag_bytes", {})
     left = {str(node): known[str(node)] for node in row["adding"] if str(node) in known}
     return {"size_bytes": described.get("size_bytes"), "left_bytes": left}
+
+
+_NO_POSITIONS: PartitionRow = {  # known only to the leader of a partition
+    "log_start": None,
+    "local_log_start": None,
+    "log_end": None,
+    "durable_end": None,
+    "high_watermark": None,
+    "size_bytes": None,
+    "segments": None,
+}

@@ -1,4 +1,4 @@
-"""What administration needs of its process: at the partitions' owner, and where the request came in."""
+"""The dependencies of administration: at the partitions' owner, and in the process that accepted the request."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.links.link import Caller
 from gateway.metrics.metrics import Metrics
-from gateway.routing.partitions import Partitions
+from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.router import Router
-from gateway.routing.topics import Topics
 from gateway.settings import NodeSettings
 
 Operate = Callable[..., Awaitable[Any]]
 
 
 class TierStatus(Protocol):
-    """How much of a partition the store has."""
+    """The part of a partition that is in the store."""
 
     async def statistics(self, partition: Partition) -> TierStatistics: ...
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerContext:
-    """What administering partitions of this process needs."""
+    """The dependencies for administering partitions of this process."""
 
     settings: NodeSettings
     partitions: Partitions
@@ -46,7 +45,7 @@ class OwnerContext:
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """What answering a request of an operator needs.
+    """The dependencies for answering an operator's request.
 
     `operate` runs an operation on the cluster; None on a standalone node. `siblings` are the processes of this node
     that serve no requests, by name.

@@ -1,24 +1,23 @@
-"""Describes the partitions of a topic, also those whose leaders cannot be asked."""
+"""Describes the partitions of a topic, including those whose leaders cannot be asked."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError
 from engine.runtime.slices import in_slices
 from engine.shard.served_topics import Topic
-from gateway.admin.cluster_rows import offline_row, topology_row
+from gateway.admin.cluster_rows import PartitionRow, offline_row, topology_row
 from gateway.admin.context import AdminContext
 from gateway.routing.router import CALL_S, may_repeat
 from replication.cluster.view import ClusterView
 
-DESCRIBE_S = 0.5  # for a leader's answer, beside the budget to find one
+DESCRIBE_S = 0.5  # for a leader's answer, in addition to the budget for finding the leader
 
 
-async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[dict[str, Any]]:
-    """A row for each partition, without positions where the leader does not answer within the budget."""
+async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[PartitionRow]:
+    """Returns a row for each partition, without positions where the leader does not answer within the budget."""
     record, nodes = topic.record, context.peers.nodes
     timeout_s = CALL_S if nodes is None else _describe_s(context, budget_ms)
     found = await context.router.rows("describe", record, timeout_s)
@@ -31,16 +30,14 @@ async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | N
     return [found[number] for number in range(record.partitions)]
 
 
-async def described_row(
-    context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None
-) -> dict[str, Any]:
-    """See `described_rows`."""
+async def described_row(context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None) -> PartitionRow:
+    """Returns the row of one partition, as `described_rows` does."""
     nodes = context.peers.nodes
     if nodes is None:
         row, _ = await context.router.call("describe", record.name, number, None)
         return row  # type: ignore[no-any-return]
     try:
-        async with asyncio.timeout(_describe_s(context, budget_ms)):  # a node that hangs does not refuse either
+        async with asyncio.timeout(_describe_s(context, budget_ms)):  # a node that hangs sends no error either
             row, _ = await context.router.call("describe", record.name, number, None, budget_ms=budget_ms)
     except TimeoutError:
         return offline_row(nodes.view, record.topic_id, number)
@@ -51,7 +48,7 @@ async def described_row(
     return _in_cluster(nodes.view, record.topic_id, number, row)
 
 
-def _in_cluster(view: ClusterView, topic_id: str, number: int, row: dict[str, Any] | None) -> dict[str, Any]:
+def _in_cluster(view: ClusterView, topic_id: str, number: int, row: PartitionRow | None) -> PartitionRow:
     return offline_row(view, topic_id, number) if row is None else {**row, **topology_row(view, topic_id, number)}
 
 

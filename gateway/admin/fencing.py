@@ -1,4 +1,4 @@
-"""Fencing tokens over HTTP: the token that a partition demands of every append, told, set and taken back."""
+"""Fencing tokens over HTTP: reads, sets and removes the token that a partition demands of every append."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.admin.context import ADMIN
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
-from gateway.http.query import path_partition, read_query
+from gateway.http.query import NoQuery, path_partition, read_query
 
 Token = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+\Z")]
 
@@ -23,7 +23,7 @@ class _Wish(Struct, forbid_unknown_fields=True):
 async def describe_fence(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}/partitions/{partition}/fence"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     document, _ = await context.router.call("fence", request.match_info["topic"], path_partition(request), None)
     return answer(document)
 
@@ -31,7 +31,7 @@ async def describe_fence(request: web.Request) -> web.Response:
 async def set_fence(request: web.Request) -> web.Response:
     """PUT /v1/topics/{topic}/partitions/{partition}/fence"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     wish = await read_json(request, _Wish)
     expected = None if wish.expected is UNSET else wish.expected or ""

@@ -1,4 +1,4 @@
-"""What a node says of itself: cluster, health, readiness, metrics, the contract and its page."""
+"""Describes a node: cluster, health, readiness, metrics, the contract and its page."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from gateway.admin.cluster_rows import node_rows, partitions_in_need
 from gateway.admin.context import ADMIN, AdminContext
 from gateway.admin.peer_calls import metrics_of_all
 from gateway.admin.topics import answer
-from gateway.docs.page import content_security_policy, render_docs
+from gateway.docs.page import content_security_policy, docs_page
 from gateway.http.problems import Problem
-from gateway.http.query import read_query
+from gateway.http.query import NoQuery, read_query
 from gateway.metrics.metrics import merged
-from openapi import contract_json, load_contract
+from openapi import contract_json
 
-DOCS_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
-)
 LINKS = {
     "topics": "/v1/topics",
     "produce": "/v1/topics/{topic}/records",
@@ -38,7 +35,7 @@ LINKS = {
 async def describe_cluster(request: web.Request) -> web.Response:
     """GET /v1/cluster"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
     if context.peers.nodes is None:
         return answer(_alone(context) | {"cluster_id": cluster_id, "shards": shards})
@@ -55,7 +52,7 @@ def _alone(context: AdminContext) -> dict[str, Any]:
         "node_id": settings.node_id,
         "url": context.peers.url,
         "rack": settings.rack or None,
-        "version": version("penstock"),
+        "version": version("penstock-server"),
         "alive": True,
         "leaving": context.lifecycle.is_draining,
         "drained": False,
@@ -68,13 +65,13 @@ def _alone(context: AdminContext) -> dict[str, Any]:
 
 async def healthz(request: web.Request) -> web.Response:
     """GET /healthz: the process answers."""
-    read_query(request, {})
+    read_query(request, NoQuery)
     return answer({"status": "ok"})
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """GET /readyz: requests should be sent here."""
-    read_query(request, {})
+    """GET /readyz: requests should be sent here. Raises Problem if not."""
+    read_query(request, NoQuery)
     if request.app[ADMIN].lifecycle.is_draining:
         raise Problem("draining", "the node is stopping")
     if not request.app[ADMIN].lifecycle.is_ready:
@@ -83,8 +80,8 @@ async def readyz(request: web.Request) -> web.Response:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """GET /metrics: of the whole node, whichever shard answers; a label names the shard where there are several."""
-    read_query(request, {})
+    """GET /metrics of the whole node, whichever shard answers. If there are several shards, a label names the shard."""
+    read_query(request, NoQuery)
     context = request.app[ADMIN]
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     texts = await metrics_of_all(context)
@@ -93,33 +90,31 @@ async def metrics(request: web.Request) -> web.Response:
 
 async def openapi_json(request: web.Request) -> web.Response:
     """GET /openapi.json"""
-    read_query(request, {})
+    read_query(request, NoQuery)
     return web.Response(body=contract_json(), headers={"Content-Type": "application/json"})
 
 
 async def docs(request: web.Request) -> web.Response:
-    """GET /docs: the contract as one page that needs no network."""
-    read_query(request, {})
+    """GET /docs: the contract as one page that needs no network. Its examples have the address of this node."""
+    read_query(request, NoQuery)
     headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
-    return web.Response(body=_page(), headers=headers)
+    return web.Response(body=docs_page(_called_url(request), version("penstock-server")), headers=headers)
 
 
 async def root(request: web.Request) -> web.Response:
-    """GET /: to the page."""
-    read_query(request, {})
+    """GET /: redirects to the page."""
+    read_query(request, NoQuery)
     return web.Response(status=302, headers={"Location": "/docs"})
 
 
 async def links(request: web.Request) -> web.Response:
-    """GET /v1: where to go on, for a program or a person who has nothing but the address."""
-    read_query(request, {})
+    """GET /v1: links for a program or a person that knows only the address."""
+    read_query(request, NoQuery)
     return answer(LINKS)
 
 
-def _page() -> bytes:
-    if not _rendered:
-        _rendered.append(render_docs(load_contract()).encode())
-    return _rendered[0]
-
-
-_rendered: list[bytes] = []
+def _called_url(request: web.Request) -> str:
+    """Return the address that clients use: `advertised_url`, or the host that this request names."""
+    settings = request.app[ADMIN].settings
+    scheme = "https" if settings.tls_cert else "http"
+    return settings.advertised_url.rstrip("/") or f"{scheme}://{request.host}"

@@ -1,4 +1,4 @@
-"""Administers one partition at its owner: describes it, rolls its segment, deletes its beginning, sets its fence.
+"""Administers one partition at its owner: describes it, rolls its segment, deletes its oldest records, sets its fence.
 
 Arguments and results are plain values, so that any process can make the call over a link.
 """
@@ -12,16 +12,16 @@ from engine.format.control_batch import encode_fence
 from engine.partition.partition import Partition
 from engine.producers.append_validator import AppendConditions
 from engine.producers.fencing import Fence
+from gateway.admin.cluster_rows import PartitionRow
 from gateway.admin.context import OwnerContext
 from gateway.routing.router import PartitionCall
-from replication.cluster.leadership_check import confirm_leading
-from replication.replica.acks import Acks
+from replication.replica.acks import Acks, confirm_leading
 
 
-async def describe(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
-    """A partition's row in the description of its topic."""
+async def describe(context: OwnerContext, partition: Partition, _: None) -> tuple[PartitionRow, bytes]:
+    """Returns a partition's row in the description of its topic."""
     positions, leader = partition.statistics(), context.partitions.replica(partition)
-    described = {
+    described: PartitionRow = {
         "partition": partition.number,
         "leader": context.settings.node_id,
         "replicas": [context.settings.node_id],
@@ -45,10 +45,10 @@ async def describe(context: OwnerContext, partition: Partition, _: None) -> tupl
     return described, b""
 
 
-async def tier_status(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
-    """A partition's row in the status of the store."""
+async def tier_status(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, object], bytes]:
+    """Returns a partition's row in the status of the store."""
     positions, tiered = partition.statistics(), await context.tier.statistics(partition)
-    document = {
+    document: dict[str, object] = {
         "partition": partition.number,
         "log_start": positions.log_start,
         "local_log_start": positions.local_log_start,
@@ -65,28 +65,28 @@ async def tier_status(context: OwnerContext, partition: Partition, _: None) -> t
 
 
 async def roll(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, int], bytes]:
-    """Seal the active segment."""
+    """Rolls the active segment."""
     return {"partition": partition.number, "sealed_end": await context.shard.committer.roll(partition)}, b""
 
 
-async def delete_before(context: OwnerContext, partition: Partition, offset: int) -> tuple[dict[str, Any], bytes]:
-    """Give up the records below an offset. A leader that was replaced would delete them from its own log only."""
+async def delete_before(context: OwnerContext, partition: Partition, offset: int) -> tuple[dict[str, object], bytes]:
+    """Deletes the records below an offset. Checks leadership: a replaced leader would delete from its own log only."""
     await confirm_leading(context.partitions.replica(partition))
     log_start = await context.shard.delete_before(partition, offset)
     return {"topic": partition.topic, "partition": partition.number, "log_start": log_start}, b""
 
 
-async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, Any], bytes]:
-    """The token that the partition demands of every append."""
+async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, object], bytes]:
+    """Returns the token that the partition demands of every append. Raises the partition's error if it is offline."""
     if partition.offline is not None:
         raise partition.offline
     return _fence_told(partition, partition.validator.fencing.present), b""
 
 
-async def set_fence(context: OwnerContext, partition: Partition, arguments: Any) -> tuple[dict[str, Any], bytes]:
-    """Set the token, or take it back when it is empty; if the present one is the expected one, when that is told.
+async def set_fence(context: OwnerContext, partition: Partition, arguments: Any) -> tuple[dict[str, object], bytes]:
+    """Sets the token; an empty one removes it. If `expected` is given, it must be the present token.
 
-    What is in force already is not said again: a request that is sent again succeeds.
+    Idempotent: a token that is in force already is not appended again. Raises the partition's error if it is offline.
     """
     token, expected = arguments
     context.lifecycle.check_accepting()
@@ -94,7 +94,7 @@ async def set_fence(context: OwnerContext, partition: Partition, arguments: Any)
         raise partition.offline
     leader, present = context.partitions.replica(partition), partition.validator.fencing.present
     if present.token == token:
-        await confirm_leading(leader)  # or another leader may have another token in force
+        await confirm_leading(leader)  # another leader may have another token in force
     else:
         await context.shard.note_fenced(partition)
         batch = encode_fence(token, context.clock.now_ms())
@@ -103,7 +103,7 @@ async def set_fence(context: OwnerContext, partition: Partition, arguments: Any)
     return _fence_told(partition, present), b""
 
 
-def _fence_told(partition: Partition, fence: Fence) -> dict[str, Any]:
+def _fence_told(partition: Partition, fence: Fence) -> dict[str, object]:
     return {
         "topic": partition.topic,
         "partition": partition.number,
@@ -113,7 +113,7 @@ def _fence_told(partition: Partition, fence: Fence) -> dict[str, Any]:
 
 
 def partition_calls(context: OwnerContext) -> dict[str, PartitionCall]:
-    """What this process does for operators of its partitions, by the name of the call."""
+    """Returns the operators' calls to partitions of this process, by name."""
     return {
         "describe": partial(describe, context),
         "tier_status": partial(tier_status, context),

@@ -1,4 +1,4 @@
-"""What every process of a node or a cluster is asked together: metrics, sizes of partitions."""
+"""Calls to every process of a node or a cluster: metrics, sizes of partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METRICS_S = 2.0
 
 
 async def metrics_of_all(context: AdminContext) -> dict[int | str, str]:
-    """The metrics of every process of the node that answers: shards by index, the others by name."""
+    """Returns the metrics of every process of the node that answers: shards by index, the others by name."""
     calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in context.peers.links()]
     texts: dict[int | str, str] = {context.peers.index: await _metrics_text(context)}
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
@@ -30,7 +30,7 @@ async def metrics_of_all(context: AdminContext) -> dict[int | str, str]:
 
 
 async def sizes_of_all(context: AdminContext) -> dict[str, int]:
-    """The bytes of each partition on the disks of the nodes that answer: of a partition the largest copy."""
+    """Returns the bytes of each partition on the disks of the nodes that answer; the largest replica counts."""
     nodes = context.peers.nodes
     links = context.peers.links() + ([] if nodes is None else nodes.links())
     calls = [link.call("sizes", None, timeout_s=METRICS_S) for link in links]
@@ -43,7 +43,7 @@ async def sizes_of_all(context: AdminContext) -> dict[str, int]:
 
 
 def admin_handlers(context: AdminContext) -> dict[str, Handler]:
-    """What this process does when another one asks."""
+    """Returns the handlers of calls from other processes."""
 
     async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
         return (context.peers.index, await _metrics_text(context)), b""

@@ -1,4 +1,4 @@
-"""Producer ids over HTTP: what a producer needs to send a request again and have it stored once."""
+"""Producer ids over HTTP. With an id, a producer's retries are stored once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from msgspec import Struct
 
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
-from gateway.http.query import read_query
+from gateway.http.query import NoQuery, read_query
 from gateway.produce.context import PRODUCE
 
 
 class _Wish(Struct, forbid_unknown_fields=True):
-    """Nothing can be wished for yet."""
+    """The body of the request. It has no fields yet."""
 
 
 async def create_producer(request: web.Request) -> web.Response:
     """POST /v1/producers"""
     context = request.app[PRODUCE]
-    read_query(request, {})
+    read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     await read_json(request, _Wish, _Wish())
     return answer({"producer_id": await context.producer_ids.take(), "producer_epoch": 0}, 201)

@@ -1,7 +1,8 @@
-"""Topics over HTTP: create, list, describe, alter, delete, roll, and how far the store has them."""
+"""Topics over HTTP: create, list, describe, alter, delete, roll, and the status of the store."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -17,10 +18,14 @@ from gateway.admin.context import ADMIN, AdminContext
 from gateway.admin.descriptions import described_rows
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
-from gateway.http.query import Number, path_partition, read_query
+from gateway.http.query import NoQuery, Number, path_partition, read_query
 
-DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than who asks gets impatient
+DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than a client's timeout
 JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+class _DeleteQuery(Struct, frozen=True):
+    before: Annotated[int | None, Number(0, 2**63 - 1)] = None
 
 
 class _Create(Struct, forbid_unknown_fields=True):
@@ -38,7 +43,7 @@ class _Alter(Struct, forbid_unknown_fields=True):
 async def create_topic(request: web.Request) -> web.Response:
     """PUT /v1/topics/{topic}"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     wish = await read_json(request, _Create, _Create())
     partitions = context.settings.default_partitions if wish.partitions is UNSET else wish.partitions
@@ -52,7 +57,7 @@ async def create_topic(request: web.Request) -> web.Response:
 async def list_topics(request: web.Request) -> web.Response:
     """GET /v1/topics"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     caller = caller_of(request)
     topics = [
         {
@@ -70,14 +75,14 @@ async def list_topics(request: web.Request) -> web.Response:
 async def describe_topic(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     return await _described(context, context.topics.topic(request.match_info["topic"]), 200, DESCRIBE_WAIT_MS)
 
 
 async def alter_topic(request: web.Request) -> web.Response:
-    """PATCH /v1/topics/{topic}"""
+    """PATCH /v1/topics/{topic}. Raises Problem."""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     wish = await read_json(request, _Alter)
     if wish.config is UNSET and wish.partitions is UNSET and wish.replication_factor is UNSET:
@@ -92,7 +97,7 @@ async def alter_topic(request: web.Request) -> web.Response:
 async def delete_topic(request: web.Request) -> web.Response:
     """DELETE /v1/topics/{topic}"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     await context.topics.delete(request.match_info["topic"])
     return web.Response(status=204)
@@ -101,16 +106,16 @@ async def delete_topic(request: web.Request) -> web.Response:
 async def roll_topic(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/roll"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     topic = context.topics.topic(request.match_info["topic"])
     return answer({"topic": topic.record.name, "partitions": await context.router.call_all("roll", topic)})
 
 
 async def delete_records(request: web.Request) -> web.Response:
-    """DELETE /v1/topics/{topic}/partitions/{partition}/records"""
+    """DELETE /v1/topics/{topic}/partitions/{partition}/records. Raises Problem."""
     context = request.app[ADMIN]
-    before = read_query(request, {"before": Number(None, 0, 2**63 - 1)})["before"]
+    before = read_query(request, _DeleteQuery).before
     if before is None:
         raise Problem("invalid_query", "before is needed: the first offset that stays", parameter="before")
     context.lifecycle.check_accepting()
@@ -122,18 +127,18 @@ async def delete_records(request: web.Request) -> web.Response:
 async def tier_status(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}/tier"""
     context = request.app[ADMIN]
-    read_query(request, {})
+    read_query(request, NoQuery)
     topic = context.topics.topic(request.match_info["topic"])
     partitions = await context.router.call_all("tier_status", topic)
     return answer({"topic": topic.record.name, "store": context.store_url, "partitions": partitions})
 
 
-def answer(document: dict[str, Any], status: int = 200) -> web.Response:
+def answer(document: Mapping[str, object], status: int = 200) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
 
 
 async def _described(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> web.Response:
-    """In a cluster, leaders that are just being elected are waited for so long."""
+    """Returns the description of a topic. In a cluster, waits `budget_ms` for leaders that are being elected."""
     settings = topic.settings
     document = {
         "topic": topic.record.name,

@@ -1,1 +1,1 @@
-"""Connections and their limits: unread answers, idle connections, request order."""
+"""Connections and their limits: unread answers, long polls, memory, request order."""

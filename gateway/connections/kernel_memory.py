@@ -1,4 +1,4 @@
-"""How much memory of this process is resident, as the kernel counts it."""
+"""Reads the resident memory of this process from the kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """0 where the kernel does not say."""
+    """Returns the resident bytes; 0 if the kernel does not report them."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -18,13 +18,13 @@ class LongPolls:
         self._partitions_max = partitions_max
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Name, text and value of each, for the metrics."""
+        """Yields name, text and value of each gauge."""
         yield "penstock_long_polls", "Fetches that wait for data", self.open
         yield "penstock_waiting_partitions", "Partitions that long polls wait on, together", self.partitions
 
     @contextmanager
     def waiting(self, partitions: int = 1) -> Iterator[None]:
-        """Counts a long poll on so many partitions until the block ends. Raises Problem too_many_long_polls."""
+        """Counts a long poll on `partitions` partitions until the block ends. Raises Problem too_many_long_polls."""
         if self.open >= self._polls_max:
             raise Problem("too_many_long_polls", f"{self.open} long polls are open", limit=self._polls_max)
         if partitions > 1 and self.partitions + partitions > self._partitions_max:

@@ -1,10 +1,9 @@
-"""Gives memory that is free inside this process back to the operating system after large bodies.
+"""Returns free memory of this process to the operating system after large bodies.
 
-Three things keep what was freed. The C library (glibc) raises its thresholds with each large block, so that 64 MiB can
-stay at the end of each thread's heap: `settle_allocators` fixes them. It never gives back what is free below the end:
-`malloc_trim` does. Granian's allocator (jemalloc) gives back only while it is used, unless it has a thread for that.
-Not a limit on memory: those are gateway/connections/response_buffers.py, gateway/connections/read_budget.py and
-gateway/http/in_flight.py.
+The C library (glibc) keeps freed memory in two ways. It raises its thresholds with each large block, so that 64 MiB can
+stay at the end of each thread's heap: `settle_allocators` fixes the thresholds. It never returns memory that is free
+below the end: `malloc_trim` does. Not a limit on memory: those are gateway/connections/response_buffers.py,
+gateway/connections/read_budget.py and gateway/http/request_body.py.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from gateway.connections.kernel_memory import resident_bytes
 MIB = 1024 * 1024
 LOOK_S = 2.0
 LOOKS_BETWEEN = 5  # a busy node whose memory goes up and down trims every 10 s, some milliseconds in a thread
-CHANGE_BYTES = 24 * MIB  # since the last trim; less is not worth a walk through all heaps
+CHANGE_BYTES = 24 * MIB  # since the last trim; a smaller change does not justify a walk through all heaps
 
 
 class _Option(NamedTuple):
-    """An option of glibc's `mallopt`, and the variable by which a process that is started gets it."""
+    """An option of glibc's `mallopt`, and the environment variable that sets it for a child process."""
 
     number: int
     variable: str
@@ -33,19 +32,19 @@ class _Option(NamedTuple):
 
 
 OPTIONS = (
-    _Option(-8, "MALLOC_ARENA_MAX", 4),  # the end of each heap is kept, and more threads at once wait for Python anyway
-    _Option(-1, "MALLOC_TRIM_THRESHOLD_", 8 * MIB),  # so much of each; less would go and come with each fetch
-    _Option(-3, "MALLOC_MMAP_THRESHOLD_", 4 * MIB),  # larger blocks go back at once; most bodies are smaller
+    # the end of each heap is kept, and further threads at once wait for Python anyway
+    _Option(-8, "MALLOC_ARENA_MAX", 4),
+    # kept of each heap; a smaller value would be freed and allocated with each fetch
+    _Option(-1, "MALLOC_TRIM_THRESHOLD_", 8 * MIB),
+    _Option(-3, "MALLOC_MMAP_THRESHOLD_", 4 * MIB),  # larger blocks are returned at once; most bodies are smaller
 )
-JEMALLOC_VARIABLE, JEMALLOC = "_RJEM_MALLOC_CONF", "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0"
 
 
 def settle_allocators() -> None:
-    """To be called before Granian is imported and threads are started, in the first process of a node.
+    """Sets the options of the C library. Call it in the first process of a node, before threads are started.
 
-    Its children inherit the variables. One that is set already is the operator's and stays.
+    Child processes inherit the variables. A variable that is set already is the operator's and stays.
     """
-    os.environ.setdefault(JEMALLOC_VARIABLE, JEMALLOC)
     mallopt = _of_c_library("mallopt")
     for option in OPTIONS:
         if option.variable not in os.environ:
@@ -54,7 +53,7 @@ def settle_allocators() -> None:
 
 
 class MemoryWatch:
-    """Trims the heaps of the C library after the process has grown or shrunk by much: some of that is free memory."""
+    """Trims the heaps of the C library after the process has grown or shrunk by CHANGE_BYTES."""
 
     def __init__(
         self,
@@ -73,13 +72,13 @@ class MemoryWatch:
         return f"MemoryWatch(trims={self.trims}, resident={self._least_bytes}..{self._most_bytes})"
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watches until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.get_running_loop().run_in_executor(self._executor, self.look)
 
     def look(self) -> None:
-        """Trim if it is due. In a thread: the kernel is asked, and the C library locks each heap while it looks."""
+        """Trims if it is due. Call it in a thread: the C library locks each heap during the trim."""
         now_bytes = self._resident()
         self._least_bytes = min(now_bytes, self._least_bytes or now_bytes)
         self._most_bytes = max(now_bytes, self._most_bytes)
@@ -92,5 +91,5 @@ class MemoryWatch:
 
 
 def _of_c_library(name: str) -> Callable[..., object]:
-    """A function of glibc's, called without Python's lock; elsewhere one that does nothing."""
+    """Returns a function of glibc, called without Python's lock; with another C library, a no-op."""
     return getattr(ctypes.CDLL(None), name, lambda *_: 0)

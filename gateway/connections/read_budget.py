@@ -1,9 +1,9 @@
-"""How many bytes are being read for fetches and rendered at once: the next ones wait their turn.
+"""Bounds the bytes that are being read for fetches and rendered at once: further reads wait in a queue.
 
-The thread pool would queue the rendering of many large fetches, each with all that was read for it. Only what the node
-itself is at is counted, with all its copies, never what waits for a client; that is
-gateway/connections/response_buffers.py's. What must hold: (1) first come, first served; (2) a fetch that is larger than
-all the room has it to itself.
+Without it, the thread pool would queue the rendering of many large fetches, each with all that was read for it. The
+budget counts the node's own work with all its copies, never what waits for a client; that is counted by
+gateway/connections/response_buffers.py. Invariants: (1) first come, first served; (2) a fetch that is larger than the
+whole budget runs alone.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class ReadBudget:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came too late
+            if turn.done() and not turn.cancelled():  # cancelled too late
                 self.give_back(size_bytes)
             else:
-                with suppress(ValueError):  # passed over already
+                with suppress(ValueError):  # removed from the queue already
                     self._waiting.remove((size_bytes, turn))
                 self._let_in()
             raise

@@ -1,15 +1,15 @@
-"""The order of produce requests on one connection: they are appended in the order in which their bodies were there.
+"""The order of produce requests on one connection: they are appended in the order in which their bodies arrived.
 
 HTTP/2 has many requests under way on a connection. A large body is decoded in a thread, and a later, small one must not
-overtake it meanwhile: so each request has a turn and waits, before it appends, for those before it. Knows no topics:
-what goes over one connection at the same time rarely goes to different ones.
+overtake it: so each request has a slot, and waits before its append for the slots before it. The order does not depend
+on topics: requests that are under way together on one connection rarely go to different topics.
 
-The server library gives us the requests of a connection in the order in which they began, but may tell of a body later
-than of the next one's, although it was there first: the larger it is, the more often. So a body is expected from the
-beginning of its request on, and those behind it wait a little for it. One that does not come, because its client sends
-slowly, loses its place; it takes another at the end of the line once it is there.
-Invariants: a turn waits only for earlier ones, so that they cannot wait for each other; one that is over keeps none
-waiting; a connection without requests under way is not known here.
+The server library delivers the requests of a connection in the order in which they began, but may report a body later
+than the body of the next request, although it arrived first; the larger the body, the more often. So a body is expected
+from the beginning of its request on, and the requests behind it wait for it for a short time. A request whose client
+sends slowly loses its slot; it takes a new one at the end of the queue once its body has arrived. Invariants: a slot
+waits only for earlier ones, so that there is no deadlock; a slot that has ended blocks no other; a connection without
+requests under way has no entry here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-GRACE_S = 0.01  # a body that was there first is told within a turn or two of the server's thread
-GRACES = 4  # of our own loop too: one that is late itself must not take others for late
+GRACE_S = 0.01  # a body that arrived first is reported within a turn or two of the server's thread
+GRACES = 4  # of our own loop too: a loop that is late itself must not judge others late
 
 
 class _Place:
-    """A place in the line of a connection."""
+    """A slot in the queue of a connection."""
 
     __slots__ = ("before", "has_body", "is_over", "waiting")
 
@@ -40,7 +40,7 @@ class _Place:
             self.waiting.set_result(None)
 
     def nearest(self) -> _Place | None:
-        """The last one before this that is not over."""
+        """Returns the last slot before this one that has not ended."""
         while self.before is not None and self.before.is_over:
             self.before = self.before.before
         return self.before
@@ -52,7 +52,7 @@ class _Place:
             place = place.nearest()
 
     def over(self) -> asyncio.Future[None]:
-        """Done when it is over, or has lost its place: for each, the time that it has begins with the first asking."""
+        """Returns a future: done when the slot has ended or was lost. The time limit of the slot begins here."""
         if self.waiting is None:
             loop = asyncio.get_running_loop()
             self.waiting = loop.create_future()
@@ -70,7 +70,7 @@ class _Place:
 
 
 class OrderSlot:
-    """One request among those of its connection."""
+    """The slot of one request in the order of its connection."""
 
     __slots__ = ("_connection", "_lines", "_place")
 
@@ -80,7 +80,7 @@ class OrderSlot:
         self._place: _Place | None = self._last_place()
 
     def body_is_there(self) -> None:
-        """To be called before anything is awaited that comes after the body."""
+        """Marks the body as arrived. Call it before the first await that follows the body."""
         assert self._place is not None
         if self._place.is_over:
             self._place = self._last_place()
@@ -88,19 +88,20 @@ class OrderSlot:
 
     @property
     def is_next(self) -> bool:
-        """Nobody is before it. Most requests ask this and need not wait."""
+        """True if no slot is before it. Most requests ask this and need not wait."""
         return self._place is None or self._place.nearest() is None
 
     async def come(self) -> None:
-        """Wait for those before it."""
+        """Waits for the slots before it."""
         assert self._place is not None, "a turn comes after the body"
-        for before in self._place.all_before():  # or many slow ones would be waited for one after the other
+        # all at once, so that many slow ones are not waited for one after the other
+        for before in self._place.all_before():
             before.over()
         while (nearest := self._place.nearest()) is not None:
             await asyncio.shield(nearest.over())
 
     def end(self) -> None:
-        """What the request wanted to append is queued, or nothing will be. May be called again."""
+        """Ends the slot: the request's append is queued, or there will be none. Idempotent."""
         if self._place is None:
             return
         self._place.end()
@@ -119,7 +120,7 @@ class OrderSlot:
 
 
 class RequestOrder:
-    """The lines of all connections that have produce requests under way."""
+    """The queues of all connections that have produce requests under way."""
 
     def __init__(self) -> None:
         self._lines: dict[str | None, _Place] = {}
@@ -128,5 +129,5 @@ class RequestOrder:
         return f"RequestOrder(connections={len(self._lines)})"
 
     def begin(self, request: web.Request) -> OrderSlot:
-        """A request has begun; nothing may have been awaited for it yet."""
+        """Begins a request. Call it before the first await of the request."""
         return OrderSlot(self._lines, request.remote)

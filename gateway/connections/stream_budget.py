@@ -1,7 +1,7 @@
-"""What event streams have read for clients that have not taken it yet, in all: who finds no room reads again later.
+"""Bounds the bytes that event streams have read and their clients have not taken. Beyond it, streams read again later.
 
-A piece is as large as the batch that it was read from, which its producer chose, so that to bound their number is not
-enough. Counting is all that it does; gateway/fetch/tail.py waits. What must hold: one piece fits always, however large.
+A piece is as large as the batch that it was read from, whose size the producer chose, so a bound on the number of
+pieces is not enough. This file only counts; gateway/fetch/tail.py waits. Invariant: one piece always fits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StreamBudget:
 
     @contextmanager
     def hold(self, size_bytes: int) -> Iterator[None]:
-        """Count a piece for as long as it is there."""
+        """Counts a piece until the block ends."""
         self.size_bytes += size_bytes
         try:
             yield

@@ -1,8 +1,9 @@
-"""What every part of the documentation page looks things up in: the contract, its examples, and the page's anchors.
+"""The lookups of the documentation page: the contract, its examples, and the page's anchors.
 
-It makes no markup. Invariant: an anchor named here is one that the page has.
+It makes no markup. Invariant: every anchor named here exists in the page.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,23 @@ from openapi import Example, Operation, operations, resolve
 
 Contract = dict[str, Any]
 
-# Headers that every request under /v1 may carry are told once, at the top of the page.
+# Headers that every request under /v1 may carry are described once, at the top of the page.
 _EVERY_REQUEST = ("ClientId", "RequestId")
+
+
+_PART = re.compile(r"\*\*(?P<title>[^*]+?)\.\*\*\s+(?P<text>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A paragraph of the contract's description that begins with a title: `**Title.** text`."""
+
+    title: str
+    text: str
+
+    @property
+    def anchor(self) -> str:
+        return "#guide-" + re.sub(r"[^a-z]+", "-", self.title.lower())
 
 
 @dataclass(frozen=True)
@@ -28,6 +44,17 @@ class Guide:
     @property
     def problems(self) -> dict[str, Contract]:
         return dict(self.contract["x-penstock-problems"])
+
+    def lead(self) -> str:
+        """Return the paragraphs of the description that have no title."""
+        return "\n\n".join(one for one in self._paragraphs() if not _PART.fullmatch(one))
+
+    def parts(self) -> list[Part]:
+        """Return the paragraphs of the description that have a title, in their order."""
+        return [Part(*found.groups()) for found in map(_PART.fullmatch, self._paragraphs()) if found]
+
+    def _paragraphs(self) -> list[str]:
+        return re.split(r"\n\s*\n", self.contract["info"]["description"].strip())
 
     def resolve(self, value: Contract) -> Contract:
         return resolve(self.contract, value)
@@ -54,12 +81,12 @@ def guide_to(contract: Contract, examples: Sequence[Example]) -> Guide:
 
 
 def problem_anchor(code: str) -> str:
-    """What the `type` of a problem document points at, so it never changes."""
+    """Return the anchor of a problem code. It never changes: the `type` of problem documents points at it."""
     return f"#problem-{code}"
 
 
 def tag_anchor(tag: str) -> str:
-    """Apart from operation ids: there is an operation `produce` and a tag Produce."""
+    """Return the anchor of a tag. It differs from operation ids: there is an operation `produce` and a tag Produce."""
     return "#tag-" + tag.lower().replace(" ", "-")
 
 

@@ -1,14 +1,14 @@
-"""HTML that cannot forget to escape: text becomes markup only through these functions.
+"""HTML that is always escaped: text becomes markup only through these functions.
 
-It is no template engine and knows nothing of the contract.
-Invariant: an `Html` is safe to put into a page; a plain `str` is text and is escaped wherever it goes in.
+It is not a template engine and does not know the contract.
+Invariant: an `Html` is safe to put into a page; a plain `str` is text and is always escaped.
 """
 
 import re
 from collections.abc import Iterable
 from html import escape
 
-_VOID = {"link", "meta", "wbr"}
+_VOID = {"input", "link", "meta", "wbr"}
 _INLINE = re.compile(r"`(?P<code>[^`]+)`|\*\*(?P<strong>[^*]+)\*\*|\*(?P<em>[^*]+)\*")
 
 
@@ -19,7 +19,10 @@ class Html(str):
 
 
 def element(name: str, /, *children: str | None, **attributes: str | bool | None) -> Html:
-    """One element. `class_` and `for_` lose their underscore, others become dashes; None and False leave one out."""
+    """Return one element. `class_` and `for_` lose their underscore, others become dashes.
+
+    None and False omit an attribute.
+    """
     written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
     if name in _VOID:
         assert not children
@@ -32,13 +35,13 @@ def joined(parts: Iterable[str | None], between: str = "") -> Html:
 
 
 def prose(text: str, links: dict[str, str] | None = None) -> Html:
-    """Paragraphs, parted by empty lines, with `code`, **strong** and *emphasis*."""
+    """Return paragraphs, separated by empty lines, with `code`, **strong** and *emphasis*."""
     paragraphs = [part for part in re.split(r"\n\s*\n", text.strip()) if part]
     return joined(element("p", inline(" ".join(part.split()), links)) for part in paragraphs)
 
 
 def inline(text: str, links: dict[str, str] | None = None) -> Html:
-    """One line of prose. Code that is a key of `links` links there."""
+    """Return one line of prose as markup. Code that is a key of `links` becomes a link."""
     parts: list[str] = []
     end = 0
     for match in _INLINE.finditer(text):

@@ -1,6 +1,6 @@
-"""Shows one operation of the contract: what it does, what it takes, what it answers, with its examples beside it.
+"""Shows one operation of the contract: its purpose, parameters, answers and examples.
 
-Schemas are shown by docs_schema, examples by docs_examples. A planned operation is folded up, since nobody can use it.
+Schemas are shown by schema.py, examples by examples.py. A planned operation is folded: it cannot be used yet.
 """
 
 from gateway.docs.examples import example_block
@@ -20,15 +20,15 @@ def operation_article(guide: Guide, operation: Operation) -> Html:
     if operation.is_planned:
         folded = element("details", element("summary", "Parameters and answers"), details, class_="folded")
         parts = [element("header", heading, line, PLANNED), element("div", about, folded, class_="text")]
-        return element("article", *parts, id=operation.operation_id, class_="operation planned")
+        return element("article", *parts, id=operation.operation_id, class_="operation planned", data_kind="Planned")
     text = element("div", about, details, class_="text")
     examples = element("div", *_examples(guide, operation), class_="examples")
     parts = [element("header", heading, line), element("div", text, examples, class_="columns")]
-    return element("article", *parts, id=operation.operation_id, class_="operation")
+    return element("article", *parts, id=operation.operation_id, class_="operation", data_kind="Operation")
 
 
 def _examples(guide: Guide, operation: Operation) -> list[Html]:
-    """The first is open, the others fold out."""
+    """Return the examples. The first is open, the others are folded."""
     examples = guide.examples_of(operation.operation_id)
     return [example_block(one, guide.base_url, is_open=one is examples[0]) for one in examples]
 
@@ -38,7 +38,7 @@ def method_label(operation: Operation) -> Html:
 
 
 def _path(path: str) -> Html:
-    """With a chance to break the line at each slash."""
+    """Return the path, with a possible line break at each slash."""
     steps = path.split("/")[1:]
     return joined(
         joined(["/", element("span", step, class_="slot") if step.startswith("{") else step, element("wbr")])

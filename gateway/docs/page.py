@@ -1,38 +1,62 @@
-"""The page at /docs: the contract, made readable, as one document that needs no network and no script.
+"""The page at /docs: the contract, made readable, as one document that needs no network.
 
 Not a general renderer of OpenAPI: it shows what openapi/gateway.yaml uses. Markup comes from gateway/docs/markup.py,
-which escapes; looks come from assets/docs.css.
-Invariants: every operation has the anchor `#<operation id>` and every problem code `#problem-<code>`; the page holds
-nothing that its content security policy forbids.
+which escapes; styles from assets/docs.css; search and copying, which need a script, from assets/docs.js. Invariants:
+every operation has the anchor `#<operation id>` and every problem code `#problem-<code>`; everything can be read
+without the script; the page contains nothing that its content security policy forbids.
 """
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
+from html import escape
 from importlib import resources
 
-from gateway.docs.guide import Contract, Guide, guide_to, tag_anchor
+from gateway.docs.guide import Contract, Guide, Part, guide_to, tag_anchor
 from gateway.docs.markup import Html, element, joined, prose
 from gateway.docs.operation import method_label, operation_article
 from gateway.docs.problems import problem_section
 from gateway.docs.schema import parameter_rows
-from openapi import Example, Operation, load_examples
+from openapi import Example, Operation, load_contract, load_examples
+
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+")
 
 
-def render_docs(contract: Contract, examples: Sequence[Example] | None = None) -> str:
-    """The whole page, to be sent as UTF-8 with `content_security_policy()`."""
+def docs_page(base_url: str, version: str) -> bytes:
+    """Return the page with this address in its examples and this version of the product.
+
+    An address that is not scheme, host and port is not shown: it came with a request.
+    """
+    page = _rendered(version)
+    if not _ADDRESS.fullmatch(base_url):
+        return page
+    given = str(load_contract()["servers"][0]["url"])
+    return page.replace(escape(given).encode(), escape(base_url).encode())
+
+
+@cache
+def _rendered(version: str) -> bytes:
+    return render_docs(load_contract(), version=version).encode()
+
+
+def render_docs(contract: Contract, examples: Sequence[Example] | None = None, *, version: str = "") -> str:
+    """Return the whole page, to be sent as UTF-8 with `content_security_policy()`."""
     guide = guide_to(contract, load_examples() if examples is None else examples)
-    page = element("html", _head(guide), _body(guide), lang="en")
+    page = element("html", _head(guide), _body(guide, version), lang="en")
     return f"<!doctype html>\n{page}\n"
 
 
 @cache
 def content_security_policy() -> str:
-    """What the page may do: show itself with its own style sheet, and nothing else."""
-    digest = base64.b64encode(hashlib.sha256(_asset("docs.css").encode()).digest()).decode()
-    rules = ["default-src 'none'", f"style-src 'sha256-{digest}'", "img-src data:"]
-    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"])
+    """Return the page's permissions: its own style sheet and script, nothing else."""
+    rules = ["default-src 'none'", f"style-src '{_hash('docs.css')}'", f"script-src '{_hash('docs.js')}'"]
+    return "; ".join([*rules, "img-src data:", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"])
+
+
+def _hash(asset: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(_asset(asset).encode()).digest()).decode()
 
 
 def _head(guide: Guide) -> Html:
@@ -43,32 +67,44 @@ def _head(guide: Guide) -> Html:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", f"{info['title']}: HTTP contract"),
-        element("link", rel="icon", href="data:,"),  # else the browser asks for /favicon.ico
+        element("link", rel="icon", href="data:,"),  # without it, the browser asks for /favicon.ico
         element("style", Html(_asset("docs.css"))),
     )
 
 
-def _body(guide: Guide) -> Html:
+def _body(guide: Guide, version: str) -> Html:
     main = element(
         "main",
-        _introduction(guide),
+        _introduction(guide, version),
         *[_group(guide, tag) for tag in guide.contract["tags"]],
         problem_section(guide),
     )
     skip = element("a", "Skip to the contents", href="#contents", class_="skip")
-    # On a narrow screen, which shows the bar, the contents are at the end of the page; on a wide one at the side.
-    bar = element("header", _brand(guide), element("a", "Contents", href="#contents"), class_="bar")
-    return element("body", skip, bar, main, _navigation(guide), id="top")
+    # On a narrow screen the contents are at the end of the page, and the bar leads there; on a wide one at the side.
+    contents = element("a", "Contents", href="#contents", class_="to-contents")
+    bar = element("header", _brand(guide), _search(), contents, class_="bar")
+    return element("body", skip, bar, main, _navigation(guide), element("script", Html(_asset("docs.js"))), id="top")
+
+
+def _search() -> Html:
+    """Return the search box. It is hidden until the script, which it needs, shows it."""
+    label = element("label", "Search", for_="search")
+    box = element("input", type="search", id="search", placeholder="Search  /", autocomplete="off", spellcheck="false")
+    found = [element("output", for_="search"), element("ul", hidden=True)]
+    return element("div", label, box, *found, role="search", class_="search", hidden=True)
 
 
 def _brand(guide: Guide) -> Html:
-    return element("a", Html(_asset("mark.svg")), guide.contract["info"]["title"], href="#top", class_="brand")
+    name = element("span", guide.contract["info"]["title"])
+    return element("a", Html(_asset("mark.svg")), name, href="#top", class_="brand")
 
 
 def _navigation(guide: Guide) -> Html:
+    parts = [element("li", element("a", part.title, href=part.anchor)) for part in guide.parts()]
+    about = joined([element("p", "Guide"), element("ul", *parts)])
     groups = [_navigation_group(guide, tag["name"]) for tag in guide.contract["tags"]]
     problems = element("p", element("a", "Problems", href="#problems"))
-    return element("nav", _brand(guide), *groups, problems, id="contents", aria_label="Contents")
+    return element("nav", _brand(guide), about, *groups, problems, id="contents", aria_label="Contents")
 
 
 def _navigation_group(guide: Guide, tag: str) -> Html:
@@ -82,20 +118,27 @@ def _navigation_item(operation: Operation) -> Html:
     return element("li", link, class_="planned" if operation.is_planned else None)
 
 
-def _introduction(guide: Guide) -> Html:
+def _introduction(guide: Guide, version: str) -> Html:
     info = guide.contract["info"]
     raw = element("a", "openapi.json", href="/openapi.json")
+    product = f"{info['title']} {version}, HTTP contract {info['version']}".replace("  ", " ").replace(" ,", ",")
     return element(
         "header",
-        element("p", f"HTTP contract, version {info['version']}", class_="version"),
+        element("p", product, class_="version"),
         element("h1", info["title"]),
-        element("p", info["summary"], " The whole contract is also there as ", raw, ".", class_="summary"),
+        element("p", info["summary"], " The contract for programs is ", raw, ".", class_="summary"),
         element("figure", Html(_asset("positions.svg")), Html(_asset("positions-narrow.svg"))),
-        element("div", prose(info["description"], guide.links), class_="about"),
-        element("h4", "With every request"),
+        element("div", prose(guide.lead(), guide.links), class_="about"),
+        *[_part(guide, part) for part in guide.parts()],
+        element("h4", "Headers of every request"),
         parameter_rows(guide, guide.shared_parameters()),
         class_="introduction",
     )
+
+
+def _part(guide: Guide, part: Part) -> Html:
+    text = [element("h4", part.title), prose(part.text, guide.links)]
+    return element("section", *text, id=part.anchor.removeprefix("#"), class_="part", data_kind="Guide")
 
 
 def _group(guide: Guide, tag: Contract) -> Html:

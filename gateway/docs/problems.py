@@ -1,4 +1,4 @@
-"""Shows every problem code of the contract: what it promises and what to do about it.
+"""Shows every problem code of the contract: its guarantees and what a client does about it.
 
 Invariant: each code has its anchor, since the `type` of every problem document points there.
 """
@@ -40,6 +40,7 @@ def _problem(guide: Guide, code: str) -> Html:
         element("p", *_flags(is_retryable=problem["retryable"], is_safe=problem["no_side_effects"]), class_="flags"),
         id=guide.links[code].removeprefix("#"),
         class_="problem",
+        data_kind="Problem",
     )
 
 

@@ -1,7 +1,7 @@
 """Shows parameters, headers and schemas of the contract as lists of names, types and explanations.
 
-It knows the kinds of schema that the contract uses, not all of JSON Schema; what it does not know it leaves out.
-Invariant: nested members are shown flat, each with the path that leads to it, such as `records[].key`.
+It knows the kinds of schema that the contract uses, not all of JSON Schema; unknown kinds are left out. Invariant:
+nested members are shown flat, each with the path that leads to it, such as `records[].key`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Member:
-    holder: str  # the path of the object that has it; "" or ends in "."
+    holder: str  # the path of the object that contains it; "" or ends in "."
     name: str
     schema: Contract
     is_required: bool
 
 
 def parameter_rows(guide: Guide, parameters: list[Contract]) -> Html:
-    """What is built first, in the order of the document; then what is planned."""
+    """Return the rows: first the parameters that are built, then the planned ones, in the order of the document."""
     return _rows(_parameter_row(guide, one) for one in sorted(parameters, key=is_planned))
 
 
@@ -38,7 +38,7 @@ def member_rows(guide: Guide, schema: Contract, *, is_request: bool) -> Html:
 
 
 def members_of(guide: Guide, schema: Contract, holder: str = "") -> Iterator[Member]:
-    """All named members within, depth first."""
+    """Yield all named members within a schema, depth first."""
     schema = guide.resolve(schema)
     if "items" in schema:
         yield from members_of(guide, schema["items"], holder.removesuffix(".") + "[].")
@@ -52,7 +52,7 @@ def members_of(guide: Guide, schema: Contract, holder: str = "") -> Iterator[Mem
 
 
 def type_of(guide: Guide, schema: Contract) -> str:
-    """In a few words: `integer`, `string or null`, `array of object`, `earliest | latest`."""
+    """Return the type in a few words: `integer`, `string or null`, `array of object`, `earliest | latest`."""
     schema = guide.resolve(schema)
     if "enum" in schema:
         return " | ".join(str(value) for value in schema["enum"])
@@ -97,7 +97,7 @@ def _bounds(guide: Guide, schema: Contract) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
-    """Large numbers in groups of three, huge ones as the power of two that they are."""
+    """Return the value as text: large numbers in groups of three digits, huge ones as a power of two."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if not isinstance(value, int) or abs(value) < 10_000:

@@ -1,8 +1,8 @@
-"""Stored records as CloudEvents, for consumers that ask for them: as a batch, structured, or in binary mode.
+"""Renders stored records as CloudEvents: as a batch, structured, or in binary mode.
 
-A record that holds an event (gateway/produce/cloud_events.py, or a Kafka producer that follows the binding) is given
-back as that event. Any other record is wrapped in one made for it, so that a topic of both can be read to its end; why
-so, and with which attributes: docs/decisions/0009-records-that-are-no-cloudevents.md.
+A record that holds an event (gateway/produce/cloud_events.py, or a Kafka producer that follows the binding) is returned
+as that event. Any other record is wrapped in an event made for it, so that a topic of both can be read to its end;
+reasons and attributes: docs/decisions/0009-records-that-are-no-cloudevents.md.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from gateway.produce.cloud_events import (
     is_json,
 )
 
-BINARY = "binary"  # no media type of its own: the data's, with the attributes in headers
+BINARY = "binary"  # no media type of its own: the type of the data, with the attributes in headers
 EVENT_FORMS = (EVENT_BATCH, EVENT, BINARY)
 WRAPPED_TYPE = "penstock.record.v1"
 UNDECODABLE_TYPE = "penstock.undecodable.v1"
-HEADERS_BYTES_MAX = 16 * 1024  # of a binary event's attributes: what HTTP clients take without being told to
+HEADERS_BYTES_MAX = 16 * 1024  # of a binary event's attributes: what HTTP clients accept by default
 _ENCODER = msgspec.json.Encoder()
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
 
 
 class _Structured(msgspec.Struct):
-    """What makes an object of the JSON format an event."""
+    """The member that makes an object of the JSON format an event."""
 
     specversion: Literal["1.0"]
     id: Annotated[str, msgspec.Meta(min_length=1)]
@@ -60,7 +60,7 @@ _STRUCTURED = msgspec.json.Decoder(_Structured)
 
 
 class EventOut(NamedTuple):
-    """An event as its attributes, the type of its data, and the data; `offset` is where its record stands.
+    """An event: its attributes, the type of its data, and the data. `offset` is that of its record.
 
     Without attributes, the data is a whole event in structured mode.
     """
@@ -72,12 +72,12 @@ class EventOut(NamedTuple):
 
 
 def events_out(records: Sequence[Record], source: str) -> list[EventOut]:
-    """`source` stands for the partition, in events that are made here."""
+    """Returns an event for each record. `source` names the partition in events that are made here."""
     return [_event(record, source) for record in records]
 
 
 def render_events(events: Sequence[EventOut | Undecodable], form: str, source: str) -> tuple[dict[str, str], bytes]:
-    """Headers and body: all of them, or, in the forms for one event, the first; no body when there is none."""
+    """Returns headers and body. The forms for one event have the first one; the body is empty without an event."""
     found = [_undecodable(event, source) if isinstance(event, Undecodable) else event for event in events]
     if form == EVENT_BATCH:
         return {}, b"[" + b",".join(map(_encode, found)) + b"]"
@@ -87,7 +87,7 @@ def render_events(events: Sequence[EventOut | Undecodable], form: str, source: s
 
 
 def _encode(event: EventOut) -> bytes:
-    """As an object of the JSON format."""
+    """Returns the event as an object of the JSON format."""
     content_type, data = event.content_type, event.data
     if not event.attributes:
         assert data is not None
@@ -105,7 +105,7 @@ def _encode(event: EventOut) -> bytes:
 
 
 def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
-    """Headers are visible ASCII; the rest, quotes and percent signs are percent-encoded."""
+    """Returns headers and body. Percent-encodes characters beyond visible ASCII, quotes and percent signs."""
     event = event if event.attributes else _taken_apart(event)
     headers = {HTTP_PREFIX + name: quote(text, safe=_VISIBLE) for name, text in event.attributes.items()}
     if event.content_type is not None:
@@ -117,7 +117,7 @@ def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
 
 
 def _taken_apart(event: EventOut) -> EventOut:
-    """A structured event with its attributes beside its data; unchanged if it breaks the specification."""
+    """Returns a structured event with its attributes beside its data; unchanged if it breaks the specification."""
     assert event.data is not None
     try:
         [row] = decode_event(event.data)
@@ -155,7 +155,7 @@ def _event(record: Record, source: str) -> EventOut:
 
 
 def _is_whole(attributes: dict[str, str]) -> bool:
-    """Whether they make an event, of those that each may be one: nobody has checked what Kafka producers store."""
+    """Returns whether the attributes make an event: the node does not check what Kafka producers store."""
     if attributes.get("specversion") != VERSION or not all(name in attributes for name in REQUIRED):
         return False
     return "time" not in attributes or rfc3339_ms(attributes["time"]) is not None
@@ -180,7 +180,7 @@ def _undecodable(gap: Undecodable, source: str) -> EventOut:
 
 
 def _shown(data: bytes, content_type: str | None) -> Raw | str | bytes:
-    """JSON where the type says so, text where it says so, bytes for all that does not fit its type or has none."""
+    """Returns JSON or text as the type declares; bytes if the data does not fit its type or has no type."""
     if content_type is None:
         return data
     if is_json(content_type):
@@ -192,7 +192,7 @@ def _shown(data: bytes, content_type: str | None) -> Raw | str | bytes:
 
 
 def _text(value: bytes | None) -> str | None:
-    """None for what cannot be an attribute's value."""
+    """Returns None for a value that an attribute cannot have."""
     try:
         text = None if value is None else value.decode()
     except UnicodeDecodeError:

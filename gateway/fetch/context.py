@@ -1,4 +1,4 @@
-"""What fetches need of their process: at the partitions' owner, and where the request came in."""
+"""The dependencies of fetches: at the partitions' owner, and in the process that accepted the request."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from gateway.connections.stream_budget import StreamBudget
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.metrics.metrics import Metrics
-from gateway.routing.partitions import Partitions
+from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
 from gateway.routing.router import Router
-from gateway.routing.topics import Topics
 from gateway.settings import NodeSettings
 
 
@@ -34,7 +33,7 @@ class TierReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What reading partitions of this process needs. The rooms bound what is read and rendered at once."""
+    """The dependencies for reading partitions of this process. The budgets bound what is read and rendered at once."""
 
     settings: NodeSettings
     topics: Topics
@@ -51,7 +50,7 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """What answering a fetch needs. `turns` numbers reads over many partitions: each begins at another one."""
+    """The dependencies for answering a fetch. `turns` numbers reads over many partitions: each begins at another."""
 
     settings: NodeSettings
     topics: Topics

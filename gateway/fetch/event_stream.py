@@ -1,8 +1,8 @@
-"""The bytes of an event stream (Server-Sent Events): what a record, a position, a heartbeat and an end look like.
+"""Encodes an event stream (Server-Sent Events): records, positions, heartbeats and the end.
 
-Pure: it reads nothing and waits for nothing. An event's id is the offset that follows it in every partition of the
-stream, in their order, with a dash between: whoever sends it back misses nothing and gets nothing twice. A position
-that moved without an event is told by an id alone, which clients keep and show to nobody.
+Pure: it neither reads nor waits. An event's id is the next offset of every partition of the stream, in their order,
+joined by dashes: a client that sends it back misses no record and gets none twice. A position that moves without an
+event is sent as an id alone, which clients keep and do not dispatch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import orjson
 
 from gateway.http.problems import Problem
 
-RECONNECT_MS = 1000  # what clients wait before they come back; each has a place of its own, so there is no stampede
+# the pause of clients before they reconnect; each has a position of its own, so there is no stampede
+RECONNECT_MS = 1000
 HEARTBEAT = b":\n\n"
 FAREWELL = b"retry: %d\n\n" % RECONNECT_MS
 _ID = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})*")
 
 
 def opening(positions: Sequence[int]) -> bytes:
-    """The first bytes: where the stream stands, so that a client who is cut off before any event goes on there too."""
+    """Returns the first bytes: the positions, so that a client that is cut off before any event resumes there."""
     return FAREWELL[:-1] + position(positions)
 
 
@@ -30,8 +31,10 @@ def position(positions: Sequence[int]) -> bytes:
 
 
 def events(lines: bytes, line_ends: Sequence[int], positions: Sequence[int], index: int, extra: bytes) -> bytes:
-    """An event a line, all of one partition. `line_ends` has the offset that follows each, `index` is the partition's
-    place among the positions; `extra` is written into each object as its first members.
+    """Returns an event for each line, all of one partition.
+
+    `line_ends` has the offset that follows each line, `index` is the partition's place among the positions; `extra` is
+    written into each object as its first members.
     """
     before, after = _text(positions[:index]), _text(positions[index + 1 :])
     head = f"id: {before}-" if before else "id: "
@@ -45,12 +48,12 @@ def events(lines: bytes, line_ends: Sequence[int], positions: Sequence[int], ind
 
 
 def problem_event(document: dict[str, object]) -> bytes:
-    """Why the stream ends."""
+    """Returns the event that reports why the stream ends."""
     return b"event: problem\ndata: " + orjson.dumps(document) + b"\n\n"
 
 
 def parse_id(text: str, count: int) -> list[int]:
-    """The positions that an id holds, fewer than `count` if it is from before the topic grew.
+    """Parses the positions of an id: fewer than `count` if it is from before the topic grew.
 
     Raises Problem invalid_header.
     """
@@ -65,7 +68,7 @@ def parse_id(text: str, count: int) -> list[int]:
 
 
 def count_of_id(text: str) -> int:
-    """How many positions an id holds, if it is one."""
+    """Returns the number of positions in a well-formed id."""
     return text.count("-") + 1
 
 

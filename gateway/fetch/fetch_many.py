@@ -1,6 +1,6 @@
 """Fetch over many partitions of many topics with one long poll: POST /v1/fetch.
 
-What is asked for and how it is answered; gateway/fetch/multi_fetch.py brings it to the partitions' owners.
+Parses the request and renders the answer; gateway/fetch/multi_fetch.py calls the partitions' owners.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from engine.errors import EngineError
 from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.fetch.context import FETCH, FetchContext
-from gateway.fetch.fetch import JSON
 from gateway.fetch.many_reads import Limits, Part, Wanted
 from gateway.fetch.multi_fetch import MultiFetch
+from gateway.fetch.request import JSON
 from gateway.http.json_body import read_json
 from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem, from_engine
-from gateway.http.query import read_query
+from gateway.http.query import NoQuery, read_query
 from gateway.http.response_compression import packed
 
-ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name has a third of it
+ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name takes a third of it
 BODY_BYTES_LEAST = 64 * 1024
 
 _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Entry(Struct, forbid_unknown_fields=True, gc=False):
-    """A partition, the first offset wanted of it, and the newest leader epoch that its reader was told."""
+    """A partition, the first offset wanted of it, and the newest leader epoch that its reader knows."""
 
     topic: str
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -41,7 +41,7 @@ class Entry(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class Wish(Struct, forbid_unknown_fields=True):
-    """The body. What is left out is as for a fetch of one partition."""
+    """The body. Defaults are those of a fetch of one partition."""
 
     partitions: Annotated[list[Entry], Meta(min_length=1)]
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
@@ -52,7 +52,7 @@ class Wish(Struct, forbid_unknown_fields=True):
 
 
 class _Answered(NamedTuple):
-    """An entry of the answer, ready, or why there is none."""
+    """An encoded entry of the answer, or the problem in its place."""
 
     body: bytes
     problem: Problem | None
@@ -61,7 +61,7 @@ class _Answered(NamedTuple):
 async def fetch_many(request: web.Request) -> web.Response:
     """POST /v1/fetch"""
     context = request.app[FETCH]
-    read_query(request, {})
+    read_query(request, NoQuery)
     choose_media_type(request.headers.get("Accept", ""), (JSON,))
     partitions_max = context.settings.fetch_partitions_max
     bytes_max = BODY_BYTES_LEAST + partitions_max * ENTRY_BYTES_MAX
@@ -101,7 +101,7 @@ def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Pro
 
 
 async def _read(context: FetchContext, wanted: Sequence[Wanted], wish: Wish, *, must_wait: bool) -> list[Part]:
-    """Wait if there is not enough and nothing is wrong, then read."""
+    """Reads; waits before if there is not enough and no entry has a problem."""
     max_bytes = context.settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
     max_bytes = min(max_bytes, context.settings.fetch_bytes_max)
     min_bytes = min(wish.min_bytes, max_bytes)
@@ -131,7 +131,7 @@ def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list
 
 
 def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> web.Response:
-    """All went well: 200. Some did not: 207, with a problem each. None did: the first one's problem, and all in it."""
+    """Returns 200; 207 with a problem each if some entries failed; the first problem, with all in it, if all failed."""
     failed = [one.problem for one in answered if one.problem is not None]
     if len(failed) == len(answered):
         documents = [_problem_of(entry, problem) for entry, problem in zip(entries, failed, strict=True)]

@@ -1,11 +1,10 @@
-"""Reads over many partitions that this shard owns: wait until together they have enough, and give it.
+"""Reads over many partitions that this shard owns: waits until together they have enough, and reads it.
 
-What a fetch over many partitions and an event stream are made of. Called in the owner's process only:
-gateway/fetch/multi_fetch.py brings the call there, so arguments and results are plain values. It answers no request and
-counts no long poll. What must hold: (1) an entry that cannot be read has a problem of its own and fails no other one;
-(2) one wait, however many partitions, and nothing of it is left behind when whoever asked goes away; (3) what is given
-exceeds `max_bytes` by one batch at most, and no partition is passed over for ever, since each call begins at another
-one.
+Serves fetches over many partitions and event streams. Called in the owner's process only: gateway/fetch/multi_fetch.py
+brings the call there, so arguments and results are plain values. It answers no request and counts no long poll.
+Invariants: (1) an entry that cannot be read has a problem of its own and fails no other one; (2) there is one wait,
+however many partitions, and it is removed when its caller leaves; (3) the result exceeds `max_bytes` by one batch at
+most, and no partition starves, since each call begins at another one.
 """
 
 from __future__ import annotations
@@ -16,23 +15,24 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError, OffsetAboveHighWatermark
+from engine.log.log import available_bytes
 from engine.partition.partition import Partition
-from engine.partition.reader import Chunk, available_bytes
+from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch import record_json
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import read_chunk
-from gateway.fetch.stored_records import Bounds, Decoded, decode_stored, end_of, is_compressed
+from gateway.fetch.partition_reads import document_fields, read_chunk
+from gateway.fetch.record_json import Bounds, Decoded, decode_stored, end_of, is_compressed
 from gateway.http.problems import Problem, from_engine
 from gateway.routing.leader_failover import will_pass
-from replication.cluster.leadership_check import confirm_leading
+from replication.replica.acks import confirm_leading
 
-SHARE_BYTES_MIN = 16 * 1024  # a partition's part of an answer: a smaller read costs more than it brings
-PAUSE_S = 0.002  # between two counts of what is there, so that busy partitions do not make a count of each append
-READS_AT_ONCE = 32  # from memory, before the loop sees to others
-ENTRY_COST_BYTES = 2048  # coding one entry takes as long as so many bytes of records
+SHARE_BYTES_MIN = 16 * 1024  # a partition's share of an answer: a smaller read costs more than it returns
+PAUSE_S = 0.002  # between two counts of readable bytes, so that busy partitions do not cause a count for each append
+READS_AT_ONCE = 32  # from memory, before the loop runs other tasks
+ENTRY_COST_BYTES = 2048  # encoding one entry takes as long as this many bytes of records
 
-FINAL = (OffsetAboveHighWatermark.code,)  # a client does not retry, and a leader that was replaced would be wrong
+FINAL = (OffsetAboveHighWatermark.code,)  # a client does not retry, and the answer of a replaced leader may be wrong
 
 ProblemFields = tuple[str, str, dict[str, Any]]
 
@@ -48,9 +48,9 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What there is to give, and whether some entry has a problem, which is told at once.
+    """The readable bytes, and whether some entry has a problem, which is reported at once.
 
-    `has_moved`: some entry is to be asked for elsewhere; until it is, there is nothing to give of it.
+    `has_moved`: some entry moved to another owner; until the caller asks there, none of its records is readable.
     """
 
     size_bytes: int
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much to give, in which form, and which entry comes first. `as_lines` is for event streams."""
+    """How much to read, in which form, and which entry comes first. `as_lines` is for event streams."""
 
     max_bytes: int
     max_records: int | None
@@ -69,7 +69,7 @@ class Limits(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one entry gets: a JSON document, or lines with the offset that follows each; or its problem."""
+    """The part of one entry: a JSON document, or lines with the offset that follows each; or its problem."""
 
     next_offset: int
     record_count: int
@@ -87,7 +87,7 @@ class _Wait(NamedTuple):
 async def wait(
     context: ReadContext, wanted: Sequence[Wanted], enough_bytes: int, over: asyncio.Future[int] | None = None
 ) -> Found:
-    """Return when so many bytes can be given, an entry has a problem, the node drains, or once `over` is done.
+    """Return when `enough_bytes` are readable, an entry has a problem, the node drains, or `over` is done.
 
     With `enough_bytes` of 0 it looks and does not wait.
     """
@@ -117,11 +117,11 @@ async def wait(
         for partition, end, future in waits.values():
             partition.give_up_high_watermark(end, future)
             if not future.cancel() and not future.cancelled():
-                future.exception()  # looked at: what it says is found again by looking at the partition
+                future.exception()  # marks the error as retrieved: the look at the partition finds it again
 
 
 async def read(context: ReadContext, wanted: Sequence[Wanted], limits: Limits) -> list[Part]:
-    """What there is for each entry, at once."""
+    """Return what is readable of each entry now."""
     sources = [_source(context, one) for one in wanted]
     if any(isinstance(source, Problem) and source.code in FINAL for source in sources):
         sources = await asyncio.gather(*(_confirmed(context, *entry) for entry in zip(wanted, sources, strict=True)))
@@ -140,7 +140,7 @@ async def _read(
 ) -> list[Part]:
     chunks = await _read_chunks(context, wanted, sources, order, limits.max_bytes)
     size_bytes = sum(len(chunk.data) for chunk in chunks.values())
-    context.metrics.fetch_bytes.inc(size_bytes)
+    context.metrics.fetch_bytes.value += size_bytes
 
     def render() -> list[Part]:
         parts: dict[int, Part] = {}
@@ -164,7 +164,7 @@ async def _read(
 
 
 def _readable(context: ReadContext, one: Wanted) -> Partition:
-    """The partition of an entry. Raises EngineError: the entry's problem."""
+    """Returns the partition of an entry. Raises EngineError: the entry's problem."""
     partition = context.partitions.answered(one.topic, one.topic_id, one.partition, one.leader_epoch)
     if partition.offline is not None:
         raise partition.offline
@@ -175,7 +175,7 @@ def _readable(context: ReadContext, one: Wanted) -> Partition:
 
 
 def _look(context: ReadContext, wanted: Sequence[Wanted], *, is_exact: bool) -> Found:
-    """How much there is; not exact, each partition that has something counts as one byte."""
+    """Returns the readable bytes. Unless `is_exact`, each partition with records counts as one byte."""
     size_bytes, has_moved = 0, False
     for one in wanted:
         try:
@@ -192,7 +192,7 @@ def _look(context: ReadContext, wanted: Sequence[Wanted], *, is_exact: bool) -> 
 
 def _available_bytes(context: ReadContext, partition: Partition, offset: int) -> int:
     if offset < partition.log.local_log_start:
-        return context.settings.fetch_bytes_max  # the store knows how much, and asking it takes long: enough it is
+        return context.settings.fetch_bytes_max  # the store knows the size, and asking it takes long: assume enough
     return available_bytes(partition.log, offset, *partition.read_limit)
 
 
@@ -204,7 +204,7 @@ def _source(context: ReadContext, one: Wanted) -> Partition | Problem:
 
 
 async def _confirmed(context: ReadContext, one: Wanted, source: Partition | Problem) -> Partition | Problem:
-    """The same; in place of a final problem, what is true once the store has confirmed that this node leads."""
+    """Returns `source`; in place of a final problem, the state once the store has confirmed that this node leads."""
     if not isinstance(source, Problem) or source.code not in FINAL:
         return source
     try:
@@ -218,7 +218,7 @@ async def _confirmed(context: ReadContext, one: Wanted, source: Partition | Prob
 async def _read_chunks(
     context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], max_bytes: int
 ) -> dict[int, Chunk]:
-    """Whole batches by entry. Each gets an even share of what the ones before it have left over."""
+    """Returns whole batches by entry. Each entry gets an even share of what the ones before it have left over."""
     full = [
         (index, source)
         for index in order
@@ -249,7 +249,7 @@ def _refused(one: Wanted, problem: Problem) -> Part:
 
 
 def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Bounds, limits: Limits) -> tuple[Part, int]:
-    """A partition's part, and how many bytes were unpacked for it."""
+    """Returns a partition's part, and the number of bytes that were unpacked for it."""
     found: Decoded[record_json.RecordOut] = Decoded([], offset, 0)
     if chunk is not None:
         show = partial(record_json.records_out, form=limits.value)
@@ -258,12 +258,5 @@ def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Boun
     if limits.as_lines:
         ends = [end_of(out) for out in outs]
         return Part(next_offset, len(outs), ends, None, record_json.encode_lines(outs)), size_bytes
-    fields = {
-        "topic": partition.topic,
-        "partition": partition.number,
-        "next_offset": next_offset,
-        "high_watermark": partition.high_watermark,
-        "log_start": partition.log.log_start,
-        "leader_epoch": partition.log.leader_epoch,
-    }
-    return Part(next_offset, len(outs), [], None, record_json.encode_document(fields, outs)), size_bytes
+    body = record_json.encode_document(document_fields(partition, next_offset), outs)
+    return Part(next_offset, len(outs), [], None, body), size_bytes

@@ -1,7 +1,7 @@
-"""One reader's partitions, brought to the processes that own them: one wait and one read an owner, whatever it owns.
+"""Calls the owners of one reader's partitions: one wait and one read for each owner, however many partitions it owns.
 
-Both ends: what a handler asks, and what is done for a handler in another process. It knows no HTTP. In a cluster the
-owner of a partition is its leader, who is looked up again before each call; without one there is nothing to give.
+Both ends: the calls of a handler, and their execution in another process. It does not know HTTP. In a cluster the owner
+of a partition is its leader, which is looked up before each call; a partition without a leader has nothing to read.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from gateway.links.link import Busy, Handler, LinkLost
 from gateway.routing.peers import Owner
 from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
 
-CALL_S = 30.0  # what an owner may take beyond the wait that was asked for
-MOVED_PAUSE_S = 0.1  # before looking again where a partition is led; news of leaders end it early
+CALL_S = 30.0  # the owner's time limit beyond the requested wait
+MOVED_PAUSE_S = 0.1  # before another look-up of a leader; a change of leaders ends it early
 BUSY: ProblemFields = ("overloaded", "the process that owns the partition is restarting", {})
 NOBODY: ProblemFields = (NoLeader.code, "nobody leads the partition now", {})
-MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, and not for long
+MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, which is short
 
 _NOTHING = Found(0, has_problem=False)
 
 
 class MultiFetch:
-    """Entries of one reader. They may be moved on between two reads; which shard owns them stays."""
+    """Entries of one reader, grouped by their owners. Their offsets may be advanced between two reads."""
 
     def __init__(self, context: FetchContext, wanted: Sequence[Wanted]) -> None:
         assert wanted, "nobody waits for nothing"
@@ -41,7 +41,7 @@ class MultiFetch:
         self._group()
 
     def _group(self) -> None:
-        """By who answers for them now; None stands for nobody."""
+        """Groups the entries by their present owner; None: the partition has no leader."""
         peers = self._context.peers
         by_owner: dict[Owner | None, list[int]] = {}
         for index, one in enumerate(self.wanted):
@@ -62,14 +62,14 @@ class MultiFetch:
             self._group()
 
     async def look(self) -> Found:
-        """What there is now; not exact: enough to tell something from nothing."""
+        """Return the readable bytes now; not exact: enough to distinguish something from nothing."""
         self._group_again()
         founds = await asyncio.gather(*(self._found_at(owner, 0) for owner in self._by_owner))
         self._found = dict(zip(self._by_owner, founds, strict=True))
         return _together(self._found)
 
     async def wait(self, min_bytes: int, wait_s: float) -> None:
-        """Return when the owners together have so much, an entry has a problem, a shard drains or the time is over."""
+        """Return when the owners have `min_bytes`, an entry has a problem, a shard drains or the time is over."""
         draining = self._context.lifecycle.draining
         over = draining.wait_for(DRAINING)
         bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + wait_s, over, _end)
@@ -80,7 +80,7 @@ class MultiFetch:
                 missing = min_bytes - total.size_bytes
                 if missing <= 0 or total.has_problem:
                     return
-                # If all together get what is missing, then one of them gets an even part of it.
+                # If all together reach the missing bytes, then one of them reaches an even part of them.
                 part = -(-missing // len(self._by_owner))
                 enough = {owner: self._found[owner].size_bytes + part for owner in self._by_owner}
                 found = await self._first_to_have(enough, wait_s, over)
@@ -92,13 +92,13 @@ class MultiFetch:
             draining.give_up(DRAINING, over)
 
     async def wait_for_any(self, wait_s: float) -> None:
-        """As wait, for whatever comes first, when nothing was there at the last look."""
+        """Wait as `wait` does for the first byte, after a look that found nothing."""
         self._group_again()
         self._found = dict.fromkeys(self._by_owner, _NOTHING)
         await self.wait(1, wait_s)
 
     async def read_patiently(self, limits: Limits) -> list[Part]:
-        """As read; but if there is nothing to give and what is in the way will pass, it is waited for."""
+        """Read as `read` does; if nothing is readable and the problem is transient, wait for its end."""
         parts = await self.read(limits)
         if self._context.peers.nodes is None or not _may_pass(parts):
             return parts
@@ -112,7 +112,7 @@ class MultiFetch:
         return parts
 
     async def read(self, limits: Limits) -> list[Part]:
-        """What there is for each entry, in their order."""
+        """Return what is readable of each entry, in their order."""
         self._group_again()
         owners = list(self._by_owner)
         if limits.max_records is None:
@@ -121,7 +121,7 @@ class MultiFetch:
             reads = await asyncio.gather(*(self._read_at(owner, share) for owner in owners))
             return self._in_order(dict(zip(owners, reads, strict=True)))
         parts: dict[Owner | None, list[Part]] = {}
-        for step in range(len(owners)):  # one after the other: how many records are left is known only then
+        for step in range(len(owners)):  # one after the other: only then is the number of records left known
             owner = owners[(limits.turn + step) % len(owners)]
             parts[owner] = await self._read_at(owner, limits)
             records_left = max(0, (limits.max_records or 0) - sum(part.record_count for part in parts[owner]))
@@ -129,7 +129,7 @@ class MultiFetch:
         return self._in_order(parts)
 
     def move_on(self, index: int, next_offset: int) -> None:
-        """The entry has been read up to here."""
+        """Advance the entry: it has been read up to `next_offset`."""
         self.wanted[index] = self.wanted[index]._replace(offset=next_offset)
 
     def _in_order(self, by_owner: dict[Owner | None, list[Part]]) -> list[Part]:
@@ -141,7 +141,7 @@ class MultiFetch:
     async def _first_to_have(
         self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int]
     ) -> dict[Owner | None, Found]:
-        """Ask every owner to say when it has so much, and stop asking as soon as one does, or once `over` is done."""
+        """Ask every owner to report when it has enough, and stop asking as soon as one does, or once `over` is done."""
         if self._context.peers.nodes is None and len(enough) == 1:
             [(owner, size)] = enough.items()
             if owner is not None and self._context.peers.is_here(owner):  # the usual case, without a task
@@ -169,7 +169,7 @@ class MultiFetch:
             except (Busy, LinkLost):
                 is_standalone = self._context.peers.nodes is None
                 found = Found(0, has_problem=is_standalone, has_moved=not is_standalone)
-        if found.has_moved and enough_bytes:  # the others are waited for meanwhile
+        if found.has_moved and enough_bytes:  # meanwhile wait for the others
             await self._context.peers.wait_for_leaders(self._context.budgets.jittered(MOVED_PAUSE_S))
         return found
 
@@ -188,7 +188,7 @@ class MultiFetch:
 
 
 def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
-    """What this shard does when another one asks for its partitions."""
+    """Return the handlers of calls for partitions of this shard."""
 
     async def wait_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
         wanted, enough_bytes = arguments
@@ -213,7 +213,7 @@ def _together(found: Mapping[Owner | None, Found]) -> Found:
 
 
 def _may_pass(parts: Sequence[Part]) -> bool:
-    """Whether no record is given and no entry has a problem that lasts, but one has one that will pass."""
+    """Return whether the parts have no record and no lasting problem, but a transient one."""
     codes = {part.problem[0] for part in parts if part.problem is not None}
     return bool(codes) and codes <= {*MOVING, BUSY[0]} and not any(part.record_count for part in parts)
 

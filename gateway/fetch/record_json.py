@@ -1,18 +1,21 @@
-"""Stored records as JSON, for consumers that ask for JSON or NDJSON.
+"""Decodes stored batches within bounds, and renders their records as JSON or NDJSON.
 
-A value that is JSON is given as the bytes that were stored, never parsed into objects: it is only checked, in bulk, to
-be exactly one JSON value, so that no stored byte can change the meaning of the document around it.
+Clients store batches themselves, so a batch may unpack to any size or be malformed. A JSON value is returned as the
+bytes that were stored, never parsed into objects: it is only checked, in bulk, to be exactly one JSON value, so that no
+stored byte can change the meaning of the document around it.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from engine.errors import DecodedTooLarge, InvalidBatch
+from engine.format import batch as record_batch
 from engine.format.batch import Record
 from gateway.http.media_types import is_json, is_text, media_type_of
 
@@ -24,19 +27,19 @@ _NULL = Raw(b"null")
 
 
 class RecordOut(Struct, omit_defaults=True, gc=False):
-    """One record of an answer. Of each pair of fields one is given."""
+    """One record of an answer. One field of each pair is set."""
 
     offset: int
     timestamp: int
     key: str | UnsetType | None = UNSET
     value: Raw | str | UnsetType = UNSET
-    headers: dict[str, Any] | UnsetType = UNSET
+    headers: dict[str, Header | list[Header]] | UnsetType = UNSET
     key_base64: str | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
 
 
 class Undecodable(Struct):
-    """Stands for a stored batch whose records cannot be read, so that a consumer can go on behind it."""
+    """Replaces a stored batch whose records cannot be read, so that a consumer can continue behind it."""
 
     offset: int
     last_offset: int
@@ -44,16 +47,100 @@ class Undecodable(Struct):
 
 
 Out = RecordOut | Undecodable
+Header = str | dict[str, str] | None  # a text, {"base64": …} for other bytes
+
+
+class DocumentFields(TypedDict):
+    """The members of a JSON document of records, except the records."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    high_watermark: int
+    log_start: int
+    leader_epoch: int
+
+
+class Bounds(NamedTuple):
+    """The bytes decoded for one answer: of a batch, beyond which it counts as undecodable, and of all batches."""
+
+    max_records: int | None
+    batch_bytes_max: int
+    bytes_max: int
+
+
+class Shown(Protocol):
+    """A record in the form of an answer."""
+
+    @property
+    def offset(self) -> int: ...
+
+
+S = TypeVar("S", bound=Shown)
+
+
+class Decoded(NamedTuple, Generic[S]):
+    """The records of an answer, the next offset, and the unpacked bytes of the batches."""
+
+    outs: list[S | Undecodable]
+    next_offset: int
+    size_bytes: int
+
+
+def is_compressed(data: bytes | bytearray) -> bool:
+    """Returns whether a batch is compressed: then its size does not bound the time that decoding takes."""
+    return any(header.codec for _, header in record_batch.walk(data))
+
+
+def decode_stored(
+    data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]
+) -> Decoded[S]:
+    """Returns the records at or after the offset, as far as the bounds allow, in the form that `show` makes.
+
+    The reader of the batches has verified their checksums.
+    """
+    outs: list[S | Undecodable] = []
+    readable: list[Record] = []
+    max_records, decoded_bytes = bounds.max_records, 0
+    for position, header in record_batch.walk(data):
+        if decoded_bytes >= bounds.bytes_max:
+            next_offset = header.base_offset
+            break
+        try:
+            batch = data[position : position + header.size_bytes]
+            records, size_bytes = record_batch.decode_sized(batch, bounds.batch_bytes_max)
+            decoded_bytes += size_bytes
+        except InvalidBatch as error:
+            if isinstance(error, DecodedTooLarge):
+                decoded_bytes += bounds.batch_bytes_max
+            outs += show(readable)
+            readable = []
+            outs.append(Undecodable(max(header.base_offset, offset), header.next_offset - 1))
+        else:
+            is_inside = bool(records) and records[0].offset < offset  # not of a control batch
+            readable += [r for r in records if r.offset >= offset] if is_inside else records
+        if max_records is not None and len(outs) + len(readable) >= max_records:
+            break
+    outs += show(readable[: None if max_records is None else max(0, max_records - len(outs))])
+    if max_records is not None and outs and len(outs) >= max_records:
+        outs = outs[:max_records]
+        return Decoded(outs, end_of(outs[-1]), decoded_bytes)
+    return Decoded(outs, next_offset, decoded_bytes)
+
+
+def end_of(out: Shown | Undecodable) -> int:
+    """Returns the offset after the record or the batch."""
+    return (out.last_offset if isinstance(out, Undecodable) else out.offset) + 1
 
 
 def records_out(records: Sequence[Record], form: str | None) -> list[RecordOut]:
-    """Records in the form asked for: `json`, `text`, `base64`, or None for what each record's media type says."""
+    """Returns the records in the requested form: `json`, `text`, `base64`, or None for the form of each media type."""
     values = _values(records, form)
     return [_record_out(record, value) for record, value in zip(records, values, strict=True)]
 
 
-def encode_document(fields: dict[str, Any], records: Sequence[Out]) -> bytes:
-    """`{…,"records":[…]}`."""
+def encode_document(fields: DocumentFields, records: Sequence[Out]) -> bytes:
+    """Returns `{…,"records":[…]}`."""
     return _ENCODER.encode({**fields, "records": records})
 
 
@@ -62,7 +149,7 @@ def encode_lines(records: Sequence[Out]) -> bytes:
 
 
 def bare_value(out: Out) -> bytes:
-    """The value alone, as a line of `ndjson=values`."""
+    """Returns the value alone, as a line of `ndjson=values`."""
     if isinstance(out, Undecodable):
         return _ENCODER.encode(out)
     if out.value is not UNSET:
@@ -92,7 +179,7 @@ def _record_out(record: Record, value: Raw | str | bytes) -> RecordOut:
 
 
 def _values(records: Sequence[Record], form: str | None) -> Iterable[Raw | str | bytes]:
-    """A Raw for JSON, a str for text, bytes for what can only be shown as base64."""
+    """Yields a Raw for JSON, a str for text, bytes for a value that needs base64."""
     if form == "base64":
         return [_NULL if record.value is None else record.value for record in records]
     if form == "text":
@@ -106,7 +193,7 @@ def _values(records: Sequence[Record], form: str | None) -> Iterable[Raw | str |
 
 
 def _are_json(values: list[bytes]) -> bool:
-    """Whether each is exactly one JSON value on one line. Joined by newlines they must decode to as many."""
+    """Returns whether each is exactly one JSON value on one line. Joined by newlines they must decode to as many."""
     joined = b"\n".join(values)
     if joined.count(b"\n") != len(values) - 1 or b"\r" in joined:
         return False
@@ -125,17 +212,17 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def as_json(value: bytes) -> Raw | bytes:
-    """The value, if it is one JSON value, as something that can stand in a document; else the bytes."""
+    """Returns the value as a part of a document if it is one JSON value; else the bytes."""
     try:
         if not _is_utf8(value) or not msgspec.json.decode(value, type=Raw):
             return value
     except (msgspec.DecodeError, RecursionError):
         return value
-    return Raw(value.translate(_LINE_ENDS_TO_SPACES))  # they stand between tokens; NDJSON would break there
+    return Raw(value.translate(_LINE_ENDS_TO_SPACES))  # line ends between tokens would break NDJSON
 
 
 def as_text(value: bytes | None) -> Raw | str | bytes:
-    """The value as text, if it is UTF-8; else the bytes."""
+    """Returns the value as text if it is UTF-8; else the bytes."""
     if value is None:
         return _NULL
     try:
@@ -145,7 +232,7 @@ def as_text(value: bytes | None) -> Raw | str | bytes:
 
 
 def _by_media_type(record: Record) -> Raw | str | bytes:
-    """JSON where the record's `content-type` says JSON or says nothing; text for text; base64 for the rest."""
+    """Returns JSON if the record's `content-type` is JSON or missing; text for text; bytes (base64) for other types."""
     if record.value is None:
         return _NULL
     media_type = media_type_of(record.headers)
@@ -155,7 +242,7 @@ def _by_media_type(record: Record) -> Raw | str | bytes:
 
 
 def _headers(pairs: Sequence[tuple[str, bytes | None]]) -> dict[str, Any]:
-    """The form that produce takes: texts, `{"base64": …}` for other bytes, an array for a name that repeats."""
+    """Returns the form that produce takes: texts, `{"base64": …}` for other bytes, an array for a repeated name."""
     headers: dict[str, Any] = {}
     for name, value in pairs:
         shown: Any = None if value is None else as_text(value)

@@ -1,4 +1,4 @@
-"""What reading a request and writing a response need, whatever the route."""
+"""The dependencies of reading a request and writing a response, for every route."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.http.in_flight import InFlight
 from gateway.http.offload import Offload
+from gateway.http.request_body import RequestBodies
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,13 @@ class HttpContext:
     request_body_bytes_max: int
     query_value_chars_max: int
     compress_bytes_min: int
-    in_flight: InFlight
+    bodies: RequestBodies
     offload: Offload
     count_response: Callable[[web.Request, int], None]
 
 
 HTTP = web.AppKey("http", HttpContext)
+
+# Headers of every answer to a request, whatever its handler. They are set before the handler runs, because a stream
+# sends its headers long before it is over.
+ANSWER_HEADERS = web.RequestKey("answer_headers", dict[str, str])

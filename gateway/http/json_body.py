@@ -1,4 +1,4 @@
-"""Small JSON bodies of a known shape: settings and wishes, not records. Strict: an unknown field is refused."""
+"""Reads small JSON bodies of a known shape: settings and options, not records. Strict: rejects unknown fields."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from aiohttp import web
 from gateway.http.context import HTTP
 from gateway.http.json_limits import check_utf8, malformed_json
 from gateway.http.problems import Problem
-from gateway.http.request_body import read_body
 
 MEDIA_TYPES = ("application/json", "application/octet-stream", "application/x-www-form-urlencoded")
-# The second is what aiohttp says when no type was given, the third what plain `curl -d` sends.
+# The second is aiohttp's default for a missing type, the third is sent by plain `curl -d`.
 
 
 async def read_json(request: web.Request, shape: type[Any], default: Any = None, *, bytes_max: int = 2**63) -> Any:
-    """The body as `shape`; an empty one as `default`. Raises Problem malformed_json, unknown_field, invalid_body, …"""
-    body = await read_body(request, min(request.app[HTTP].request_body_bytes_max, bytes_max))
+    """Returns the body as `shape`; an empty one as `default`.
+
+    Raises Problem malformed_json, unknown_field, invalid_body, …
+    """
+    http = request.app[HTTP]
+    body = await http.bodies.read(request, min(http.request_body_bytes_max, bytes_max))
     if not body.strip():
         if default is None:
             raise Problem("invalid_body", "a JSON body is needed")
@@ -36,6 +39,6 @@ async def read_json(request: web.Request, shape: type[Any], default: Any = None,
 
 
 def _expected(shape: type[Any]) -> str:
-    """The fields of a body that is an object, for those who misspelt one."""
+    """Returns the field names of an object body, for the message about a misspelt one."""
     fields = getattr(shape, "__struct_fields__", ())
     return f"; the body has {', '.join(fields)}" if fields else ""

@@ -1,12 +1,11 @@
 """Limits on a JSON value that a producer sends: levels of nesting and digits of a number.
 
 JSON allows any depth and any number, parsers do not: serde_json reads 128 levels, .NET 64, Jackson numbers of 1,000
-characters. A value beyond the limits could be stored, but not be read by every consumer: it is refused, with its
-position.
+characters. A value beyond the limits could be stored, but not read by every consumer: it is rejected with its position.
 
-Not a parser: the value is valid JSON when it comes here. Most values are too short to break a limit and cost one
-`len`; a longer one costs a count of its brackets and a look at one byte in sixty. Only a value with more brackets
-than the limit has levels is reduced to its brackets, which costs as much as to parse it, however deep they nest.
+Not a parser: the value has been parsed as JSON. Most values are too short to break a limit and cost one `len`; a longer
+one costs a count of its brackets and a look at one byte in sixty. Only a value with more brackets than the limit has
+levels is reduced to its brackets, which costs as much as to parse it, at any depth.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ import json
 import re
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Raw
 
 from gateway.http.problems import Problem
 
-DEPTH_CEILING = 512  # what the setting allows at most; msgspec's decoder gives up at about 900 levels
+DEPTH_CEILING = 512  # upper bound of the setting; msgspec's decoder gives up at about 900 levels
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _BRACKETS = re.compile(_STRING + rb"|[\[{]|[\]}]")
@@ -32,21 +32,29 @@ _DIGITS = b"0123456789"
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
-_PASSES = 2  # that each remove the innermost pairs of all brackets: most values have no more levels
+_PASSES = 2  # each removes the innermost pairs of all brackets: most values have no more levels
 _MANY = 64 * 1024  # brackets: a pass over them costs half as much as to count their levels
 _TOGETHER = 256  # values: enough that a call for all of them costs nothing
 _SAMPLES = 16  # of a run of too many digits
 _TO_BITS = bytes.maketrans(b"[]", b"10")
 _STEPS = [list(accumulate((1 if bits >> at & 1 else -1 for at in range(7, -1, -1)), initial=0)) for bits in range(256)]
-_RISES = bytes(steps[-1] & 0xFF for steps in _STEPS)  # of eight brackets in a byte: how much deeper they end
-_PEAKS = bytes(map(max, _STEPS))  # and how much deeper they come
+_RISES = bytes(steps[-1] & 0xFF for steps in _STEPS)  # of the eight brackets in a byte: the change of depth
+_PEAKS = bytes(map(max, _STEPS))  # and the greatest depth within
 
 
-class JsonLimits(NamedTuple):
-    """`depth_max`: levels of nesting; a scalar has none. `digits_max`: digits of a number in a row."""
+@dataclass(frozen=True, slots=True)
+class JsonLimits:
+    """`depth_max`: levels of nesting; a scalar has none. `digits_max`: digits of a number in a row.
+
+    A value of up to `harmless_bytes` breaks no limit: each level takes two brackets.
+    """
 
     depth_max: int = 128
     digits_max: int = 1000
+    harmless_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "harmless_bytes", min(2 * self.depth_max + 1, self.digits_max))
 
 
 DEFAULT_LIMITS = JsonLimits()
@@ -55,10 +63,11 @@ DEFAULT_LIMITS = JsonLimits()
 def check_values(values: Sequence[bytes | Raw], limits: JsonLimits) -> None:
     """Check the values of a request. Raises Problem json_too_complex, which names the record and the byte.
 
-    Many are looked at together, since a call a value costs as much as the look: next to each other they are nested no
-    deeper than the deepest of them, and commas keep their digits apart. Escapes make that look costlier than a call.
+    Checks many together, since a call for each value costs as much as the check: joined they are nested no deeper than
+    the deepest of them, and commas keep their digits apart. With escapes, a joint check costs more than a call for
+    each.
     """
-    harmless = harmless_bytes(limits)
+    harmless = limits.harmless_bytes
     if not values or max(map(len, values)) <= harmless:
         return
     for start in range(0, len(values), _TOGETHER):
@@ -84,7 +93,7 @@ def check_value(value: bytes | Raw, limits: JsonLimits, position: int) -> None:
 
 
 def stack_exhausted(text: bytes, where: str = "the body", **members: Any) -> Problem:
-    """The problem for JSON on which the decoder gave up because of its depth, whatever the limit is."""
+    """Return the problem for JSON on which the decoder gave up because of its depth, whatever the limit is."""
     at = _first_too_deep(text, DEPTH_CEILING)
     return _too_deep(where, len(text) if at is None else at, DEPTH_CEILING, **members)
 
@@ -94,16 +103,11 @@ def _too_deep(where: str, byte: int, depth_max: int, **members: Any) -> Problem:
     return Problem("json_too_complex", what, byte=byte, limit=depth_max, **members)
 
 
-def harmless_bytes(limits: JsonLimits) -> int:
-    """The size up to which no value can break a limit: each level takes two brackets."""
-    return min(2 * limits.depth_max + 1, limits.digits_max)
-
-
 def _is_too_deep(text: bytes, depth_max: int) -> bool:
-    """Whether brackets outside of strings nest deeper. Removing all innermost pairs at once removes one level.
+    """Return whether brackets outside of strings nest deeper. Removing all innermost pairs at once removes one level.
 
-    Once escaped quotes are gone, a bracket is outside of strings if the quotes before it are even in number, which
-    taking out two neighbouring quotes does not change.
+    Once escaped quotes are removed, a bracket is outside of strings if the number of quotes before it is even, which
+    the removal of two neighbouring quotes does not change.
     """
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
     brackets = plain.translate(_TO_SQUARE, _NO_BRACKETS_OR_QUOTES).replace(b'""', b"")
@@ -118,7 +122,7 @@ def _is_too_deep(text: bytes, depth_max: int) -> bool:
 
 
 def _levels(brackets: bytes) -> int:
-    """How deep they nest, eight at a time: as many passes as there are levels would cost the size times the depth."""
+    """Return the depth of nesting. Eight brackets at a time: one pass for each level would cost size times depth."""
     brackets += b"]" * (-len(brackets) % 8)
     if not brackets:
         return 0
@@ -129,7 +133,7 @@ def _levels(brackets: bytes) -> int:
 
 
 def _may_have_long_number(text: bytes, digits_max: int) -> bool:
-    """False for nearly all that have none: a run of too many digits holds this many bytes of a sample in a row."""
+    """False for nearly all without one: a run of too many digits has this many bytes of a sample in a row."""
     stride = max(1, (digits_max + 1) // _SAMPLES)
     return b"0" * ((digits_max + 1) // stride) in text[stride - 1 :: stride].translate(_DIGITS_TO_ZERO)
 
@@ -148,7 +152,7 @@ def _first_too_deep(text: bytes, depth_max: int) -> int | None:
 
 
 def _first_long_number(text: bytes, digits_max: int) -> int | None:
-    """Where the first number begins that has too many digits in a row."""
+    """Return the position of the first number that has too many digits in a row; None if there is none."""
     sampled = range(digits_max, len(text), digits_max + 1)
     if not any(_run_around(text, at, digits_max) > digits_max for at in sampled if text[at] in _DIGITS):
         return None
@@ -159,13 +163,13 @@ def _first_long_number(text: bytes, digits_max: int) -> int | None:
 
 
 def _run_around(text: bytes, at: int, digits_max: int) -> int:
-    """The length of the run of digits that holds a byte; lengths beyond the limit are not told apart."""
+    """Return the length of the run of digits around a byte; lengths beyond the limit are not distinguished."""
     before, behind = text[max(0, at - digits_max) : at], text[at : at + digits_max + 1]
     return len(before) - len(before.rstrip(_DIGITS)) + len(behind) - len(behind.lstrip(_DIGITS))
 
 
 def check_utf8(body: bytes) -> None:
-    """msgspec takes over the bytes of a raw value unseen, so the whole body is checked."""
+    """Check that the body is UTF-8: msgspec does not check the bytes of a raw value. Raises Problem invalid_utf8."""
     if body.isascii():
         return
     try:
@@ -175,7 +179,7 @@ def check_utf8(body: bytes) -> None:
 
 
 def malformed_json(body: bytes) -> Problem:
-    """Where a body stops being JSON, by line and column."""
+    """Return the problem of a body that is not JSON, with line and column of the error."""
     try:
         # As text: from bytes with a NUL json would guess UTF-16. A number of any length is JSON.
         json.loads(body.decode("utf-8", "replace"), parse_int=str, parse_float=str)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.errors import Draining
-from engine.partition.position_waiters import PositionWaiters
+from engine.partition.high_watermark import PositionWaiters
 
-DRAINING = 1  # the position of `Lifecycle.draining` once the process drains
+DRAINING = 1  # the end of `Lifecycle.draining` once the process drains
 
 
 class Lifecycle:
@@ -14,11 +14,8 @@ class Lifecycle:
     def __init__(self, *, is_ready: bool = True) -> None:
         self.is_ready = is_ready
         self.is_refusing = False
+        self.is_draining = False
         self.draining = PositionWaiters(0)  # waits for DRAINING end when the process begins to drain
-
-    @property
-    def is_draining(self) -> bool:
-        return self.draining.position >= DRAINING
 
     def check_accepting(self) -> None:
         """Raises Draining once new work is refused."""
@@ -27,4 +24,5 @@ class Lifecycle:
 
     def drain(self) -> None:
         """Ends all waits for draining. Work is still accepted."""
+        self.is_draining = True
         self.draining.advance(DRAINING)

@@ -1,4 +1,4 @@
-"""Which form of an answer a client wants: the Accept headers, and what follows from them. Pure."""
+"""Content negotiation: chooses the form of an answer from the Accept headers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 
 def choose_media_type(accept: str, offered: Sequence[str]) -> str:
-    """The form of the answer: the first accepted type that can be given. Raises Problem not_acceptable."""
+    """Returns the form of the answer: the first accepted type that is offered. Raises Problem not_acceptable."""
     if accept in offered:
         return accept
     for media_type in by_preference(accept) if accept else ["*/*"]:
@@ -25,14 +25,15 @@ def choose_media_type(accept: str, offered: Sequence[str]) -> str:
 
 
 def by_preference(accept: str) -> list[str]:
-    """What an Accept header names, the best first. What has quality 0 is not accepted at all."""
+    """Returns the names in an Accept header, the best first. Quality 0 is not accepted and is left out."""
     weighed = [pair for pair in _weighed(accept) if pair[0] > 0]
     return [name for _, name in sorted(weighed, key=lambda pair: -pair[0])]
 
 
 def choose_encoding(accept_encoding: str) -> str | None:
-    """The Content-Encoding that a client likes best of those that can be given; None: as it is. Of equals zstd, which
-    costs half. A wildcard asks for nothing: who can undo an encoding knows its name.
+    """Returns the Content-Encoding that the client prefers among those offered; None: no encoding.
+
+    At equal quality returns zstd, which costs half. A wildcard selects no encoding: a client that decodes one names it.
     """
     quality = {name.removeprefix("x-"): quality for quality, name in _weighed(accept_encoding)}
     zstd, gzip = quality.get("zstd", 0.0), quality.get("gzip", 0.0)
@@ -43,7 +44,7 @@ def choose_encoding(accept_encoding: str) -> str | None:
 
 
 def _weighed(accept: str) -> list[tuple[float, str]]:
-    """Each name of the header with its quality, in their order."""
+    """Returns each name of the header with its quality, in their order."""
     weighed: list[tuple[float, str]] = []
     for part in accept.split(","):
         name, *parameters = part.lower().replace(" ", "").replace("\t", "").split(";")
@@ -53,7 +54,7 @@ def _weighed(accept: str) -> list[tuple[float, str]]:
 
 
 def prefers_events(accept: str, others: Sequence[str]) -> bool:
-    """Whether an event stream is what the client likes best of it and the others. It never follows from a wildcard."""
+    """Returns whether the client prefers an event stream to the other types. A wildcard never selects it."""
     if SSE not in accept.lower():
         return False
     known = (*others, *WILDCARDS)

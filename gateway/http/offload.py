@@ -9,8 +9,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-OFF_LOOP_BYTES = 512 * 1024  # coding this much takes about 2 ms; the bound for a loop callback is 20
-OFF_LOOP_RECORDS = 10_000  # so many take as long, however small they are
+OFF_LOOP_BYTES = 512 * 1024  # coding this much takes about 2 ms; the limit for a loop callback is 20
+OFF_LOOP_RECORDS = 10_000  # this many take as long, however small they are
 
 
 class Offload:

@@ -1,6 +1,6 @@
-"""The one door from failures to HTTP: problem documents (RFC 9457) with a stable code.
+"""Maps all failures to HTTP: problem documents (RFC 9457) with a stable code.
 
-The table is tested against `x-penstock-problems` of openapi/gateway.yaml. Nothing else in the gateway names a status
+The table is tested against `x-penstock-problems` of openapi/gateway.yaml. No other file of the gateway names a status
 of 400 or above.
 """
 
@@ -18,7 +18,7 @@ RETRY_AFTER_S = 1
 
 
 class Kind(NamedTuple):
-    """What a code always means. `no_side_effects`: certainly nothing was stored."""
+    """The constant meaning of a code. `no_side_effects`: certainly nothing was stored."""
 
     status: int
     title: str
@@ -27,10 +27,11 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[str, Kind] = {
+    "malformed_request": Kind(400, "The request is not well-formed HTTP"),
     "malformed_json": Kind(400, "The body is not valid JSON"),
     "malformed_ndjson": Kind(400, "A line is not one JSON value"),
     "json_too_complex": Kind(400, "The JSON is nested too deeply or has too long a number"),
-    "invalid_body": Kind(400, "The body does not say what it must"),
+    "invalid_body": Kind(400, "The body does not match its schema"),
     "unknown_field": Kind(400, "The body has a field that is not known"),
     "no_records": Kind(400, "There is no record in the body"),
     "unknown_query": Kind(400, "The query has a name that is not known"),
@@ -39,7 +40,7 @@ KINDS: dict[str, Kind] = {
     "invalid_utf8": Kind(400, "The body is not UTF-8"),
     "invalid_batch": Kind(400, "The record batch breaks the format"),
     "corrupt_batch": Kind(400, "The record batch fails its checksum"),
-    "unknown_producer": Kind(400, "The producer id was never given out"),
+    "unknown_producer": Kind(400, "The producer id was never assigned"),
     "invalid_topic_name": Kind(400, "The name cannot name a topic"),
     "invalid_config": Kind(400, "A setting is not known or out of bounds"),
     "unauthorized": Kind(401, "A token is needed"),
@@ -52,11 +53,11 @@ KINDS: dict[str, Kind] = {
     "not_acceptable": Kind(406, "None of the accepted media types can be given"),
     "body_timeout": Kind(408, "The body did not arrive in time", retryable=True),
     "topic_exists": Kind(409, "The topic exists and is different"),
-    "too_many_topics": Kind(409, "The node has as many topics or partitions as it may"),
-    "no_other_node": Kind(409, "There is no other node to take anything over"),
+    "too_many_topics": Kind(409, "The node has its maximum of topics or partitions"),
+    "no_other_node": Kind(409, "There is no other node to take over"),
     "topic_being_deleted": Kind(409, "The topic is being deleted", retryable=True),
     "sequence_gap": Kind(409, "The records are not the next of their sequence", retryable=True),
-    "duplicate_older_than_window": Kind(409, "The records were stored long before"),
+    "duplicate_older_than_window": Kind(409, "The records were stored before the remembered batches"),
     "offset_below_log_start": Kind(410, "The records have been deleted"),
     "fencing_token_mismatch": Kind(412, "The partition demands another fencing token"),
     "log_end_mismatch": Kind(412, "The log does not end where expected"),
@@ -71,32 +72,35 @@ KINDS: dict[str, Kind] = {
     "idempotency_key_reused": Kind(422, "The idempotency key belongs to another request"),
     "too_many_requests": Kind(429, "Too many requests", retryable=True),
     "too_many_long_polls": Kind(429, "Too many long polls are open", retryable=True),
-    "internal": Kind(500, "Something failed that should not", retryable=True, no_side_effects=False),
+    "headers_too_large": Kind(431, "The headers are too large"),
+    "internal": Kind(500, "Internal error", retryable=True, no_side_effects=False),
     "records_damaged": Kind(500, "The records were damaged on the disk"),
     "not_implemented": Kind(501, "In the contract, but not built yet"),
     "unsupported_transfer_coding": Kind(501, "The transfer coding is not known"),
-    "overloaded": Kind(503, "The node has too much to do", retryable=True),
+    "unknown_method": Kind(501, "The method is not known"),
+    "overloaded": Kind(503, "The node is overloaded", retryable=True),
     "draining": Kind(503, "The node is stopping", retryable=True),
     "too_many_open_files": Kind(503, "No file can be opened now", retryable=True),
     "storage_failed": Kind(
         503, "The storage of the topic or partition cannot be used", retryable=True, no_side_effects=False
     ),
     "not_leader": Kind(503, "This node does not lead the partition", retryable=True),
-    "no_leader": Kind(503, "Nobody leads the partition now", retryable=True),
+    "no_leader": Kind(503, "The partition has no leader", retryable=True),
     "not_enough_replicas": Kind(503, "Too few replicas are in sync to append", retryable=True),
-    "too_few_nodes": Kind(503, "Too few nodes are alive for so many replicas", retryable=True),
-    "offset_not_available": Kind(503, "A new leader does not know yet what is committed", retryable=True),
+    "too_few_nodes": Kind(503, "Too few nodes are alive for the replication factor", retryable=True),
+    "offset_not_available": Kind(503, "A new leader does not know the high watermark yet", retryable=True),
     "store_unavailable": Kind(503, "The object store cannot be reached", retryable=True),
     "ack_timeout": Kind(504, "Not acknowledged in time", retryable=True, no_side_effects=False),
     "leadership_lost": Kind(504, "Leadership moved before the acknowledgement", retryable=True, no_side_effects=False),
     "not_enough_replicas_after_append": Kind(
         504, "Too few replicas were left to acknowledge", retryable=True, no_side_effects=False
     ),
+    "unsupported_http_version": Kind(505, "The version of HTTP is not known"),
     "storage_full": Kind(507, "No space is left", retryable=True),
 }
 
 
-# Where clients that know the protocol of sequences look for them; the document has them as well.
+# Clients that know the protocol of sequences look for them in headers; the document has them as well.
 MEMBERS_IN_HEADERS = {
     "producer_epoch": "Producer-Epoch",
     "expected_seq": "Producer-Expected-Seq",
@@ -134,7 +138,7 @@ class Problem(Exception):
             document["request_id"] = request_id
         return document | self.members
 
-    def response(self, request_id: str) -> web.Response:
+    def response(self, request_id: str | None = None) -> web.Response:
         headers = {
             "Content-Type": MEDIA_TYPE,
             "Cache-Control": "no-store",
@@ -146,7 +150,7 @@ class Problem(Exception):
 
 
 def from_engine(error: EngineError) -> Problem:
-    """What the engine reports, in HTTP's words. A code that HTTP does not know is a bug and says so."""
+    """Return the problem of an engine error. A code without a status in HTTP is a bug and becomes `internal`."""
     code = error.code if error.code in KINDS else "internal"
     members: dict[str, Any] = dict(error.members)
     if error.no_side_effects != KINDS[code].no_side_effects:

@@ -1,13 +1,18 @@
-"""Query strings, strictly: an unknown name or a value out of bounds is a 400, never ignored."""
+"""Reads query strings and path parameters strictly: an unknown name or a value out of bounds is a 400, never ignored.
+
+The query of a route is a frozen Struct. Its annotations are the rules, its defaults the values of missing names. A
+field whose name is a keyword of Python ends in an underscore, which its name in the query does not have.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
+from msgspec import Struct
 
 from gateway.http.context import HTTP
 from gateway.http.problems import Problem
@@ -19,11 +24,11 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 class Number(NamedTuple):
     """A whole number within bounds."""
 
-    default: int | None
     minimum: int
     maximum: int
 
     def parse(self, name: str, text: str) -> int:
+        """Returns the number. Raises Problem invalid_query."""
         if not _NUMBER.fullmatch(text) or not self.minimum <= int(text) <= self.maximum:
             wanted = f"a whole number from {self.minimum} to {self.maximum}"
             raise Problem("invalid_query", f"{name} is {text!r}; give {wanted}", parameter=name)
@@ -33,54 +38,67 @@ class Number(NamedTuple):
 class Word(NamedTuple):
     """One of a few words."""
 
-    default: str | None
     choices: tuple[str, ...]
 
     def parse(self, name: str, text: str) -> str:
+        """Returns the word. Raises Problem invalid_query."""
         if text not in self.choices:
             raise Problem("invalid_query", f"{name} is {text!r}; give {' or '.join(self.choices)}", parameter=name)
         return text
 
 
 class Text(NamedTuple):
-    """Any text up to a length."""
+    """Any text up to a length in characters."""
 
-    default: str | None
     length_max: int = 4096  # the node's query_value_chars_max may be less
 
     def parse(self, name: str, text: str) -> str:
+        """Returns the text. Raises Problem invalid_query."""
         if len(text) > self.length_max:
             raise Problem("invalid_query", f"{name} has more than {self.length_max} characters", parameter=name)
         return text
 
 
-Rules = Mapping[str, Number | Word | Text]
+Rule = Number | Word | Text
+Q = TypeVar("Q", bound=Struct)
 
 
-def read_query(request: web.Request, rules: Rules) -> dict[str, Any]:
-    """Every name of the rules with its value or default. Raises Problem unknown_query or invalid_query."""
-    values: dict[str, Any] = {name: rule.default for name, rule in rules.items()}
+class NoQuery(Struct, frozen=True):
+    """The query of a route that takes none."""
+
+
+@cache
+def rules_of(shape: type[Struct]) -> dict[str, tuple[str, Rule]]:
+    """Returns the field and the rule of each name of a query."""
+    hints = get_type_hints(shape, include_extras=True)
+    return {field.rstrip("_"): (field, hints[field].__metadata__[0]) for field in shape.__struct_fields__}
+
+
+def read_query(request: web.Request, shape: type[Q]) -> Q:
+    """Returns the query of a request as `shape`. Raises Problem unknown_query, invalid_query."""
     if not request.query_string:
-        return values
-    _check_utf8(request.rel_url.raw_query_string)
-    seen = set()
+        return shape()
+    if "%" in request.rel_url.raw_query_string:
+        _check_utf8(request.rel_url.raw_query_string)
+    rules = rules_of(shape)
+    values: dict[str, int | str] = {}
     length_max = request.app[HTTP].query_value_chars_max
     for name, text in request.query.items():
         if len(text) > length_max:
             raise Problem("invalid_query", f"{name:.64} has more than {length_max} characters", parameter=name[:64])
-        rule = rules.get(name)
-        if rule is None:
+        found = rules.get(name)
+        if found is None:
             known = ", ".join(sorted(rules)) or "none"
             raise Problem("unknown_query", f"{name!r} is not a query name here; known: {known}", parameter=name)
-        if name in seen:
+        field, rule = found
+        if field in values:
             raise Problem("invalid_query", f"{name} is given twice", parameter=name)
-        seen.add(name)
-        values[name] = rule.parse(name, text)
-    return values
+        values[field] = rule.parse(name, text)
+    return shape(**values)
 
 
 def _check_utf8(query_string: str) -> None:
-    """yarl would put U+FFFD in place of other bytes: a key would become another key, in silence."""
+    """Raises Problem invalid_query: yarl would replace other bytes by U+FFFD, and so change a key."""
     try:
         unquote_to_bytes(query_string).decode()
     except UnicodeDecodeError:
@@ -88,18 +106,18 @@ def _check_utf8(query_string: str) -> None:
 
 
 def path_partition(request: web.Request) -> int:
-    """The partition number in the path. Raises Problem unknown_partition for what is no number."""
+    """Returns the partition number in the path. Raises Problem unknown_partition if it is malformed."""
     return partition_number(request.match_info["partition"])
 
 
 def partitions_named(request: web.Request) -> int:
-    """How many partitions a topic must have for the path to be one of it."""
+    """Returns how many partitions a topic must have for the path to name one of them."""
     text = request.match_info.get("partition", "")
     return int(text) + 1 if _PARTITION.fullmatch(text) else 1
 
 
 def partition_number(text: str) -> int:
-    """One number is written in one way: 00 is none. Raises Problem unknown_partition."""
+    """Returns a partition number. It has one form: 00 is malformed. Raises Problem unknown_partition."""
     if not _PARTITION.fullmatch(text):
         raise Problem("unknown_partition", f"{text[:64]!r} is no partition number")
     return int(text)

@@ -1,75 +1,122 @@
-"""Reads a request's body whole, within limits, and undoes its Content-Encoding.
+"""Reads the bodies of requests within limits, decodes their Content-Encoding, and counts the bytes that are held.
 
-Bounds hold for what arrives and for what it unpacks to: a bomb is stopped at the limit, not after it, and not in the
-loop.
+A limit applies to the received and to the unpacked bytes: unpacking stops at the limit, and large bodies are unpacked
+in a thread. Bytes count as they arrive and not as they are announced, so a client that announces much and sends nothing
+takes no room. All bytes of a request are released when it has been answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
 from engine.format.decompression import FIRST_ROOM_BYTES, Broken, DoesNotFit, unpack
-from gateway.http.context import HTTP
-from gateway.http.in_flight import InFlight
+from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 
+COUNTED_BY_CONNECTION_BYTES = 64 * 1024  # smaller bodies are bounded by the limits of streams and connections
 _PACKED_IN_LOOP_MAX = 64 * 1024  # 3,000 gzip members that are all empty take 14 ms
+_HELD = web.RequestKey("penstock.held_bytes", tuple[int, int])
 
 
-async def read_body(request: web.Request, limit: int, when_there: Callable[[], None] | None = None) -> bytes:
-    """The body, decoded; `when_there` hears of it as it came, before it is decoded.
+class RequestBodies:
+    """The bodies of a process. `held_bytes` is the sum over requests that are not answered yet."""
 
-    Raises Problem: body_too_large, unsupported_encoding, invalid_body.
-    """
-    announced = request.content_length
-    if announced is not None and announced > limit:
-        raise _too_large(limit)
-    encoding = request.headers.get("Content-Encoding", "identity").lower()
-    if encoding not in ("identity", "gzip", "zstd"):
-        text = f"Content-Encoding is {encoding!r}; give gzip, zstd or none"
-        raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": "gzip, zstd"})
-    in_flight = request.app[HTTP].in_flight
-    body = await _read_up_to(request, limit, in_flight)
-    if when_there is not None:
-        when_there()
-    if encoding == "identity" or not body:
-        return body
-    try:
-        unpacked = await _unpacked(request, encoding, body, limit)
-    except DoesNotFit:
-        raise _too_large(limit) from None
-    except Broken as error:
-        raise Problem("invalid_body", f"the body is not what Content-Encoding says: {error}") from None
-    in_flight.hold(request, len(unpacked))
-    return unpacked
+    def __init__(self, bytes_max: int, connection_bytes_max: int, offload: Offload) -> None:
+        self.held_bytes = 0
+        self._bytes_max = bytes_max
+        self._connection_bytes_max = connection_bytes_max
+        self._offload = offload
+        self._by_connection: dict[str | None, int] = {}
 
+    def __repr__(self) -> str:
+        return f"RequestBodies(held_bytes={self.held_bytes}, large_connections={len(self._by_connection)})"
 
-async def _unpacked(request: web.Request, encoding: str, body: bytes, limit: int) -> bytes:
-    """Here what is quick; how long a body will be is known only when it is there."""
-    if len(body) <= _PACKED_IN_LOOP_MAX:
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yields name, text and value of each gauge."""
+        yield "penstock_request_bytes_in_flight", "Bytes of bodies of open requests", self.held_bytes
+
+    async def read(self, request: web.Request, limit: int, when_there: Callable[[], None] | None = None) -> bytes:
+        """Returns the body, unpacked. Calls `when_there` once it has arrived, before it is unpacked.
+
+        Raises Problem body_too_large, unsupported_encoding, invalid_body, overloaded, too_many_requests.
+        """
+        announced = request.content_length
+        if announced is not None and announced > limit:
+            raise _too_large(limit)
+        encoding = request.headers.get("Content-Encoding", "identity").lower()
+        if encoding not in ("identity", "gzip", "zstd"):
+            text = f"Content-Encoding is {encoding!r}; give gzip, zstd or none"
+            raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": "gzip, zstd"})
+        body = await self._read_up_to(request, limit)
+        if when_there is not None:
+            when_there()
+        if encoding == "identity" or not body:
+            return body
         try:
-            return bytes(unpack(encoding, body, min(limit, FIRST_ROOM_BYTES)))
+            unpacked = await self._unpacked(encoding, body, limit)
         except DoesNotFit:
-            if limit <= FIRST_ROOM_BYTES:
-                raise
-    return await request.app[HTTP].offload.in_thread(lambda: bytes(unpack(encoding, body, limit)))
+            raise _too_large(limit) from None
+        except Broken as error:
+            raise Problem("invalid_body", f"the body is not what Content-Encoding says: {error}") from None
+        self.hold(request, len(unpacked))
+        return unpacked
 
+    def hold(self, request: web.Request, size_bytes: int) -> None:
+        """Counts bytes that a request holds. Raises Problem overloaded, too_many_requests."""
+        total, of_connection = request.get(_HELD, (0, 0))
+        self.held_bytes += size_bytes
+        total += size_bytes
+        is_large = total >= COUNTED_BY_CONNECTION_BYTES
+        if is_large:
+            others = self._by_connection.get(request.remote, 0) - of_connection
+            self._by_connection[request.remote] = others + total
+            of_connection = total
+        request[_HELD] = (total, of_connection)
+        if self.held_bytes > self._bytes_max:
+            raise Problem("overloaded", "the bodies of requests under way fill the room for them")
+        if is_large and self._by_connection[request.remote] > self._connection_bytes_max:
+            text = "requests under way on this connection hold too many bytes"
+            raise Problem("too_many_requests", text, limit=self._connection_bytes_max)
 
-async def _read_up_to(request: web.Request, limit: int, in_flight: InFlight) -> bytes:
-    first = await request.content.readany()
-    in_flight.hold(request, len(first))
-    size, chunks = len(first), [first]
-    while chunk := await request.content.readany():
-        in_flight.hold(request, len(chunk))
-        size += len(chunk)
+    def release(self, request: web.Request) -> None:
+        """Stops counting what a request holds. No-op for a request without a body."""
+        held = request.get(_HELD)
+        if held is None:
+            return
+        total, of_connection = held
+        self.held_bytes -= total
+        if of_connection:
+            left = self._by_connection[request.remote] - of_connection
+            if left:
+                self._by_connection[request.remote] = left
+            else:
+                del self._by_connection[request.remote]
+
+    async def _unpacked(self, encoding: str, body: bytes, limit: int) -> bytes:
+        """Unpacks on the loop if the result is small: its size is known only afterwards."""
+        if len(body) <= _PACKED_IN_LOOP_MAX:
+            try:
+                return bytes(unpack(encoding, body, min(limit, FIRST_ROOM_BYTES)))
+            except DoesNotFit:
+                if limit <= FIRST_ROOM_BYTES:
+                    raise
+        return await self._offload.in_thread(lambda: bytes(unpack(encoding, body, limit)))
+
+    async def _read_up_to(self, request: web.Request, limit: int) -> bytes:
+        first = await request.content.readany()
+        self.hold(request, len(first))
+        size, chunks = len(first), [first]
+        while chunk := await request.content.readany():
+            self.hold(request, len(chunk))
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
         if size > limit:
             raise _too_large(limit)
-        chunks.append(chunk)
-    if size > limit:
-        raise _too_large(limit)
-    return first if len(chunks) == 1 else b"".join(chunks)
+        return first if len(chunks) == 1 else b"".join(chunks)
 
 
 def _too_large(limit: int) -> Problem:

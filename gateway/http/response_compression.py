@@ -1,6 +1,6 @@
-"""Answers in the Content-Encoding that a client asked for: JSON and its kin only, and only where it is worth it.
+"""Compresses answers with the Content-Encoding that a client accepts: JSON and its kin only, and only large ones.
 
-Stored batches are never packed again: they are compressed already, or their producer chose that they should not be.
+Stored batches are not compressed again: they are compressed already, or their producer chose not to.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-
 
 
 async def packed(request: web.Request, response: web.Response) -> web.Response:
-    """The answer of a fetch, compressed if the client takes that and it is large enough."""
+    """Returns the answer of a fetch, compressed if the client accepts that and it is large enough."""
     http, body = request.app[HTTP], response.body
     if not isinstance(body, (bytes, bytearray)):
         return response
-    http.count_response(request, len(body))  # before it waits for its turn, with others as large
-    if len(body) < http.compress_bytes_min:
+    if len(body) < http.compress_bytes_min:  # too small to be counted, too
         return response
+    http.count_response(request, len(body))  # counted before it waits in the queue, with other large ones
     if response.headers.get("Content-Type") not in _PACKED:
         return response
     if "Vary" not in response.headers:

@@ -1,7 +1,7 @@
-"""Times as requests give them: milliseconds, or RFC 3339 and nothing else that ISO 8601 knows. Pure.
+"""Parses times of requests: milliseconds, or RFC 3339 without the other forms of ISO 8601. Pure.
 
-Dates alone, weeks, times without seconds or without an offset are no times of RFC 3339; without an offset a time would
-mean another moment at each reader.
+RFC 3339 excludes dates alone, weeks, and times without seconds or without an offset; without an offset, the moment
+would depend on the reader's time zone.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.http.problems import Problem
 
-# RFC 3339 5.6: `t` and `z` may be small letters, a fraction has a point and any number of digits.
+# RFC 3339 5.6: `t` and `z` may be lower case, a fraction has a point and any number of digits.
 _FORM = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 )
 _SECOND = slice(17, 19)
-_LEAP_DAYS = ((6, 30), (12, 31))  # a leap second is the last one of these, in UTC
+_LEAP_DAYS = ((6, 30), (12, 31))  # a leap second is the last second of one of these days, in UTC
 
 
 def parse_timestamp(text: str) -> int:
-    """Milliseconds, or RFC 3339."""
+    """Returns milliseconds since 1970, from milliseconds or RFC 3339. Raises Problem invalid_query."""
     if text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) < 2**53:
         return int(text)
     moment = rfc3339_ms(text.replace(" ", "+"))  # a bare + in a query means a space
@@ -30,7 +30,7 @@ def parse_timestamp(text: str) -> int:
 
 
 def rfc3339_ms(text: str) -> int | None:
-    """Milliseconds since 1970; None for what is no time of RFC 3339. A leap second is the first one behind it."""
+    """Returns milliseconds since 1970; None if not a time of RFC 3339. A leap second maps to the second after it."""
     if not _FORM.fullmatch(text):
         return None
     try:
@@ -42,7 +42,7 @@ def rfc3339_ms(text: str) -> int | None:
 
 
 def _behind_leap_second(text: str) -> int:
-    """Raises ValueError where there is none."""
+    """Returns the second after a leap second. Raises ValueError if there is no leap second at this time."""
     moment = datetime.fromisoformat(f"{text[:17]}59{text[19:]}".upper()).astimezone(UTC)
     if (moment.hour, moment.minute) != (23, 59) or (moment.month, moment.day) not in _LEAP_DAYS:
         raise ValueError("no leap second is ever inserted there")

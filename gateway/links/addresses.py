@@ -1,7 +1,7 @@
-"""Addresses that a node listens on: what its `host` stands for, ports that are free there, and URLs that name it.
+"""Addresses that a node listens on: the addresses of its `host`, ports that are free there, and URLs that name it.
 
-A host is an IP address or a name. A name may stand for several addresses, and a node listens on all that this machine
-has, so that `localhost` is there for clients that try ::1 first and for those that know 127.0.0.1 only.
+A host is an IP address or a name. A name may have several addresses, and a node listens on all that this machine has,
+so that `localhost` works for clients that try ::1 first and for those that know 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBERS = re.compile(r"[0-9.]+|0[xX][0-9A-Fa-f]+")  # resolvers take 1.2 for 1.
 
 
 def check_host(host: str) -> str:
-    """The host that a node is to listen on, an IPv6 address without brackets. Raises StartRefused."""
+    """Returns the host that a node is to listen on, an IPv6 address without brackets. Raises StartRefused."""
     plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     hint = "give an IP address of this machine, such as 127.0.0.1, ::1, 0.0.0.0 or ::, or a name that stands for one"
     if "%" in plain:
@@ -39,7 +39,7 @@ def check_host(host: str) -> str:
 
 
 def check_advertised_url(url: str) -> None:
-    """Raises StartRefused."""
+    """Checks the URL. Raises StartRefused."""
     hint = "give http://host:port or https://host:port, an IPv6 address in brackets: http://[2001:db8::1]:8080"
     try:
         parts = urlsplit(url)
@@ -54,7 +54,7 @@ def check_advertised_url(url: str) -> None:
 
 
 def addresses_of(host: str) -> list[str]:
-    """The IP addresses of this machine that a host stands for, one at least. Blocks. Raises StartRefused."""
+    """Returns the IP addresses of a host on this machine, at least one. Blocks. Raises StartRefused."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -69,9 +69,9 @@ def addresses_of(host: str) -> list[str]:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, if nobody has it on any address of the host; a free one for 0.
+    """Returns the port if it is free on all addresses of the host; for 0, a free one.
 
-    The listener shares its port between processes (SO_REUSEPORT), so it would not notice a stranger on it; a plain
+    The listener shares its port between processes (SO_REUSEPORT), so it would not notice another program on it; a plain
     bind does. Blocks. Raises StartRefused.
     """
     addresses = addresses_of(host)
@@ -90,7 +90,7 @@ def free_port(host: str, port: int) -> int:
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets for a server, one an address, on the same port; `::` takes IPv4 too. Blocks.
+    """Returns sockets for a server, one for each address, on the same port; `::` takes IPv4 too. Blocks.
 
     Raises StartRefused, OSError. asyncio would bind `::` to IPv6 only.
     """
@@ -104,12 +104,15 @@ def url_of(settings: NodeSettings, port: int) -> str:
 
 
 def internal_url_of(settings: NodeSettings, port: int) -> str:
-    """Of the port for other nodes, which knows no TLS."""
+    """Returns the URL of the port for other nodes, which does not use TLS."""
     return url_of(dataclasses.replace(settings, tls_cert="", tls_key=""), port)
 
 
 def reachable(settings: NodeSettings) -> NodeSettings:
-    """With a host that other machines can call: of `0.0.0.0` the advertised one. Raises StartRefused."""
+    """Returns settings with a host that other machines can call: for `0.0.0.0` the advertised one.
+
+    Raises StartRefused.
+    """
     if settings.host not in WILDCARDS:
         return settings
     host = urlsplit(settings.advertised_url).hostname
@@ -135,7 +138,7 @@ def _is_here(address: str) -> bool:
 
 @contextmanager
 def _bound(addresses: list[str], port: int) -> Iterator[list[socket.socket]]:
-    """Bound to one port, which the first one chooses for 0, and closed at the end. Raises OSError."""
+    """Yields sockets bound to one port, which the first one chooses for 0. Closes them at the end. Raises OSError."""
     with ExitStack() as stack:
         sockets: list[socket.socket] = []
         for address in addresses:

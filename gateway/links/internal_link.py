@@ -1,9 +1,9 @@
-"""Links to processes of other nodes: a TCP connection to an internal listener, which the cluster's secret opens.
+"""Links to processes of other nodes: a TCP connection to an internal listener, authenticated by the cluster's secret.
 
-The request that opens it is HTTP's upgrade, so that one port takes links and replica fetches; from the answer on the
-connection is gateway/links/link.py's. What the two sides must agree upon is here: headers, path, version. Who checks
-them is gateway/links/internal_listener.py. Nothing is encrypted: the network between the nodes is trusted to carry what
-they store.
+The opening request is an HTTP upgrade, so that one port serves links and replica fetches; after the answer, the
+connection belongs to gateway/links/link.py. Here is what both sides share: headers, path, version.
+gateway/links/internal_listener.py checks them. Nothing is encrypted: the network between the nodes is trusted with the
+data that they store.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gateway.links.link import Dial, Link, LinkRefused
 
 SCHEME = "Penstock-Cluster"
 CLUSTER_ID = "Penstock-Cluster-Id"
-PROTOCOL = "penstock-link/1"  # another number where frames or what calls mean have changed
+PROTOCOL = "penstock-link/1"  # changes when frames or the meaning of calls change
 LINK_PATH = "/internal/v1/link"
 FETCH_PATH = "/internal/v1/replica-fetch"
 
 CONNECT_S = 5.0
 HEAD_BYTES_MAX = 16 * 1024
-SILENCE_MS_MAX = 10_000  # of bytes that nobody acknowledges: a machine that vanished closes nothing
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))  # of an idle one
+SILENCE_MS_MAX = 10_000  # of bytes that are not acknowledged: a machine that vanished closes no connection
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))  # of an idle connection
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What every node of a cluster knows, and nobody else."""
+    """The secrets that only the nodes of a cluster know."""
 
     cluster_id: str
     secret: str = field(repr=False)
@@ -41,7 +41,7 @@ class Credentials:
 
 
 def dial_internal(url: str, credentials: Credentials) -> Dial:
-    """How to reach the internal listener of another process, http://host:port. Raises OSError, LinkRefused."""
+    """Returns a dialler of the internal listener at http://host:port. It raises OSError, LinkRefused."""
     parts = urlsplit(url)
     host, port = parts.hostname, parts.port
     assert host is not None, url
@@ -62,7 +62,7 @@ def dial_internal(url: str, credentials: Credentials) -> Dial:
 
 
 def watch_silence(transport: asyncio.BaseTransport) -> None:
-    """A connection whose other end has vanished is to be lost within seconds, not within TCP's quarter of an hour."""
+    """Sets TCP timeouts, so that a connection whose other end has vanished is lost in seconds instead of 15 minutes."""
     end: socket.socket = transport.get_extra_info("socket")
     end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)
@@ -77,7 +77,7 @@ def _request(host: str, credentials: Credentials) -> bytes:
 
 
 class _Opening(asyncio.Protocol):
-    """Asks for the upgrade, reads the head of the answer, and hands the connection over to a link."""
+    """Requests the upgrade, reads the head of the answer, and hands the connection over to a link."""
 
     def __init__(self, url: str, request: bytes, make_link: Callable[[], Link]) -> None:
         self.link: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
@@ -88,7 +88,7 @@ class _Opening(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
         watch_silence(transport)
         self._transport.write(self._request)
 
@@ -114,7 +114,7 @@ class _Opening(asyncio.Protocol):
             self.link.set_exception(ConnectionResetError(f"{self._url} closed the connection"))
 
     def give_up(self) -> None:
-        """Close what did not become a link."""
+        """Closes a connection that did not become a link."""
         became_link = self.link.done() and not self.link.cancelled() and self.link.exception() is None
         if not became_link and self._transport is not None:
             self._transport.close()

@@ -1,8 +1,8 @@
-"""The port on which the other nodes of the cluster reach one process: replica fetches, and links for all else.
+"""The port on which other nodes of the cluster reach one process: replica fetches, and links for all other calls.
 
-Not for clients, and not the place of any decision: it lets in who knows the cluster's secret and names its id, and
-hands on. Each process of a node has its own, since a follower fetches from the process that leads. Fetches are answered
-by replica_listening.py, which sees every connection first.
+Not for clients, and it decides nothing: it accepts connections with the cluster's secret and id, and hands them on.
+Each process of a node has its own port, since a follower fetches from the process that leads. replica_listener.py
+receives every connection first and answers fetches.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class InternalListener:
 
     @property
     def port(self) -> int:
-        """0 while it is not open."""
+        """The port; 0 while it is not open."""
         sockets = [one for server in self._servers for one in server.sockets]
         return sockets[0].getsockname()[1] if sockets else 0
 
     async def open(self, host: str, port: int) -> None:
-        """Raises StartRefused."""
+        """Listens. Raises StartRefused."""
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
@@ -61,7 +61,7 @@ class InternalListener:
             raise StartRefused(text, hint="give --internal-port-base another port") from None
 
     async def until_idle(self, seconds: float) -> None:
-        """Until every call that came over a link has its reply, or for so long: what waits for its acks gets them."""
+        """Waits until every call over a link has its reply, for at most `seconds`. So waits for acks can complete."""
         for _ in range(round(seconds / IDLE_CHECK_S)):
             if not any(link.is_serving for link in self._links):
                 return
@@ -90,7 +90,7 @@ class InternalListener:
             return Problem("not_found", f"there is nothing at {request.path}").response("internal")
 
     def _check(self, authorization: str, cluster_id: str | None) -> None:
-        """Who does not know the secret is told nothing else. Raises Problem unauthorized, forbidden."""
+        """Checks the secret first: without it, a caller learns nothing else. Raises Problem unauthorized, forbidden."""
         scheme, _, secret = authorization.partition(" ")
         is_known = hmac.compare_digest(secret.encode(errors="surrogateescape"), self._credentials.secret.encode())
         if scheme != SCHEME or not is_known:
@@ -105,7 +105,7 @@ class InternalListener:
         return server()
 
     async def _link(self, request: web.Request) -> web.Response:
-        """GET /internal/v1/link: from here on the connection is a link's, until it is lost."""
+        """GET /internal/v1/link: the connection becomes a link until it is lost."""
         if request.headers.get("Upgrade") != PROTOCOL:
             text = f"this node speaks {PROTOCOL}, not {request.headers.get('Upgrade')}"
             raise Problem("not_implemented", text)
@@ -122,11 +122,11 @@ class InternalListener:
             await link.lost.wait()
         finally:
             del self._links[link]
-        return web.Response()  # nobody is there to read it
+        return web.Response()  # never sent: the connection is lost
 
 
 class _Taken(Link):
-    """The end of a link that came in. aiohttp's protocol is told when it is lost, since it made the connection."""
+    """An incoming link. It reports its loss to aiohttp's protocol, which made the connection."""
 
     def __init__(self, handlers: Mapping[str, Handler], request: web.Request) -> None:
         super().__init__(handlers)

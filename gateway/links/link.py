@@ -1,10 +1,10 @@
 """Calls between processes: a name, small arguments, a payload; a reply or an error.
 
-Between those of one node over Unix sockets, between nodes over connections that gateway/links/internal_link.py makes.
-Both ends trust each other. Frames are length-prefixed; arguments are MessagePack, payloads are bytes as they are, so
-that a batch crosses without being looked at.
-What must hold: (1) the payload bytes under way on a link are bounded, and beyond that a call is refused at once;
-(2) a call ends at its deadline, when its caller is cancelled (the other side is told) or when the link is lost, never
+Processes of one node use Unix sockets, nodes use connections that gateway/links/internal_link.py makes. Both ends trust
+each other. Frames are length-prefixed; arguments are MessagePack, payloads are raw bytes, so that a batch is not
+decoded on its way.
+Invariants: (1) the payload bytes under way on a link are bounded, and beyond that a call is rejected at once; (2) a
+call ends at its deadline, when its caller is cancelled (the other side is notified) or when the link is lost, never
 later; (3) a slow reply delays no other one.
 """
 
@@ -26,9 +26,9 @@ from gateway.http.problems import KINDS, Problem
 
 Arguments = Any
 Handler = Callable[[Arguments, bytes], Awaitable[tuple[Any, bytes | bytearray]]]
-Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and gives the connection to a link made for it
+Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and gives the connection to a new link
 
-BYTES_UNDER_WAY_MAX = 128 * 1024 * 1024  # half of what waits for the disk at most (append_queue_bytes_max)
+BYTES_UNDER_WAY_MAX = 128 * 1024 * 1024  # at most half of the bytes that wait for the disk (append_queue_bytes_max)
 
 _HEAD = struct.Struct(">BQII")  # kind, call, length of the arguments, length of the payload
 _CALL, _REPLY, _FAILURE, _CANCEL = range(4)
@@ -37,7 +37,7 @@ log = logging.getLogger("penstock.link")
 
 
 class Busy(EngineError):
-    """The other process has enough to do. Retry after a moment."""
+    """The other process is overloaded. Retry after a moment."""
 
     code = "overloaded"
     retryable = True
@@ -48,11 +48,11 @@ class LinkDown(Busy):
 
 
 class LinkRefused(ConnectionRefusedError):
-    """The other process is there and does not take us. Somebody has to look why."""
+    """The other process runs and rejects this one. An operator has to find the reason."""
 
 
 class LinkLost(EngineError):
-    """The other process went away while it worked on the call: whether it took effect is not known."""
+    """The link was lost during the call: whether the call took effect is unknown."""
 
     code = "ack_timeout"
     retryable = True
@@ -60,7 +60,7 @@ class LinkLost(EngineError):
 
 
 class RemoteFailure(EngineError):
-    """What the other process raised, word for word."""
+    """The error that the other process raised, word for word."""
 
     def __init__(self, code: str, detail: str, retryable: bool, no_side_effects: bool, members: dict[str, Any]) -> None:
         super().__init__(detail, **members)
@@ -89,13 +89,13 @@ class Link(asyncio.Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Whether the other side waits for replies."""
+        """True if the other side waits for replies."""
         return bool(self._serving)
 
     def begin(
         self, name: str, arguments: Arguments, payload: bytes | bytearray = b""
     ) -> asyncio.Future[tuple[Any, bytes]]:
-        """Send a call now, so that calls keep their order. Cancelling the future tells the other side.
+        """Send a call now, so that calls keep their order. Cancelling the future cancels the call on the other side.
 
         Raises Busy when too much is under way, LinkDown when there is no link: then nothing was sent.
         """
@@ -114,7 +114,7 @@ class Link(asyncio.Protocol):
     async def call(
         self, name: str, arguments: Arguments, payload: bytes | bytearray = b"", *, timeout_s: float
     ) -> tuple[Any, bytes]:
-        """Call and wait. Raises what the other side raised, Busy, LinkLost."""
+        """Call and wait for the reply. Raises the other side's error, Busy, LinkLost."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             return await loop_waits().deadlines.done_by(deadline, self.begin(name, arguments, payload))
@@ -128,7 +128,7 @@ class Link(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -196,7 +196,8 @@ class Link(asyncio.Protocol):
     def _ended(self, number: int, size_bytes: int, future: asyncio.Future[tuple[Any, bytes]]) -> None:
         self._calls.pop(number, None)
         self.bytes_under_way -= size_bytes
-        if future.cancelled() or isinstance(future.exception(), TimeoutError):  # looked at: a caller may have left
+        # marks the error as retrieved: the caller may have left
+        if future.cancelled() or isinstance(future.exception(), TimeoutError):
             self._send(_CANCEL, number, None)
 
 
@@ -210,10 +211,10 @@ def _lose(call: asyncio.Future[tuple[Any, bytes]]) -> None:
 
 
 class Caller:
-    """A link to one other process that is made again whenever it is lost."""
+    """A link to one other process that reconnects whenever it is lost."""
 
     RETRY_S = 0.05
-    RETRY_S_MAX = 1.0  # of a machine that does not answer; a socket beside us costs nothing to try
+    RETRY_S_MAX = 1.0  # of a machine that does not answer; a retry of a local socket costs nothing
 
     def __init__(
         self,
@@ -222,9 +223,9 @@ class Caller:
         when_lost: Callable[[], None] | None = None,
         dial: Dial | None = None,
     ) -> None:
-        """With `when_lost` the link is made once, and its loss is told instead of mended.
+        """With `when_lost` the link is made once, and its loss calls `when_lost` instead of a reconnect.
 
-        Without `dial` the path is that of a Unix socket.
+        Without `dial`, `path` is that of a Unix socket.
         """
         self.path = path
         self._dial = dial
@@ -238,24 +239,28 @@ class Caller:
         return f"Caller({self.path}, {self._link})"
 
     def connect(self) -> None:
-        """Begin to connect, and go on until it works."""
+        """Begin to connect, and retry until it works."""
         if self._connecting is None or self._connecting.done():
             self._connecting = keep_running(self._connect_for_ever, "connecting to another process", of=self.path)
 
     async def connected(self, timeout_s: float) -> Link:
-        """The link, as soon as it is up. Raises LinkLost when nobody has answered within the time."""
+        """Return the link as soon as it is up. Raises LinkLost if that takes longer than `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
-                while self._link is None or not self._link.is_up:
-                    self.connect()
-                    assert self._connecting is not None
-                    await asyncio.shield(self._connecting)
+                return await self.wait_connected()
         except TimeoutError:
             raise LinkLost(f"nobody answered at {self.path} within {timeout_s:g} s") from None
+
+    async def wait_connected(self) -> Link:
+        """Return the link as soon as it is up."""
+        while self._link is None or not self._link.is_up:
+            self.connect()
+            assert self._connecting is not None
+            await asyncio.shield(self._connecting)
         return self._link
 
     def link(self) -> Link:
-        """The link as it is. Raises LinkDown while it is down."""
+        """Return the link. Raises LinkDown while it is down."""
         if self._link is None or not self._link.is_up:
             raise LinkDown("the process that owns the partition is restarting")
         return self._link
@@ -273,12 +278,12 @@ class Caller:
         while not self._is_closed:
             try:
                 self._link = await dial(lambda: Link(self._handlers, self._lost))
-            except LinkRefused as error:  # said once: somebody has to look, and it is tried again
+            except LinkRefused as error:  # logged once: an operator has to act, and connecting is retried
                 if str(error) != reason:
                     reason = str(error)
                     log.error("another process refuses us", extra={"at": self.path, "reason": reason})
             except OSError:
-                pass  # nobody is there yet
+                pass  # the other process does not listen yet
             if self._link is not None and self._link.is_up:
                 return
             await asyncio.sleep(pause_s)
@@ -297,5 +302,5 @@ class Caller:
 
 
 async def listen(path: str, handlers: Mapping[str, Handler]) -> asyncio.Server:
-    """Take calls on a Unix socket."""
+    """Listen for links on a Unix socket."""
     return await asyncio.get_running_loop().create_unix_server(lambda: Link(handlers), path)

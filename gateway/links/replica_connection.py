@@ -1,8 +1,8 @@
 """A connection for replica fetches: HTTP/1.1, one request at a time, the answer's body received in place.
 
-As thin as that allows: what a follower copies is most of what a cluster's nodes say to each other, and an HTTP client
-moves each byte three times between the socket and the body; this moves it once. Not a client for anything else: no
-chunks, no redirects, no compression, and a head that is longer than a node of ours writes is an error.
+As small as possible: replica fetches are most of the traffic between nodes, and an HTTP client copies each byte three
+times between the socket and the body; this copies it once. Not a general client: no chunks, no redirects, no
+compression, and a head that is longer than our nodes write is an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import re
 from typing import NamedTuple
 
-HEAD_BYTES_MAX = 64 * 1024  # what is received with the head of the body's beginning is copied
+HEAD_BYTES_MAX = 64 * 1024  # the part of the body that is received with the head is copied
 BODY_BYTES_MAX = 1 << 30  # a fetch asks for a few MB; one batch may be larger
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
@@ -23,20 +23,20 @@ class FetchAnswerBody(NamedTuple):
 
 
 class ReplicaConnection(asyncio.BufferedProtocol):
-    """`send` starts a request; its future is done with the answer, or with the OSError that ended the connection."""
+    """`send` returns a future: done with the answer, or with the OSError that ended the connection."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[FetchAnswerBody] | None = None
         self._head = bytearray(HEAD_BYTES_MAX)
         self._status = 0
-        self._body: bytearray | None = None  # once the whole head is there
+        self._body: bytearray | None = None  # None until the whole head is received
         self._received = 0  # of the head, then of the body
-        self.received_bytes = 0  # of everything, ever
+        self.received_bytes = 0  # of all answers together
 
     @property
     def is_idle(self) -> bool:
-        """Whether another request may be sent: connected, and nothing is awaited."""
+        """True if another request may be sent: connected, and no answer is pending."""
         return self._transport is not None and not self._transport.is_closing() and self._waiting is None
 
     def send(self, request: bytes) -> asyncio.Future[FetchAnswerBody]:
@@ -69,7 +69,7 @@ class ReplicaConnection(asyncio.BufferedProtocol):
             self._fail(ConnectionResetError(f"an answer that no node writes: {error}"))
 
     def eof_received(self) -> None:
-        """Nobody speaks to us any more; the transport closes itself."""
+        """No-op: the other side sends no more, and the transport closes itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("the node closed the connection"))

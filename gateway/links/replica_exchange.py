@@ -1,7 +1,7 @@
 """Carries the fetches of this shard's followers to the internal listeners of other nodes: HTTP/1.1, kept alive.
 
-Not what is asked, nor when: replication/replica/fetcher.py. The connections are of our own kind
-(replica_connection.py): most of what nodes say to each other comes in over them. Who is closed fetches no more.
+Contents and timing of fetches belong to replication/replica/fetcher.py. The connections are replica_connection.py's:
+they carry most of the traffic between nodes. After `close`, no exchange fetches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.links.replica_connection import FetchAnswerBody, ReplicaConnection
 from replication.replica.fetcher import Exchange, PeerUnreachable
 
 CONNECT_S = 3.0
-ANSWER_S = 5.0  # beyond the wait that was asked for: a node that is stopped, or a link that is cut, answers nothing
+ANSWER_S = 5.0  # beyond the requested wait: a stopped node or a cut network sends no answer
 
 
 class ReplicaExchanges:
@@ -31,7 +31,7 @@ class ReplicaExchanges:
         return f"ReplicaExchanges(connections={len(self._open)})"
 
     def to(self, url: str) -> Exchange:
-        """Fetches from the shard that listens there."""
+        """Returns an exchange with the shard that listens at the URL."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
@@ -59,7 +59,7 @@ class ReplicaExchanges:
             connection.close()
 
     async def _connection(self, address: tuple[str, int], idle: list[ReplicaConnection]) -> ReplicaConnection:
-        """One that nobody uses, a new one if need be. Raises OSError, TimeoutError."""
+        """Returns an idle connection or a new one. Raises OSError, TimeoutError."""
         while idle:
             connection = idle.pop()
             if connection.is_idle:
@@ -74,7 +74,7 @@ class ReplicaExchanges:
         return connection
 
     async def _answered(self, connection: ReplicaConnection, request: bytes) -> FetchAnswerBody:
-        """Waits for as long as something comes. A connection whose answer was not waited for is of no use any more."""
+        """Waits while bytes arrive. Closes a connection whose answer was not read. Raises OSError, TimeoutError."""
         answer = connection.send(request)
         try:
             while not answer.done():

@@ -1,10 +1,10 @@
-"""The answering side of replica_connection.py: takes connections of other nodes, and answers their replica fetches.
+"""The server side of replica_connection.py: accepts connections of other nodes, and answers their replica fetches.
 
-A leader answers each of its followers once for every group that it writes, so what an HTTP framework does for a request
-was a fifth of what a replicated produce costs. HTTP/1.1 as our own nodes speak it: a body with its length, no chunks,
-one request at a time. A connection over which anything else comes is handed over (`others`), with all that follows.
-Invariants: who has not named the secret soon is closed, whatever it asks for, and nothing of it is handed over; who may
-fetch is checked before a body is taken; nothing is gathered on for an answer that nobody waits for any more.
+A leader answers each of its followers once for every group that it writes; an HTTP framework took a fifth of the cost
+of a replicated produce. HTTP/1.1 as our nodes speak it: a body with its length, no chunks, one request at a time. A
+connection that begins otherwise is handed over (`others`) with all that was received.
+Invariants: a connection that does not send the secret in time is closed, whatever it requests, and not handed over;
+permission to fetch is checked before a body is received; a connection that closes cancels the read for its answer.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from engine.runtime.tasks import in_background
 from gateway.http.problems import Problem, from_engine
 from gateway.links.internal_link import CLUSTER_ID, FETCH_PATH, watch_silence
 
-HEAD_S = 5.0  # as long as a node takes to connect at most; who has said nothing by then holds a descriptor for nothing
+HEAD_S = 5.0  # the time that a node takes to connect at most; a silent connection holds a descriptor
 HEAD_BYTES_MAX = 16 * 1024
-REQUEST_BYTES_MAX = 16 * 1024 * 1024  # the first of a session names all its partitions, 100 bytes each
+REQUEST_BYTES_MAX = 16 * 1024 * 1024  # the first one of a session names all its partitions, 100 bytes each
 _FIRST = f"POST {FETCH_PATH} HTTP/1.1\r\n".encode()
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
-_JOINED_BYTES_MAX = 64 * 1024  # a small answer is copied into one piece, a large one goes out in those it came in
+_JOINED_BYTES_MAX = 64 * 1024  # a small answer is copied into one piece, a large one is sent in its pieces
 
 log = logging.getLogger("penstock.replication")
 
@@ -35,7 +35,7 @@ Fetching = Callable[[bytes], Awaitable[Sequence[Buffer]]]  # the body of a repli
 
 @dataclass(frozen=True, slots=True)
 class FetchListening:
-    """What all connections of a listener share. `check` raises Problem, given two headers."""
+    """The shared parts of all connections of a listener. `check` raises Problem, given two headers."""
 
     fetching: Fetching
     check: Callable[[str, str | None], None]
@@ -54,9 +54,9 @@ class FetchConnection(asyncio.Protocol):
         self._listening = listening
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._body: tuple[int, int] | None = None  # once its head is there: where it begins and ends
+        self._body: tuple[int, int] | None = None  # where the body begins and ends, once its head is received
         self._answering: asyncio.Task[None] | None = None
-        self._head_deadline: asyncio.TimerHandle | None = None  # until a first head has been let in
+        self._head_deadline: asyncio.TimerHandle | None = None  # until a first head has been accepted
 
     def close(self) -> asyncio.Task[None] | None:
         if self._transport is not None:
@@ -82,7 +82,7 @@ class FetchConnection(asyncio.Protocol):
             self._look()
 
     def _look(self) -> None:
-        """Whether a whole request is there."""
+        """Starts the answer, or the hand-over, once a whole request is received."""
         is_fetch = self._body is not None or self._received.startswith(_FIRST[: len(self._received)])
         try:
             if not is_fetch:
@@ -100,7 +100,7 @@ class FetchConnection(asyncio.Protocol):
             self._answering = in_background(self._answer(body), "answering a fetch of another node", self.close)
 
     def _find_body(self) -> tuple[int, int] | None:
-        """Raises Problem for who may not fetch, or asks in another way than our nodes do."""
+        """Returns where the body begins and ends. Raises Problem without permission or for an unknown form."""
         found = self._find_head()
         if found is None:
             return None
@@ -111,7 +111,7 @@ class FetchConnection(asyncio.Protocol):
         return end + 4, end + 4 + int(length)
 
     def _find_head(self) -> tuple[int, dict[str, str]] | None:
-        """Where it ends, and its headers, once it is whole. Raises Problem for who does not belong here."""
+        """Returns the end of the head, and its headers, once it is whole. Raises Problem without permission."""
         end = self._received.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
         if end < 0:
             if len(self._received) > HEAD_BYTES_MAX:
@@ -152,7 +152,7 @@ class FetchConnection(asyncio.Protocol):
             self._transport.writelines([head, *pieces])
 
     def _refuse(self, problem: Problem) -> None:
-        """And close: there is no telling what else this connection has to say."""
+        """Sends the problem and closes: the bytes that follow cannot be interpreted."""
         assert self._transport is not None
         response = problem.response("internal")
         body = response.body
@@ -165,7 +165,7 @@ class FetchConnection(asyncio.Protocol):
         self._received.clear()
 
     def _hand_over(self) -> None:
-        """It is another's connection from here on, with what has been received of it."""
+        """Gives the connection to another protocol, with all bytes received."""
         transport, self._transport = self._transport, None
         assert transport is not None
         self._listening.connections.discard(self)

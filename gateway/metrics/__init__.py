@@ -1,1 +1,1 @@
-"""What a node counts, for Prometheus."""
+"""Metrics of a node, for Prometheus."""

@@ -1,8 +1,8 @@
-"""The families of /metrics that tell how replication is: who leads, what lacks replicas, how far followers are.
+"""The families of /metrics for replication: leaders, partitions that lack replicas, lag of followers.
 
-Counts nothing itself; all is read from the view of the cluster and the replicas when somebody asks. What is true of the
-whole cluster one process of each node tells. A node that is alone tells the same of itself, so that a dashboard needs
-no second form.
+Counts nothing itself; a scrape reads all values from the view of the cluster and the replicas. One process of each node
+reports the values of the whole cluster. A standalone node reports the same families, so that a dashboard needs no
+second form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from replication.replica.standalone import Replicas
 
 
 def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replicas) -> Iterator[Numbers]:
-    """Of one process of a node."""
+    """Yields the families of one process of a node."""
     nodes = peers.nodes
     view = None if nodes is None else nodes.view
     if peers.index == 0:
@@ -30,7 +30,7 @@ def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replica
 
 
 def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:
-    """Of the cluster, as this node has heard of it."""
+    """Yields the families of the cluster, from this node's view."""
     leaderless = unclean = 0
     if view is not None:
         leaderless = sum(view.leader(topic_id, number) is None for topic_id, number in view.states)
@@ -48,7 +48,7 @@ def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:
 def _led_families(
     view: ClusterView | None, node_id: int, shard: int, shards: int, partitions: int, lags: Iterable[int]
 ) -> Iterator[Numbers]:
-    """Of what this process leads; of `partitions` that it has. `lags`: records that each follower lacks."""
+    """Yields the families of the partitions led here, of `partitions`. `lags`: records that each follower lacks."""
     led = partitions if view is None else 0
     few = under = 0
     for topic_id, state in _led_here(view, node_id, shard, shards):

@@ -1,6 +1,4 @@
-"""How the event loop of a process fares: whether its turns come late. Looks four times a second, which costs nothing,
-and has the measurements that gathered meanwhile counted.
-"""
+"""Measures four times a second how late timers of the event loop fire, and triggers the counting of measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ EVERY_S = 0.25
 
 
 class LoopWatch:
-    """`lag`: how much later than due a timer fired; the time that a callback took shows here."""
+    """`lag`: how much later than due a timer fired, which includes the time of slow callbacks."""
 
     def __init__(self, clock: Clock, histograms: Callable[[], Iterable[Histogram]]) -> None:
         self.lag = Histogram()
@@ -22,7 +20,7 @@ class LoopWatch:
         self._clock = clock
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watches until cancelled."""
         while True:
             due = self._clock.monotonic() + EVERY_S
             await asyncio.sleep(EVERY_S)

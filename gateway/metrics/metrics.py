@@ -1,7 +1,7 @@
-"""What a node counts, for Prometheus. Labels are bounded: operations, statuses, stages, and topics up to a number.
+"""Counts for Prometheus. Labels are bounded: operations, statuses, stages, and topics up to a number.
 
-Counters that handlers move are here. What is counted by others as plain numbers comes in when somebody asks, as the
-values `Numbers` and `Histograms`; nothing outside this file knows of Prometheus. docs/metrics.md lists every name.
+Here are the counters that handlers change. Other parts count in plain numbers; a scrape reads them as the values
+`Numbers` and `Histograms`. Only this file knows Prometheus. docs/reference/metrics.md lists the metrics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from engine.runtime.histogram import Histogram
 
-disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each metric, which is never used
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -45,27 +45,24 @@ Families = Iterable[Numbers | Histograms]
 
 
 class Count:
-    """A number that a process's one loop moves. One of the library's has a lock: 0.4 µs, several times a request."""
+    """A number that the loop of a process changes: `count.value += 1`. The library's has a lock and takes 0.4 µs."""
 
-    __slots__ = ("_name", "_text", "_value")
+    __slots__ = ("_name", "_text", "value")
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
         self._text = text
-        self._value = 0
+        self.value = 0
 
-    def inc(self, amount: int = 1) -> None:
-        self._value += amount
-
-    def dec(self) -> None:
-        self._value -= 1
+    def inc(self, amount: int) -> None:
+        self.value += amount
 
     def numbers(self) -> Numbers:
-        return Numbers(self._name, self._text, None, {"": self._value})
+        return Numbers(self._name, self._text, None, {"": self.value})
 
 
 class Metrics:
-    """The counters that handlers move, and those that `families` reads; `render` is the text of /metrics."""
+    """The counters that handlers change, and those that `families` reads; `render` is the text of /metrics."""
 
     def __init__(self, families: Callable[[], Families]) -> None:
         self.registry = CollectorRegistry()
@@ -87,7 +84,7 @@ class Metrics:
         registry.register(_Given(lambda: map(_family, families())))
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
-        """One request is done. Plain numbers: a counter and a histogram of the library took 3 µs of each request."""
+        """Counts one answered request, in plain numbers: a counter and a histogram of the library took 3 µs of it."""
         answers = self._requests.get((operation, status))
         if answers is None:
             observe = self._seconds.setdefault(operation, Histogram(SECONDS)).observe
@@ -99,7 +96,7 @@ class Metrics:
         return self._seconds.values()
 
     def collected(self) -> list[Metric]:
-        """Everything as it is now. To make a text of it (`text_of`) takes longer, and may be done in a thread."""
+        """Returns all present values. Rendering them (`text_of`) takes longer and may be done in a thread."""
         return list(self.registry.collect())
 
     def render(self) -> bytes:
@@ -131,7 +128,7 @@ def numbers_text(numbers: Iterable[Numbers]) -> str:
 
 
 def merged(texts: Mapping[int | str, str]) -> bytes:
-    """The metrics of several shards as one page, each sample with its shard; one shard's page as it is."""
+    """Returns the metrics of several shards as one page, each sample with its shard; one shard's page as it is."""
     if len(texts) == 1:
         return next(iter(texts.values())).encode()
     families: dict[str, list[str]] = {}
@@ -144,7 +141,7 @@ def merged(texts: Mapping[int | str, str]) -> bytes:
 
 
 def _of_shard(sample: str, shard: int | str) -> str:
-    """`name{a="b"} 1` or `name 1` with a label more; a label's value may hold anything, a name neither { nor space."""
+    """Returns `name{a="b"} 1` or `name 1` with one more label. Values may contain { and spaces, names may not."""
     name, brace, rest = sample.partition("{")
     if brace and " " not in name:
         return f'{name}{{shard="{shard}",{rest}'
@@ -169,7 +166,7 @@ def _family(values: Numbers | Histograms) -> Metric:
 
 
 class _Given(Collector):
-    """Families that are made when somebody asks."""
+    """Families that are made for each scrape."""
 
     def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
         self._families = families

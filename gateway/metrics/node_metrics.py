@@ -1,7 +1,7 @@
-"""The families of /metrics that are read from a node when somebody asks: where time goes, what each topic takes.
+"""The families of /metrics that a scrape reads from a node: times of stages, traffic and size of each topic.
 
-Counts nothing itself: partitions, the committer and the stages keep plain numbers, so that a request pays for none of
-this. Bounded: topics beyond the first `metrics_topics_max` are told together as "other".
+Counts nothing itself: partitions, the committer and the stages keep plain numbers, so that a request does not pay for
+metrics. Bounded: topics beyond the first `metrics_topics_max` are added up as "other".
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gateway.metrics.loop_watch import LoopWatch
 from gateway.metrics.metrics import Histograms, Numbers
 from gateway.metrics.stages import Stages
 
-OTHER = "other"  # no topic can be shadowed for long: one of this name is told under it too
+OTHER = "other"  # a topic of this name is added to it, which is harmless
 
 
 def time_families(shard: Shard, stages: Stages, watch: LoopWatch) -> Iterator[Numbers | Histograms]:
-    """Where requests spend their time, and whether the loop keeps up. To be called in the loop's own thread."""
+    """Yields times of requests by stage, and the lag of the loop. Call it in the loop's own thread."""
     times = shard.committer.times
     by_stage = {"body": stages.body, "decode": stages.decode, "ack": stages.ack, "answer": stages.answer}
     by_stage |= {"queue": times.queue, "append": times.append, "flush": times.flush}
@@ -34,13 +34,13 @@ def time_families(shard: Shard, stages: Stages, watch: LoopWatch) -> Iterator[Nu
 
 
 def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbers]:
-    """Traffic since the start and size of each topic. What was counted for a topic goes with it when it is deleted."""
+    """Yields traffic since the start and size of each topic. A deleted topic's counts are dropped."""
     rows: dict[str, list[float]] = {}
     oldest_pending_ms = now_ms
     for place, (name, topic) in enumerate(shard.topics.items()):
         row = rows.setdefault(name if place < topics_max else OTHER, [0.0] * len(_BY_TOPIC))
         for partition in topic.partitions.values():
-            is_shipper = shard.leading_epoch(partition) is not None  # a follower hears late how far the leader is
+            is_shipper = shard.leading_epoch(partition) is not None  # a follower learns the leader's progress late
             pending = list(_pending(partition, shard.tiered_end(partition))) if is_shipper else []
             for index, number in enumerate(_numbers_of(partition, pending)):
                 row[index] += number
@@ -53,7 +53,7 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
 
 
 def admission_families(shard: Shard) -> Iterator[Numbers]:
-    """How appends were judged, of all partitions together."""
+    """Yields the outcomes of append validation, of all partitions together."""
     admissions = [partition.validator for partition in shard.partitions()]
     text = "Sequenced producers that partitions remember, each counted once for each partition"
     yield Numbers("penstock_producers", text, None, {"": sum(len(one.producers) for one in admissions)})
@@ -84,7 +84,7 @@ _BY_TOPIC = (
 
 
 def _numbers_of(partition: Partition, pending: list[Segment]) -> Iterable[float]:
-    """In the order of _BY_TOPIC."""
+    """Yields the values in the order of _BY_TOPIC."""
     return (
         partition.log_end - partition.opened_at,
         partition.batches_in,
@@ -98,7 +98,7 @@ def _numbers_of(partition: Partition, pending: list[Segment]) -> Iterable[float]
 
 
 def _pending(partition: Partition, tiered_end: int | None) -> Iterator[Segment]:
-    """Sealed segments that are to go to the store, newest first; few, as a rule, of the many that there are."""
+    """Yields sealed segments that wait for the store, newest first; usually few of all."""
     segments = partition.log.segments
     for position in range(len(segments) - 2, -1, -1):
         if tiered_end is None or segments[position].next_offset <= tiered_end:

@@ -16,7 +16,7 @@ Siblings = Mapping[str, Caller]  # by the value of the label `shard`
 
 
 def background_numbers() -> Numbers:
-    """Failures of background tasks of this process."""
+    """Returns the failures of background tasks of this process."""
     text = "Failures of background tasks, by task. Each is logged; tasks that must run are started again"
     return Numbers("penstock_background_failures_total", text, "task", failures)
 
@@ -29,6 +29,6 @@ PROCESS_METRICS: dict[str, Handler] = {"process_metrics": process_metrics}
 
 
 async def text_of_process(caller: Caller, timeout_s: float) -> str:
-    """Raises Busy, LinkLost."""
+    """Returns the metrics of another process as text. Raises Busy, LinkLost."""
     text, _ = await caller.link().call("process_metrics", None, timeout_s=timeout_s)
     return str(text)

@@ -1,4 +1,4 @@
-"""The numbers of a shard that have no labels, for the metrics: read when they are asked for."""
+"""The numbers of a shard that have no labels, read for each scrape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.shard.shard import Shard
 
 
 def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, float]]:
-    """Name, text and value of each. Of what every shard knows, the first one tells."""
+    """Yields name, text and value of each. Only the first shard yields the values that all shards know."""
     partitions = list(shard.partitions())
     if is_first:
         yield "penstock_topics", "Topics", len(shard.topics)

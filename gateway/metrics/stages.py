@@ -1,4 +1,4 @@
-"""Where the time of a produce goes inside a node. Numbers only; gateway/metrics/node_metrics.py shows them."""
+"""Times of the stages of a produce inside a node. Numbers only; gateway/metrics/node_metrics.py renders them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from engine.runtime.histogram import Histogram
 
 
 class Stages:
-    """`body`: until it is here; `decode`: to batches; `ack`: until what `acks` asks for; `answer`: its document."""
+    """`body`: until it has arrived; `decode`: to batches; `ack`: until `acks` is met; `answer`: its encoding."""
 
     __slots__ = ("ack", "answer", "body", "decode")
 

@@ -1,6 +1,7 @@
-"""Appends the batches of one request, all queued without a pause between them, and tells what became of each.
+"""Sends each batch of a request to its leader, and answers with the outcome of each.
 
-An outcome is the positions, None when nobody waits for one (acks=0), or the problem that this batch met with.
+All batches are queued without an await between them. An outcome is the positions, None with acks=0, or the problem of
+this batch.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import orjson
 from aiohttp import web
@@ -20,80 +21,151 @@ from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
 from gateway.http.problems import Problem
 from gateway.produce.context import ProduceContext
-from gateway.produce.placing import Batch
 from gateway.routing.leader_failover import AnyLeader, PendingProduce
-from replication.replica.acks import Acks
+from replication.replica.acks import Acks, durability_waited_for
+
+DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
 
 Outcome = Appended | Problem | None
 
 
 class Part(NamedTuple):
-    """A batch on its way to one partition of a topic, and on which terms."""
+    """The records of a request for one partition of a topic.
 
-    topic: Topic
-    batch: Batch
+    It has a `batch` and a `topic`, or the `problem` for which it has none. A part without a partition has all records
+    of its topic.
+    """
+
+    topic_name: str
+    partition: int | None
+    record_count: int
+    topic: Topic | None
+    batch: bytes | bytearray = b""
     conditions: AppendConditions | None = None
+    problem: Problem | None = None
+
+
+class Result(TypedDict, total=False):
+    """One entry of an answer. `topic` and `durability` are of a produce to many topics."""
+
+    topic: str
+    partition: int | None
+    base_offset: int | None
+    count: int
+    timestamp: int | None
+    duplicate: bool
+    status: int
+    problem: dict[str, object]
+    durability: str
 
 
 async def append(
-    context: ProduceContext, parts: Sequence[Part], acks: Acks, timeout_ms: int | None, slot: OrderSlot
+    context: ProduceContext, parts: Sequence[Part], acks: Acks, timeout_ms: int, slot: OrderSlot | None
 ) -> list[Outcome]:
-    """The outcome of each part, queued in its turn. Raises Problem overloaded, before anything is appended."""
-    if not slot.is_next:
+    """Queues all batches in the request's slot and returns the outcome of each part.
+
+    Raises Problem overloaded, body_too_large before anything is appended.
+    """
+    if slot is not None and not slot.is_next:
         await slot.come()
-    check_capacity(context, sum(len(part.batch.data) for part in parts))
-    timeout = timeout_ms or context.settings.produce_timeout_ms
-    queued = [_queue(context, part, acks, timeout) for part in parts]
-    slot.end()
-    context.metrics.produce_records.inc(sum(part.batch.record_count for part in parts))
+    size_bytes = sum([len(part.batch) for part in parts])
+    if context.queue.queued_bytes + size_bytes > context.settings.append_queue_bytes_max:
+        raise no_room(context, size_bytes)
+    queued = [part.problem or _queue(context, part, acks, timeout_ms) for part in parts]
+    if slot is not None:
+        slot.end()
+    metrics = context.metrics
+    metrics.produce_records.value += sum([part.record_count for part in parts if part.problem is None])
     began = time.perf_counter()
-    context.metrics.waiting_produces.inc()
+    metrics.waiting_produces.value += 1
     try:
         if len(queued) == 1:
             return [await _acknowledge(queued[0])]
         return await asyncio.gather(*map(_acknowledge, queued))
     finally:
-        context.metrics.waiting_produces.dec()
+        metrics.waiting_produces.value -= 1
         context.stages.ack.observe(time.perf_counter() - began)
 
 
-def check_capacity(context: ProduceContext, incoming_bytes: int) -> None:
-    """Raises Problem overloaded if too many bytes wait for the disk: the client waits then, not our memory.
+def no_room(context: ProduceContext, incoming_bytes: int) -> Problem:
+    """Returns the problem of batches that exceed the queue of bytes that wait for the disk.
 
-    Raises body_too_large for what does not fit an empty queue either: a retry could never succeed.
+    It is final for those that would exceed an empty queue too.
     """
     limit = context.settings.append_queue_bytes_max
     if incoming_bytes > limit:
         text = f"the batches of the request have {incoming_bytes} bytes, {limit} may wait for the disk"
-        raise Problem("body_too_large", text, limit=limit)
-    if context.queued_bytes() + incoming_bytes > limit:
-        raise Problem("overloaded", "too many bytes wait for the disk")
+        return Problem("body_too_large", text, limit=limit)
+    return Problem("overloaded", "too many bytes wait for the disk")
+
+
+def answer(
+    parts: Sequence[Part], outcomes: Sequence[Outcome], acks: Acks, now_ms: int, topic: Topic | None
+) -> web.Response:
+    """Returns 200, or 202 with acks=0; if some parts failed 207 with a status for each.
+
+    `topic` is None for a produce to many topics: then each result names its own. Raises the problem of one part if all
+    failed; for many topics it has all results.
+    """
+    success = 202 if acks is Acks.NONE else 200
+    has_failed = any(isinstance(outcome, Problem) for outcome in outcomes)
+    status = success if has_failed else None
+    results = [
+        _result(part, outcome, acks, now_ms, status, names_topic=topic is None)
+        for part, outcome in zip(parts, outcomes, strict=True)
+    ]
+    if has_failed:
+        try:
+            check_one_success(outcomes)
+        except Problem as problem:
+            if topic is None:
+                problem.members["results"] = results
+            raise
+    if topic is not None:
+        durability = durability_waited_for(acks, topic.settings.durability)
+        document = {"topic": topic.record.name, "acks": acks.value, "durability": durability, "results": results}
+    else:
+        durability = min((one["durability"] for one in results if "problem" not in one), key=DURABILITIES.index)
+        document = {"acks": acks.value, "durability": durability, "results": results}
+    is_duplicate = all(isinstance(outcome, Appended) and outcome.is_duplicate for outcome in outcomes)
+    headers = _DUPLICATE_HEADERS if is_duplicate else _HEADERS
+    return web.Response(status=207 if has_failed else success, body=orjson.dumps(document), headers=headers)
+
+
+def check_one_success(outcomes: Iterable[Outcome]) -> None:
+    """Raises a Problem if all failed: if there is one, one that may have stored something."""
+    outcomes = list(outcomes)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
+    if len(failed) == len(outcomes):
+        raise min(failed, key=lambda problem: bool(problem.document()["no_side_effects"]))
 
 
 def _queue(
     context: ProduceContext, part: Part, acks: Acks, timeout_ms: int
 ) -> Awaitable[Appended | None] | Problem | None:
-    batch = part.batch
+    assert part.topic is not None, part
+    assert part.partition is not None, part
     try:
         if context.peers.nodes is not None:
-            return context.failover.begin(_parcel(context, part, acks, timeout_ms))
-        leader = context.partitions.leader(part.topic, batch.partition)
+            return context.failover.begin(_pending(context, part.topic, part.partition, part, acks, timeout_ms))
+        leader = context.partitions.leader(part.topic, part.partition)
         if acks is Acks.NONE:
-            leader.append_nowait(batch.data, part.conditions)
+            leader.append_nowait(part.batch, part.conditions)
             return None
-        return leader.produce(batch.data, acks, timeout_ms, part.conditions)
+        return leader.produce(part.batch, acks, timeout_ms, part.conditions)
     except EngineError as error:
         return problems.from_engine(error)
 
 
-def _parcel(context: ProduceContext, part: Part, acks: Acks, timeout_ms: int) -> PendingProduce:
+def _pending(
+    context: ProduceContext, topic: Topic, partition: int, part: Part, acks: Acks, timeout_ms: int
+) -> PendingProduce:
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-    record, number = part.topic.record, part.batch.partition
 
     def find_leader() -> AnyLeader:
-        return context.partitions.leader(part.topic, number)
+        return context.partitions.leader(topic, partition)
 
-    return PendingProduce(record.topic_id, number, part.batch.data, acks, part.conditions, deadline, find_leader)
+    return PendingProduce(topic.record.topic_id, partition, part.batch, acks, part.conditions, deadline, find_leader)
 
 
 async def _acknowledge(queued: Awaitable[Appended | None] | Problem | None) -> Outcome:
@@ -105,36 +177,26 @@ async def _acknowledge(queued: Awaitable[Appended | None] | Problem | None) -> O
         return problems.from_engine(error)
 
 
-def demand_one_success(outcomes: Iterable[Outcome]) -> bool:
-    """Whether all went well. Raises a Problem if nothing did: one that may have stored something, if there is one."""
-    outcomes = list(outcomes)
-    failed = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
-    if len(failed) == len(outcomes):
-        raise min(failed, key=lambda problem: bool(problem.document()["no_side_effects"]))
-    return not failed
-
-
-def result_of(partition: int | None, count: int, outcome: Outcome, now_ms: int, status: int | None) -> dict[str, Any]:
-    """An entry of an answer; with the `status` that stands for success when others have failed."""
-    result = {"partition": partition, "base_offset": None, "count": count, "timestamp": now_ms}
+def _result(part: Part, outcome: Outcome, acks: Acks, now_ms: int, status: int | None, *, names_topic: bool) -> Result:
+    """Returns an entry of the answer. `status` is the status of a success if other parts have failed."""
+    result: Result = {}
+    if names_topic:
+        result["topic"] = part.topic_name
+    result |= {"partition": part.partition, "base_offset": None, "count": part.record_count, "timestamp": now_ms}
     if isinstance(outcome, Problem):
-        return result | {"status": outcome.status, "problem": outcome.document()}
-    if outcome is not None:
-        result["base_offset"] = outcome.base_offset
-        if outcome.is_duplicate:
-            result |= {"count": outcome.record_count, "timestamp": outcome.timestamp_ms, "duplicate": True}
-    return result if status is None else result | {"status": status}
-
-
-def answer(
-    document: dict[str, Any], status: int, outcomes: Iterable[Outcome], more_headers: dict[str, str]
-) -> web.Response:
-    """The answer to a produce, with a header of its own if nothing of it was stored anew."""
-    is_duplicate = all(isinstance(outcome, Appended) and outcome.is_duplicate for outcome in outcomes)
-    headers = _DUPLICATE_HEADERS if is_duplicate else _HEADERS
-    if more_headers:
-        headers = headers | more_headers
-    return web.Response(status=status, body=orjson.dumps(document), headers=headers)
+        result |= {"status": outcome.status, "problem": outcome.document()}
+    else:
+        if outcome is not None:
+            result["base_offset"] = outcome.base_offset
+            if outcome.is_duplicate:
+                result |= {"count": outcome.record_count, "timestamp": outcome.timestamp_ms, "duplicate": True}
+        if status is not None:
+            result["status"] = status
+    if names_topic:
+        result["durability"] = "none"
+        if part.topic is not None and not isinstance(outcome, Problem):
+            result["durability"] = durability_waited_for(acks, part.topic.settings.durability)
+    return result
 
 
 _HEADERS = {"Content-Type": "application/json"}

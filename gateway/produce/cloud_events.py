@@ -1,9 +1,9 @@
-"""CloudEvents 1.0 that arrive: structured, in batches, or in binary mode.
+"""Decodes CloudEvents 1.0: structured, in batches, or in binary mode.
 
-Each becomes a record as the Kafka protocol binding has it: an attribute `name` is the record header `ce_name`,
+Each becomes a record as in the Kafka protocol binding: an attribute `name` is the record header `ce_name`,
 `datacontenttype` the header `content-type`, `partitionkey` is also the key, and the data is the value; an event without
-data has no value. A JSON value is stored as the bytes that were sent. What is no valid event is refused, and the
-problem names the attribute. Not checked: that URIs are well formed. The way back: cloud_events_out.py.
+data has no value. A JSON value is stored as the bytes that were sent. An invalid event is rejected, and the problem
+names the attribute. Not checked: that URIs are well formed. The inverse: gateway/fetch/cloud_events.py.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ VERSION = "1.0"
 REQUIRED = ("specversion", "id", "source", "type")
 STRINGS = (*REQUIRED, "subject", "dataschema", "datacontenttype", "time")  # in every form: CloudEvents 1.0.2, section 3
 CONTENT_TYPE = "content-type"
-RESERVED = ("data", "datacontenttype")  # never a header of the other attributes' kind
+RESERVED = ("data", "datacontenttype")  # stored in other ways than as a header `ce_…`
 
-NAME_SHOWN_MAX = 100  # of a name that a problem repeats; the specification's own are of 20 at most
+NAME_SHOWN_MAX = 100  # of a name that a problem repeats; the specification's own have at most 20
 NAME = re.compile(r"[a-z0-9]+")
 MEDIA_TYPE = re.compile(r"[^\s/;]+/([^\s/;]+)\s*(?:;.*)?")
 CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
@@ -47,18 +47,21 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def decode_event(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
-    """The one event of structured mode. Raises Problem invalid_utf8, malformed_json, invalid_body, json_too_complex."""
+    """Returns the one event of structured mode.
+
+    Raises Problem invalid_utf8, malformed_json, invalid_body, json_too_complex.
+    """
     return [_structured(_decode(body, _EVENT), 0, limits)]
 
 
 def decode_event_batch(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
-    """The events of a batch, in order; as decode_event. An empty batch holds no record."""
+    """Returns the events of a batch, in order. Raises as decode_event does. An empty batch has no record."""
     return [_structured(event, position, limits) for position, event in enumerate(_decode(body, _EVENTS))]
 
 
 def binary_attributes(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """The attributes in a request's headers, None when there are none. Raises Problem invalid_header, invalid_body."""
-    for header in headers:  # all that other requests pay; any() takes three times as long
+    """Returns the attributes in a request's headers, None without any. Raises Problem invalid_header, invalid_body."""
+    for header in headers:  # the whole cost for other requests; any() takes three times as long
         if header[:3].lower() == HTTP_PREFIX:
             break
     else:
@@ -75,12 +78,12 @@ def binary_attributes(headers: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def binary_event(attributes: dict[str, str], content_type: str | None, body: bytes) -> list[IncomingRow]:
-    """The event of binary mode: its attributes, and the body as its data. Raises Problem invalid_body."""
+    """Returns the event of binary mode: its attributes, and the body as its data. Raises Problem invalid_body."""
     return [_row(attributes, content_type, body or None, 0)]
 
 
 def is_json(content_type: str) -> bool:
-    """Whether it declares JSON, as CloudEvents have it: `*/json` or `*/*+json`."""
+    """Returns whether the type declares JSON as CloudEvents define it: `*/json` or `*/*+json`."""
     match = MEDIA_TYPE.fullmatch(content_type)
     return match is not None and (match[1].lower() == "json" or match[1].lower().endswith("+json"))
 
@@ -103,7 +106,7 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def _refuse_duplicates(body: bytes, events: Any) -> None:
-    """What was decoded is as long as the body, but for white space and escapes, unless a member was dropped."""
+    """Raises Problem for a dropped duplicate: without one, the events are as long as the body, up to spacing."""
     encoded = _ENCODER.encode(events)
     if len(encoded) == len(body) or len(msgspec.json.format(encoded, indent=-1)) == len(
         msgspec.json.format(body, indent=-1)
@@ -120,7 +123,7 @@ def _refuse_duplicates(body: bytes, events: Any) -> None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with its members in order, duplicates and all."""
+    """An object with its members in order, duplicates included."""
 
 
 def _structured(event: dict[str, Raw], position: int, limits: JsonLimits) -> IncomingRow:
@@ -141,7 +144,7 @@ def _structured(event: dict[str, Raw], position: int, limits: JsonLimits) -> Inc
     if data is None:
         return _row(attributes, content_type, None, position)
     if content_type is None:
-        content_type = "application/json"  # implied, and to be said outside of JSON
+        content_type = "application/json"  # the default of the format, required outside of JSON
     check_value(data, limits, position)
     value = bytes(data) if is_json(content_type) else _text(bytes(data), content_type, position)
     return _row(attributes, content_type, value, position)
@@ -176,7 +179,7 @@ def _check(attributes: dict[str, str], content_type: str | None, position: int) 
 
 
 def _attribute(raw: bytes, name: str, position: int) -> str | None:
-    """The text that stands for an attribute's value, whichever JSON type it has; null is as if it were not there."""
+    """Returns the text of an attribute's value, of any JSON type; null counts as missing."""
     if raw[:1] == b'"':
         return msgspec.json.decode(raw, type=str)
     if raw == b"null":
@@ -196,7 +199,7 @@ def _unbase64(raw: bytes, position: int) -> bytes:
 
 
 def _text(raw: bytes, content_type: str, position: int) -> bytes | None:
-    """Data that is not JSON is a text, in the encoding that its type names."""
+    """Returns data that is not JSON: a text, in the encoding that its type names."""
     charset = charset_of(content_type)
     try:
         text = msgspec.json.decode(raw, type=str | None)
@@ -209,7 +212,7 @@ def _text(raw: bytes, content_type: str, position: int) -> bytes | None:
 
 
 def _decode_header(header: str, value: str) -> str:
-    """A quoted text is unquoted, then percent signs are decoded once. Raises Problem invalid_header."""
+    """Unquotes a quoted text, then decodes percent signs once. Raises Problem invalid_header."""
     value = value.strip(" \t")
     if value[:1] == '"':
         if not re.fullmatch(r'"(?:[^"\\]|\\.)*"', value):

@@ -1,9 +1,9 @@
-"""What a produce request needs of its process."""
+"""The dependencies of a produce request in its process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from aiohttp import web
 
@@ -12,23 +12,29 @@ from gateway.connections.request_order import RequestOrder
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
+from gateway.http.request_body import RequestBodies
 from gateway.metrics.metrics import Metrics
 from gateway.metrics.stages import Stages
 from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.leader_failover import LeaderFailover
-from gateway.routing.partitions import Partitions
+from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.retry_budget import RetryBudgets
 from gateway.routing.router import Router
-from gateway.routing.topics import Topics
 from gateway.settings import NodeSettings
 from replication.cluster.producer_ids import ProducerIds
 
 
+class AppendQueue(Protocol):
+    """The batches that wait for the disk."""
+
+    queued_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class ProduceContext:
-    """`queued_bytes` returns the bytes that wait for the disk."""
+    """The parts of a process that take a produce request to its partitions."""
 
     settings: NodeSettings
     topics: Topics
@@ -41,8 +47,9 @@ class ProduceContext:
     producer_ids: ProducerIds
     keys: KeysInFlight
     order: RequestOrder
-    queued_bytes: Callable[[], int]
+    queue: AppendQueue
     lifecycle: Lifecycle
+    bodies: RequestBodies
     json_limits: JsonLimits
     clock: Clock
     offload: Offload

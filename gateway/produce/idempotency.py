@@ -1,23 +1,21 @@
-"""`Idempotency-Key`: which request is the same as which, and where the first one of them put its records.
+"""`Idempotency-Key`: recognises the repeat of a request, and finds where the first request placed its records.
 
-Finds out before the records are placed; whether a batch has been stored is then the partition's judgement
-(engine/producers/append_validator.py). A key belongs to a topic. The same key is the same request if all is the same
-that decides what would be stored: `request_hash`.
-What must hold: (1) a repeat is placed as the first one was, also after the topic has grown, so that each of its batches
-meets what is remembered of it; (2) a key that is in use for another request is refused before anything is placed,
-whichever partitions hold it, in this process or another; (3) what cannot be asked (a shard that restarts) is answered
-503, never taken for new.
+Runs before the records are placed; the partition then judges whether a batch has been stored
+(engine/producers/append_validator.py). A key belongs to a topic. Two requests with one key are the same if everything
+that decides what is stored is equal: `request_hash`.
+Invariants: (1) a repeat is placed as the first request was, also after the topic has grown, so that each of its batches
+meets the partition that remembers it; (2) a key that is in use for another request is rejected before any record is
+placed, whichever partitions hold it, in this process or another; (3) a partition that cannot be asked (its shard
+restarts) causes a 503, so that its keys are never taken for new.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from aiohttp import web
 from xxhash import xxh3_128
 
 from engine.errors import EngineError, KeyReused
@@ -29,60 +27,38 @@ from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem, from_engine
 from gateway.links.link import LinkDown, LinkLost
 from gateway.produce.appending import Outcome
-from gateway.produce.cloud_events import binary_attributes
-from gateway.produce.conditions import has_sequence
 from gateway.produce.context import ProduceContext
+from gateway.produce.headers import IdempotencyKey
 from gateway.routing.leader_failover import will_pass
 from gateway.routing.peers import Owner
 
-HEADER = "Idempotency-Key"
 WINDOW_HEADER = "Penstock-Idempotency-Window"
 FIND_S = 30.0
-UNSTORED = ("acks", "timeout_ms")  # names of the query that change nothing of what is stored
-
-_KEY = re.compile(r"[!-~]{1,255}")
 
 
 class KeyedRequest(NamedTuple):
-    """A key, and the request that it names."""
+    """The hashes of a key and of the request that it names."""
 
     key_hash: bytes
     request_hash: bytes
 
 
-def read_key(request: web.Request) -> bytes | None:
-    """None for a request without a key, which is most of them. Raises Problem invalid_header."""
-    if HEADER not in request.headers:
-        return None
-    texts = request.headers.getall(HEADER)
-    if len(texts) > 1 or not _KEY.fullmatch(texts[0]):
-        raise Problem("invalid_header", f"{HEADER} is 1 to 255 visible ASCII characters, given once")
-    if has_sequence(request):
-        raise Problem("invalid_header", f"a request has an {HEADER} or a Producer-Id, not both")
-    return texts[0].encode()
+def keyed_request(key: IdempotencyKey, body: bytes) -> KeyedRequest:
+    """Returns the hashes of a key and of its request, over all that decides what is stored and where.
 
-
-def keyed_request(key: bytes, request: web.Request, body: bytes) -> KeyedRequest:
-    """All that decides what would be stored, and where: not how long to wait for it, nor how the body was packed.
-
-    The key's hash withstands those who look for two keys with the same one. The request's need not: whoever made two
-    requests alike to it would deceive nobody but himself. It is the faster one by twenty times.
+    The key's hash resists searches for two keys with one hash. The request's hash need not: two requests made to
+    collide deceive only their own producer. It is twenty times faster.
     """
-    headers = request.headers
-    query = [one for one in request.query.items() if one[0] not in UNSTORED]
-    attributes = binary_attributes(headers)
-    fixed = (headers.get("Content-Type"), headers.get("Penstock-Key"), request.match_info.get("partition"))
-    what = (fixed, query and sorted(query), attributes and sorted(attributes.items()))
-    digest = xxh3_128(repr(what).encode("utf-8", "backslashreplace"))  # no two of them look alike
+    digest = xxh3_128(key.decides.encode("utf-8", "backslashreplace"))
     digest.update(body)
-    return KeyedRequest(blake2b(key, digest_size=HASH_BYTES).digest(), digest.digest())
+    return KeyedRequest(blake2b(key.key, digest_size=HASH_BYTES).digest(), digest.digest())
 
 
 class KeyInFlight:
-    """`async with` gives the entry for the batches of this request; until the end nobody else in this process begins
-    with its key. Raises KeyReused's and Busy's problems, and tells those on the way with the window.
+    """Holds a key: `async with` gives the entry for the batches of this request.
 
-    `now_ms` is the time of the request that is told to clients.
+    Until the end no other request of this process begins with the key. Raises the problems of KeyReused and Busy, with
+    the window for the client. `now_ms` is the time of the request that clients see.
     """
 
     __slots__ = ("_began_ms", "_context", "_is_held", "_keyed", "_now_ms", "_topic", "_window_ms")
@@ -137,9 +113,9 @@ def with_window(problem: Problem, kept_ms: int) -> Problem:
 
 
 def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s: float) -> dict[str, str]:
-    """For how many seconds from now a repeat is recognised, of whatever of this request is stored or will be.
+    """Returns the header with the seconds from now for which a repeat of any part of this request is recognised.
 
-    `spent_s`: since before any of it was judged.
+    `spent_s`: the seconds since before any part was judged.
     """
     kept_ms = min([topic.settings.idempotency_window_ms for topic in topics], default=0)
     for one in outcomes:
@@ -149,7 +125,7 @@ def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s
 
 
 def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: bytes, now_ms: int) -> FoundKey | None:
-    """Among partitions of this process. One that tells of another request comes first."""
+    """Finds the key in partitions of this process; an entry of another request comes first. `now_ms` is steady time."""
     found = None
     for partition in partitions:
         one = partition.validator.keys.find(key_hash, now_ms)
@@ -161,7 +137,7 @@ def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: by
 
 
 async def _found(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
-    """What any partition knows of the key. Raises KeyReused if it is of another request, Busy."""
+    """Returns the entry of the key in any partition. Raises KeyReused's problem if it is another request's; Busy."""
     if context.peers.nodes is not None:
         found = await _found_in_cluster(context, topic, keyed)
     else:
@@ -178,7 +154,7 @@ async def _found(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> 
 
 
 async def _found_in_cluster(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
-    """As soon as each partition's leader has told: one that does not know its log yet may not know the key either."""
+    """Waits for every leader: one that is still loading its log may miss the key. Raises EngineError."""
     budget = context.budgets.begin()
     while True:
         try:
@@ -190,14 +166,14 @@ async def _found_in_cluster(context: ProduceContext, topic: Topic, keyed: KeyedR
 
 
 async def _found_elsewhere(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
-    """One call to each process that answers for partitions of the topic, all at once; none to this one, if alone."""
+    """Makes one call to each process that answers for partitions of the topic. Raises LinkDown, EngineError."""
     record, peers = topic.record, context.peers
     by_owner: dict[Owner, list[int]] = {}
     for number in range(record.partitions):
         by_owner.setdefault(peers.owner(record.topic_id, number), []).append(number)
     here = by_owner.pop(Owner(None, peers.index), [])
     links = [(peers.link(owner), numbers) for owner, numbers in by_owner.items()]
-    now_ms = context.clock.now_ms()  # for processes of an older version only, which judge ages by it
+    now_ms = context.clock.now_ms()  # only for processes of an older version, which judge ages by it
     begun = [link.begin("find_key", (record.name, record.topic_id, numbers, *keyed, now_ms)) for link, numbers in links]
     found: list[FoundKey | None] = []
     if peers.nodes is not None:

@@ -1,6 +1,6 @@
-"""What the bodies of produce requests become before they have a partition: values alone, or rows with their fields.
+"""The records of produce requests before they have a partition: values alone, or rows with their fields.
 
-Two forms, because most requests carry nothing but values and need no object per record.
+Two forms, because most requests carry only values and need no object per record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class IncomingRow(Struct, gc=False):
-    """A record as a client gave it; None stands for what it did not give, and a null value is a tombstone.
+    """A record from a client. None: the client did not give the field; a null value is a tombstone.
 
     A struct and not a tuple, because a body may make a hundred thousand of them (measured: 60 ns against 250).
     """
@@ -27,7 +27,7 @@ class IncomingRow(Struct, gc=False):
 
 
 class IncomingValues(NamedTuple):
-    """Records that are nothing but a value, as views of the body; together of at most `size_bytes`."""
+    """Records with a value alone, as views of the body; together at most `size_bytes`."""
 
     values: Sequence[bytes | Raw]
     size_bytes: int

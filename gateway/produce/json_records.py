@@ -1,7 +1,7 @@
 """JSON record objects: the envelope of `application/json` and the lines of NDJSON with `ndjson=records`.
 
-A value is never parsed into objects: msgspec hands out the bytes that the client sent, and these are stored. What
-msgspec does not check is checked here in bulk: that the body is UTF-8 and that no field is given twice.
+A value is never parsed into objects: msgspec returns the bytes that the client sent, and these are stored. This file
+checks in bulk what msgspec does not: that the body is UTF-8 and that no field is given twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from gateway.http.json_limits import (
     check_utf8,
     check_value,
     check_values,
-    harmless_bytes,
     malformed_json,
     stack_exhausted,
 )
@@ -37,7 +36,7 @@ L = TypeVar("L", bound=Struct)  # a line
 
 
 class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """One record object as it stands in a body."""
+    """One record object of a body."""
 
     key: Raw | UnsetType = UNSET
     value: Raw | UnsetType = UNSET
@@ -61,9 +60,9 @@ class _Envelope(Struct, forbid_unknown_fields=True):
 
 
 class FetchedObject(RecordObject, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """A line as fetch writes it, so that one can be piped into a produce: the place it had is dropped.
+    """A line as fetch writes it, so that a fetch can be piped into a produce: its position is dropped.
 
-    That is its offset and, beside an offset, its partition.
+    The position is its offset and, beside an offset, its partition.
     """
 
     offset: int | UnsetType = UNSET
@@ -96,7 +95,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def decode_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
-    """The records of `{"records":[…]}`.
+    """Returns the records of `{"records":[…]}`.
 
     Raises Problem: invalid_utf8, malformed_json, unknown_field, invalid_body, json_too_complex.
     """
@@ -109,7 +108,7 @@ def decode_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incomin
 
 
 def decode_topic_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
-    """As decode_envelope, with the topic that each record names."""
+    """Returns the topic of each record, and the records. Raises as decode_envelope does."""
     check_utf8(body)
     return _with_topics(_decode_envelope(body, _TOPIC_ENVELOPE, _TOPIC_RECORD_FORM).records, limits)
 
@@ -133,7 +132,7 @@ def _decode_envelope(body: bytes, decoder: msgspec.json.Decoder[E], record_form:
 
 
 def _bare_values(body: bytes) -> IncomingValues | None:
-    """The fast path for records that have nothing but a value; None, at the first one that has more."""
+    """The fast path for records that have only a value; None if a record has more."""
     try:
         envelope = _VALUES_ENVELOPE.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -144,21 +143,21 @@ def _bare_values(body: bytes) -> IncomingValues | None:
 
 
 def decode_record_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
-    """The records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line or record."""
+    """Returns the records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line or record."""
     records: list[FetchedObject] = _decode_lines(body, _LINE)
     _drop_places(body, records)
     return to_rows(records, limits)
 
 
 def decode_topic_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
-    """As decode_record_lines, with the topic that each line names."""
+    """Returns the topic of each line, and the records. Raises as decode_record_lines does."""
     records: list[_FetchedTopicObject] = _decode_lines(body, _TOPIC_LINE)
     _drop_places(body, records)
     return _with_topics(records, limits)
 
 
 def _drop_places(body: bytes, records: Iterable[FetchedObject]) -> None:
-    """A record that was fetched has an offset; the partition that it was in does not choose the one that it goes to."""
+    """Drops offset and partition of fetched records: the partition of the source does not choose that of the copy."""
     if b'"offset"' in body:
         for record in records:
             if record.offset is not UNSET:
@@ -191,19 +190,19 @@ def _decode_line(number: int, line: bytes, decoder: msgspec.json.Decoder[L]) -> 
 
 
 def numbered_lines(body: bytes) -> Iterable[tuple[int, bytes]]:
-    """The lines that are not blank, counted from 1, without the white space around them."""
+    """Yields the lines that are not blank, counted from 1, without the white space around them."""
     for number, line in enumerate(body.split(b"\n"), 1):
         if stripped := line.strip(b" \t\r"):
             yield number, stripped
 
 
 def to_rows(records: Sequence[RecordObject], limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
-    """The fields of record objects as bytes, in order.
+    """Returns the fields of record objects as bytes, in order.
 
     Raises Problem invalid_body, json_too_complex, which name the record.
     """
     no_headers: Headers = []
-    harmless = harmless_bytes(limits)
+    harmless = limits.harmless_bytes
     rows = []
     for position, record in enumerate(records):
         key, value = record.key, record.value
@@ -232,11 +231,11 @@ def _wrong_shape(error: msgspec.ValidationError, expected: str) -> Problem:
 
 
 def _check_no_duplicates(body: bytes, encoded: bytes, **members: Any) -> None:
-    """A field given twice would be dropped silently: the last one wins in every JSON parser.
+    """Raises Problem for a field given twice: every JSON parser silently keeps the last one.
 
-    (1) The decoded records encoded again are as long as a body without white space and without duplicates. (2) A body
-    with white space is compared with all of it taken out. (3) Only then, as escapes may differ too, each object is
-    looked at.
+    (1) The decoded records encoded again are as long as a body without white space and without duplicates. (2) For a
+    body with white space, the comparison removes it. (3) If they still differ, perhaps by escapes, each object is
+    checked.
     """
     if len(encoded) == len(body):
         return
@@ -248,7 +247,7 @@ def _check_no_duplicates(body: bytes, encoded: bytes, **members: Any) -> None:
 
 
 def _find_duplicate(body: bytes) -> str | None:
-    """The first field that a record object, its headers or the envelope has twice. Values may hold what they like."""
+    """Returns the first field that a record object, its headers or the envelope has twice. Values are not checked."""
     try:
         document: _Pairs = json.loads(body.decode(), object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
     except RecursionError:
@@ -264,11 +263,11 @@ def _find_duplicate(body: bytes) -> str | None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with its fields in order, duplicates and all."""
+    """An object with its fields in order, duplicates included."""
 
 
 def key_bytes(raw: bytes) -> bytes | None:
-    """A string key is stored as its text, any other JSON as it stands; null is no key."""
+    """Returns a string key as its text, any other JSON as the bytes sent; None for null, which means no key."""
     if raw[:1] == b'"':
         return raw[1:-1] if b"\\" not in raw else msgspec.json.decode(raw, type=str).encode()
     return None if raw == _NULL else raw
@@ -279,7 +278,7 @@ def _value_bytes(raw: bytes) -> bytes | None:
 
 
 def _take_base64(row: IncomingRow, record: RecordObject, position: int) -> None:
-    """The less common forms: binary keys and values. A record without any value is an error, not a tombstone."""
+    """Sets the less common forms: binary keys and values. A record without any value is an error, not a tombstone."""
     if record.key_base64 is not UNSET:
         _refuse_both(record.key, "key", position)
         row.key = _base64(record.key_base64, "key_base64", position)
@@ -291,13 +290,13 @@ def _take_base64(row: IncomingRow, record: RecordObject, position: int) -> None:
 
 
 def _take_text(row: IncomingRow, record: RecordObject) -> None:
-    """A text in the form in which fetch shows it: what is stored is the text, without quotes and escapes."""
+    """Sets a text in the form in which fetch shows it: the stored value has no quotes and escapes."""
     if record.value_base64 is UNSET and row.value is not None:
         row.value = msgspec.json.decode(row.value, type=str).encode()
 
 
 def _headers(headers: dict[str, Raw], position: int) -> Headers:
-    """`{"name": "text" | {"base64": "…"} | null | [several]}` as pairs, in order."""
+    """Returns `{"name": "text" | {"base64": "…"} | null | [several]}` as pairs, in order."""
     pairs: Headers = []
     for name, raw in headers.items():
         if name.startswith(RESERVED_PREFIX):
@@ -312,7 +311,7 @@ def _headers(headers: dict[str, Raw], position: int) -> Headers:
 def _header_json(name: str, raw: Raw, position: int) -> object:
     try:
         return msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:  # valid JSON, but for example a number beyond all bounds
+    except msgspec.DecodeError as error:  # valid JSON, but for example a number that is too large
         raise Problem("invalid_body", f"record {position}: header {name!r}: {error}", record=position) from None
 
 
@@ -331,7 +330,7 @@ def _header_value(name: str, value: object, position: int) -> bytes | None:
 def _base64(text: str, name: str, position: int) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except ValueError:  # letters outside of ASCII are not a binascii.Error
+    except ValueError:  # characters outside of ASCII are not a binascii.Error
         raise Problem("invalid_body", f"record {position}: {name} is not base64", record=position) from None
 
 

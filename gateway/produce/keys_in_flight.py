@@ -1,8 +1,8 @@
-"""Idempotency keys of requests under way in this process: who comes second with a key joins the first, or is refused.
+"""Idempotency keys of requests in flight in this process: a second request with a key joins the first, or is rejected.
 
-Pure. It closes the time between looking a key up and queueing its records, in which a body is encoded; from then on the
-partitions know (engine/producers/partition_keys.py). Other processes of the node are not seen: docs/producing.md tells
-what that leaves open.
+Pure. It covers the time between looking a key up and queueing its records, in which a body is encoded; from then on the
+partitions know the key (engine/producers/partition_keys.py). Other processes of the node are not covered:
+docs/produce.md states the remaining gap.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ class _Held:
 
 
 class KeysInFlight:
-    """The keys in hand, by topic."""
+    """The keys in flight, by topic."""
 
     def __init__(self) -> None:
-        self.reused = 0  # how often a key was refused, here and by what partitions remember
+        self.reused = 0  # rejections of keys, here and by the partitions
         self._held: dict[tuple[str, bytes], _Held] = {}
 
     def __repr__(self) -> str:
         return f"KeysInFlight({len(self._held)})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Name, text and value of each, for the metrics."""
+        """Yields name, text and value of each gauge."""
         yield "penstock_idempotency_keys_reused_total", "Requests refused with the key of another", self.reused
 
     def hold(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> int:
-        """Gives the number of partitions among which the first holder places its records; to be let go of again.
+        """Holds a key until `let_go`. Returns the number of partitions among which the first holder places its records.
 
         Raises KeyReused, and holds nothing then.
         """

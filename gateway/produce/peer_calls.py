@@ -1,4 +1,4 @@
-"""What this process does when another process of the node or the cluster appends here, or looks for a key."""
+"""The calls of other processes of the node or the cluster: appends, and look-ups of keys."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 from engine.producers.append_validator import Appended, conditions_of
 from engine.producers.partition_keys import FoundKey
 from gateway.links.link import Handler
-from gateway.produce.appending import check_capacity
+from gateway.produce.appending import no_room
 from gateway.produce.context import ProduceContext
 from gateway.produce.idempotency import find_here
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
 
 def append_handlers(context: ProduceContext) -> dict[str, Handler]:
-    """By the name of the call. Arguments grow at their end, for calls between two versions."""
+    """Returns the handlers by the name of the call. New arguments are appended, for calls between two versions."""
 
     async def append(arguments: Any, payload: bytes) -> tuple[Appended | None, bytes]:
         topic_id, topic, number, epoch, acks_word, timeout_ms, fields, *_ = arguments
         context.lifecycle.check_accepting()
-        check_capacity(context, len(payload))
+        if context.queue.queued_bytes + len(payload) > context.settings.append_queue_bytes_max:
+            raise no_room(context, len(payload))
         leader = context.partitions.replica(context.partitions.answered(topic, topic_id, number, epoch))
         acks = ACKS_BY_WORD[acks_word]
         conditions = conditions_of(fields)

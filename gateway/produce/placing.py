@@ -1,7 +1,7 @@
-"""From the records of a body to one encoded batch per partition: whose they are, whether they may be, how they look.
+"""Places the records of a body: one encoded batch for each partition.
 
-Decides and encodes; it reads no clock, waits for nothing and appends nothing, so a large body goes through it in a
-thread. Records of one partition stand or fall together: the first problem of one of them is the problem of all.
+Reads no clock, awaits nothing and appends nothing, so a large body can be placed in a thread. The records of one
+partition are accepted or rejected together: the first problem of one of them is the problem of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.produce.partitioner import Partitioner
 
 
 class Batch(NamedTuple):
-    """What goes to one partition, encoded and waiting for its offset."""
+    """One partition's records, encoded, without their offsets."""
 
     partition: int
     data: bytes | bytearray
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class Sequenced(NamedTuple):
-    """Whose records these are, and the place of the first of them in that producer's sequence."""
+    """The producer of some records, and the sequence number of the first of them."""
 
     producer_id: int
     producer_epoch: int
@@ -35,19 +35,19 @@ class Sequenced(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where the records of one request and topic go, and what the topic demands of records that arrive now.
+    """The destination of the records of one request and topic, and the topic's limits for records that arrive now.
 
-    Those that name no partition go to `partition`, if that is given; else by their key; else to the `sticky` one.
+    A record goes to the partition that it names, else to `partition`, else to that of its key, else to the `sticky`
+    one. The `partitioner` is None if no record may name another partition than `partition`.
     """
 
-    partitioner: Partitioner
+    partitioner: Partitioner | None
     settings: TopicSettings
     now_ms: int
     sticky: int
     partition: int | None = None
-    is_only: bool = False  # no record may name another partition
     key: bytes | None = None  # of records that have none
-    sequenced: Sequenced | None = None  # then all go to `partition`
+    sequenced: Sequenced | None = None  # then all records go to `partition`
     key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
 
 
@@ -55,8 +55,15 @@ Placed = dict[int, list[RowFields] | IncomingValues]
 Refused = dict[int, Problem]
 
 
-def to_batches(incoming: Incoming, to: Destination) -> list[Batch]:
-    """A batch for each partition, in ascending order, or the problem of the first record that has one."""
+def to_batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
+    """Returns a batch for each partition, in ascending order.
+
+    Raises Problem no_records, body_too_large, and the problem of the first record that has one.
+    """
+    if isinstance(incoming, IncomingValues) and to.key is None:
+        check_count(len(incoming.values), records_max)
+        return [encode(to.sticky if to.partition is None else to.partition, incoming, to)]
+    check_count(count_of(incoming), records_max)
     placed, refused = place(incoming, to)
     if refused:
         raise next(iter(refused.values()))
@@ -64,28 +71,21 @@ def to_batches(incoming: Incoming, to: Destination) -> list[Batch]:
 
 
 def place(incoming: Incoming, to: Destination, positions: Sequence[int] | None = None) -> tuple[Placed, Refused]:
-    """Each partition's records in the order of the body, and what is wrong with those that cannot be taken.
+    """Returns each partition's records in the order of the body, and the problem of each partition that has one.
 
     `positions` are the places of the records in the body, as problems name them; without it they are counted.
     """
     if isinstance(incoming, IncomingValues):
-        if to.key is None:
-            return {to.sticky if to.partition is None else to.partition: incoming}, {}
         incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
     placed: dict[int, list[RowFields]] = {}
     refused: Refused = {}
-    for_key, partition, sticky, default_key, now_ms = (
-        to.partitioner.for_key,
-        to.partition,
-        to.sticky,
-        to.key,
-        to.now_ms,
-    )
+    partitioner, partition, sticky, default_key, now_ms = to.partitioner, to.partition, to.sticky, to.key, to.now_ms
+    for_key = None if partitioner is None else partitioner.for_key
     for index, row in enumerate(incoming):
         key = default_key if row.key is None else row.key
         target = partition if row.partition is None else row.partition
         if target is None:
-            target = sticky if key is None else for_key(key)
+            target = sticky if key is None or for_key is None else for_key(key)
         timestamp = now_ms if row.timestamp is None else row.timestamp
         if row.partition is not None or timestamp > now_ms:
             problem = _problem_of(row, to, index if positions is None else positions[index])
@@ -99,18 +99,19 @@ def place(incoming: Incoming, to: Destination, positions: Sequence[int] | None =
 
 
 def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destination) -> Batch:
-    """One partition's batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
+    """Returns one partition's batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
     settings = to.settings
     codec = Codec[settings.compression.upper()]
     limit, unpacked = settings.batch_bytes_max, settings.batch_decoded_bytes_max
+    entry: StoredHeader | None = None if to.key_entry is None else stored_entry(to.key_entry)
     if isinstance(records, IncomingValues):
-        if records.size_bytes > settings.record_bytes_max:  # else none of them can be
+        if records.size_bytes > settings.record_bytes_max:  # otherwise no record can exceed it
             _check_size(max(len(bytes(value)) for value in records.values), settings)
         count = len(records.values)
-        data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, _entry_of(to))
+        data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, entry)
     else:
         _check_size(max(map(_row_bytes, records)), settings)
-        data, count = record_batch.encode(records, codec, unpacked, _entry_of(to)), len(records)
+        data, count = record_batch.encode(records, codec, unpacked, entry), len(records)
     if len(data) > limit:
         text = f"partition {partition} would get a batch of {len(data)} bytes, the topic allows {limit}"
         raise Problem("batch_too_large", text, limit=limit)
@@ -119,10 +120,6 @@ def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destin
     if to.sequenced is not None:
         record_batch.stamp_sequence(data, *to.sequenced)
     return Batch(partition, data, count)
-
-
-def _entry_of(to: Destination) -> StoredHeader | None:
-    return None if to.key_entry is None else stored_entry(to.key_entry)
 
 
 def check_timestamp(timestamp: int, settings: TopicSettings, now_ms: int, position: int) -> None:
@@ -144,16 +141,17 @@ def check_count(count: int, records_max: int) -> None:
 
 
 def count_of(records: IncomingValues | Sized) -> int:
+    """Returns the number of records."""
     return len(records.values) if isinstance(records, IncomingValues) else len(records)
 
 
 def _problem_of(row: IncomingRow, to: Destination, position: int) -> Problem | None:
     try:
-        if row.partition is not None:
-            if to.is_only and row.partition != to.partition:
-                text = f"record {position} names partition {row.partition}, the request is for {to.partition}"
-                raise Problem("invalid_body", text, record=position)
+        if row.partition is not None and to.partitioner is not None:
             to.partitioner.check(row.partition)
+        elif row.partition is not None and row.partition != to.partition:
+            text = f"record {position} names partition {row.partition}, the request is for {to.partition}"
+            raise Problem("invalid_body", text, record=position)
         if row.timestamp is not None:
             check_timestamp(row.timestamp, to.settings, to.now_ms, position)
     except Problem as problem:

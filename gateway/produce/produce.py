@@ -1,272 +1,239 @@
-"""Produce to one topic: which kind of body it is, and from its records to positions.
+"""The path of a produce request: parse, decode, place, append, answer.
 
-First everything is decoded, checked, given a partition and encoded (placing.py); only then is anything appended
-(appending.py). So a bad record leaves nothing behind.
+Each stage is a file: request.py; ndjson_values.py, json_records.py, cloud_events.py or stored_batch.py; placing.py;
+appending.py, which also answers. All records are decoded, checked, placed and encoded before any is appended, so a bad
+record leaves nothing behind. Only requests that need it enter by_topic.py (many topics), idempotency.py (an
+Idempotency-Key), headers.py (other headers of ours) and the request order of a connection (HTTP/2).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple
 
 from aiohttp import web
 
-from engine.format import batch as record_batch
+from engine.errors import Draining
 from engine.format.keyed_batch import KeyEntry
 from engine.producers.append_validator import AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
+from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.http.problems import Problem
-from gateway.http.query import Number, Rules, Text, Word, path_partition, read_query
-from gateway.http.request_body import read_body
-from gateway.produce.appending import Part, answer, append, demand_one_success, result_of
-from gateway.produce.client_batch import client_batch
-from gateway.produce.cloud_events import (
-    EVENT,
-    EVENT_BATCH,
-    binary_attributes,
-    binary_event,
-    decode_event,
-    decode_event_batch,
-)
-from gateway.produce.conditions import demand_given, read_conditions, read_sequence
+from gateway.http.query import path_partition, read_query
+from gateway.produce.appending import Outcome, Part, answer, append
+from gateway.produce.by_topic import place_by_topic
 from gateway.produce.context import PRODUCE, ProduceContext
-from gateway.produce.idempotency import KeyedRequest, KeyInFlight, keyed_request, read_key, window_headers
-from gateway.produce.incoming import Incoming, IncomingRow
-from gateway.produce.json_records import decode_envelope, decode_record_lines
-from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
-from gateway.produce.placing import Batch, Destination, Sequenced, check_count, count_of, to_batches
-from gateway.routing.leader_headers import FORWARD, demand_direct, leader_headers
-from replication.replica.acks import ACKS_BY_WORD, Acks, durability_waited_for
-
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
-EVENT_DECODERS: dict[str, Callable[..., Incoming]] = {
-    EVENT: decode_event,
-    EVENT_BATCH: decode_event_batch,
-}
-
-QUERY: Rules = {
-    "acks": Word("all", tuple(ACKS_BY_WORD)),
-    "timeout_ms": Number(None, 1, 600_000),
-    "key": Text(None),
-    "key_pointer": Text(None),
-    "ndjson": Word("values", ("values", "records")),
-}
-QUERY_WITH_PARTITION: Rules = {**QUERY, "partition": Number(None, 0, 2**31 - 1)}
+from gateway.produce.idempotency import KeyedRequest, KeyInFlight, keyed_request, window_headers
+from gateway.produce.partitioner import unknown_partition
+from gateway.produce.placing import Destination, to_batches
+from gateway.produce.request import (
+    ManyQuery,
+    PartitionQuery,
+    ProduceManyRequest,
+    ProduceRequest,
+    TopicQuery,
+    parse,
+    parse_many,
+)
+from gateway.produce.stored_batch import check_producer_id, stored_batch
+from gateway.routing.leader_headers import demand_direct, leader_headers
 
 
-class _Wish(NamedTuple):
-    """What a request says beside its body. `is_only`: no record may name another partition."""
+class Arrived(NamedTuple):
+    """A body, the time of its arrival, and the hashes of its Idempotency-Key."""
 
-    query: dict[str, Any]
-    partition: int | None
-    is_only: bool
-    conditions: AppendConditions | None
-    sequenced: Sequenced | None
-    slot: OrderSlot
+    body: bytes
+    now_ms: int
+    keyed: KeyedRequest | None
 
 
 async def produce(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/records"""
-    query = read_query(request, QUERY_WITH_PARTITION)
-    return await _produce(request, query, query.pop("partition"), is_only=False)
+    context, query = request.app[PRODUCE], read_query(request, TopicQuery)
+    wanted = parse(request, query, query.partition, context.settings, context.json_limits, is_only=False)
+    return await _in_order(request, context, wanted)
 
 
 async def produce_to_partition(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/partitions/{partition}/records"""
-    return await _produce(request, read_query(request, QUERY), path_partition(request), is_only=True)
+    context, query = request.app[PRODUCE], read_query(request, PartitionQuery)
+    wanted = parse(request, query, path_partition(request), context.settings, context.json_limits, is_only=True)
+    return await _in_order(request, context, wanted)
 
 
-async def _produce(
-    request: web.Request, query: dict[str, Any], partition: int | None, *, is_only: bool
+async def produce_many(request: web.Request) -> web.Response:
+    """POST /v1/records"""
+    context, query = request.app[PRODUCE], read_query(request, ManyQuery)
+    return await _in_order(request, context, parse_many(request, query, context.settings, context.json_limits))
+
+
+async def _in_order(
+    request: web.Request, context: ProduceContext, wanted: ProduceRequest | ProduceManyRequest
 ) -> web.Response:
-    """`is_only`: no record may name another partition."""
-    slot = request.app[PRODUCE].order.begin(request)
+    """Keeps the order of the requests of a connection. On HTTP/1.1 there is one at a time."""
+    if context.lifecycle.is_refusing:
+        raise Draining("the node is stopping")
+    if request.version.major < 2:
+        return await _produce(request, context, wanted, None)
+    slot = context.order.begin(request)
     try:
-        return await _produce_in_turn(request, query, partition, slot, is_only=is_only)
+        return await _produce(request, context, wanted, slot)
     finally:
         slot.end()
 
 
-async def _produce_in_turn(
-    request: web.Request, query: dict[str, Any], partition: int | None, slot: OrderSlot, *, is_only: bool
-) -> web.Response:
-    context = request.app[PRODUCE]
-    context.lifecycle.check_accepting()
-    conditions, sequenced = read_conditions(request, partition), read_sequence(request, partition)
-    key = read_key(request)
-    if sequenced is not None:
-        await demand_given(context, sequenced.producer_id)
-    wish = _Wish(
-        query, partition, is_only or conditions is not None or sequenced is not None, conditions, sequenced, slot
-    )
-    topic = await context.topics.to_produce_to(request.match_info["topic"])
-    if partition is not None:
-        context.partitioners.of(topic).check(partition)
-    began = time.perf_counter()
-    body = await read_body(request, context.settings.request_body_bytes_max, slot.body_is_there)
-    context.stages.body.observe(time.perf_counter() - began)
-    now_ms = context.clock.now_ms()
-    context.metrics.produce_bytes.inc(len(body))
-    keyed = None if key is None else await context.offload.by_size(len(body), lambda: keyed_request(key, request, body))
-    partitions = topic.record.partitions
-    try:
-        return await _store_keyed(request, context, topic, wish, body, now_ms, keyed)
-    except Problem as problem:  # of a partition that a record names: nothing is stored yet
-        if problem.code != "unknown_partition" or not await context.topics.has_grown(topic.record.name, partitions):
-            raise
-    return await _store_keyed(request, context, context.topics.topic(topic.record.name), wish, body, now_ms, keyed)
-
-
-async def _store_keyed(
+async def _produce(
     request: web.Request,
     context: ProduceContext,
-    topic: Topic,
-    wish: _Wish,
-    body: bytes,
-    now_ms: int,
-    keyed: KeyedRequest | None,
+    wanted: ProduceRequest | ProduceManyRequest,
+    slot: OrderSlot | None,
 ) -> web.Response:
-    if keyed is None:
-        return await _store(request, context, topic, wish, body, now_ms, None)
-    async with KeyInFlight(context, topic, keyed, now_ms) as entry:
-        return await _store(request, context, topic, wish, body, now_ms, entry)
+    topic = await _topic(context, wanted) if isinstance(wanted, ProduceRequest) else None
+    began = time.perf_counter()
+    bytes_max, has_arrived = context.settings.request_body_bytes_max, None if slot is None else slot.body_is_there
+    body = await context.bodies.read(request, bytes_max, has_arrived)
+    context.stages.body.observe(time.perf_counter() - began)
+    context.metrics.produce_bytes.value += len(body)
+    now_ms, keyed, key = context.clock.now_ms(), None, wanted.idempotency_key
+    if key is not None:
+        keyed = await context.offload.by_size(len(body), lambda: keyed_request(key, body))
+    arrived = Arrived(body, now_ms, keyed)
+    if isinstance(wanted, ProduceManyRequest):
+        return await _store_many(request, context, wanted, arrived, slot)
+    assert topic is not None
+    partitions = topic.record.partitions
+    try:
+        return await _store(request, context, wanted, arrived, topic, slot)
+    except Problem as problem:  # of a partition that a record names: no record is stored yet
+        if problem.code != "unknown_partition" or not await context.topics.has_grown(wanted.topic, partitions):
+            raise
+    return await _store(request, context, wanted, arrived, context.topics.topic(wanted.topic), slot)
+
+
+async def _topic(context: ProduceContext, wanted: ProduceRequest) -> Topic:
+    """Returns the topic before the body is read. Raises Problem, UnknownTopic."""
+    if wanted.sequenced is not None:
+        await check_producer_id(context, wanted.sequenced.producer_id)
+    topic = await context.topics.to_produce_to(wanted.topic)
+    if wanted.partition is not None and wanted.partition >= topic.record.partitions:
+        raise unknown_partition(wanted.topic, wanted.partition, topic.record.partitions)
+    return topic
 
 
 async def _store(
     request: web.Request,
     context: ProduceContext,
+    wanted: ProduceRequest,
+    arrived: Arrived,
     topic: Topic,
-    wish: _Wish,
-    body: bytes,
-    now_ms: int,
+    slot: OrderSlot | None,
+) -> web.Response:
+    if arrived.keyed is None:
+        return await _store_one(request, context, wanted, arrived, topic, slot, None)
+    async with KeyInFlight(context, topic, arrived.keyed, arrived.now_ms) as entry:
+        return await _store_one(request, context, wanted, arrived, topic, slot, entry)
+
+
+async def _store_one(
+    request: web.Request,
+    context: ProduceContext,
+    wanted: ProduceRequest,
+    arrived: Arrived,
+    topic: Topic,
+    slot: OrderSlot | None,
     entry: KeyEntry | None,
 ) -> web.Response:
-    """Everything after the body has come. With an `entry` its records are placed as the first request of its key."""
+    """Stores the records of one topic. With an `entry` they are placed as those of the key's first request were."""
     began = time.perf_counter()
-    query = wish.query
-    content_type = request.content_type if "Content-Type" in request.headers else ""
-    key = query["key"] if query["key"] is not None else request.headers.get("Penstock-Key")
-    if entry is None:
-        partitioner = context.partitioners.of(topic)
-        sticky = 0 if wish.partition is not None else partitioner.sticky(len(body), context.clock.monotonic())
+    body, decode = arrived.body, wanted.decode
+    to = _destination(context, wanted, topic, len(body), arrived.now_ms, entry)
+    if decode is None:
+        batches = [await stored_batch(body, to, context)]
     else:
+        records_max = context.settings.records_per_request_max
+        if len(body) < OFF_LOOP_BYTES:
+            batches = to_batches(decode(body), to, records_max)
+        else:
+            batches = await context.offload.in_thread(lambda: to_batches(decode(body), to, records_max))
+    context.stages.decode.observe(time.perf_counter() - began)
+    conditions, name = wanted.conditions, topic.record.name
+    if entry is not None:
+        conditions = AppendConditions(key=entry) if conditions is None else conditions._replace(key=entry)
+    parts = [Part(name, one.partition, one.record_count, topic, one.data, conditions) for one in batches]
+    if wanted.is_direct:
+        await demand_direct(request, context.router, [(name, one.partition) for one in batches])
+    outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot)
+    acknowledged = time.perf_counter()
+    response = answer(parts, outcomes, wanted.acks, arrived.now_ms, topic)
+    if entry is not None:
+        response.headers.update(window_headers([topic], outcomes, time.perf_counter() - began))
+    if context.peers.nodes is not None:
+        numbers = [batch.partition for batch in batches]
+        response.headers.update(leader_headers(context.peers, topic.record.topic_id, numbers))
+    context.stages.answer.observe(time.perf_counter() - acknowledged)
+    return response
+
+
+async def _store_many(
+    request: web.Request,
+    context: ProduceContext,
+    wanted: ProduceManyRequest,
+    arrived: Arrived,
+    slot: OrderSlot | None,
+) -> web.Response:
+    began = time.perf_counter()
+    async with AsyncExitStack() as keys:
+        parts = await place_by_topic(context, wanted, arrived.body, arrived.now_ms, arrived.keyed, keys)
+        context.stages.decode.observe(time.perf_counter() - began)
+        ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
+        if wanted.is_direct:
+            await demand_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
+        outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot) if ready else _problems(parts)
+        headers = {}
+        if arrived.keyed is not None:
+            topics = [part.topic for part in parts if part.topic is not None]
+            headers = window_headers(topics, outcomes, time.perf_counter() - began)
+        try:
+            response = answer(parts, outcomes, wanted.acks, arrived.now_ms, None)
+        except Problem as problem:
+            problem.headers |= headers
+            raise
+        response.headers.update(headers)
+        return response
+
+
+def _problems(parts: Sequence[Part]) -> list[Outcome]:
+    return [part.problem for part in parts]
+
+
+def _destination(
+    context: ProduceContext,
+    wanted: ProduceRequest,
+    topic: Topic,
+    size_bytes: int,
+    now_ms: int,
+    entry: KeyEntry | None,
+) -> Destination:
+    partitioner, sticky = None, 0
+    if entry is not None:
         partitioner = context.partitioners.among(topic, entry.partitions)
         sticky = partitioner.for_request(entry.key_hash)
-    to = Destination(
+    elif not wanted.is_only:
+        partitioner = context.partitioners.of(topic)
+        if wanted.partition is None:
+            sticky = partitioner.sticky(size_bytes, context.clock.monotonic())
+    if wanted.is_only:
+        partitioner = None
+    return Destination(
         partitioner,
         topic.settings,
         now_ms,
         sticky,
-        wish.partition,
-        wish.is_only,
-        None if key is None else key.encode(),
-        wish.sequenced,
+        wanted.partition,
+        wanted.key,
+        wanted.sequenced,
         entry,
     )
-    attributes = None if content_type in EVENT_DECODERS else binary_attributes(request.headers)
-    if content_type == record_batch.MEDIA_TYPE and attributes is None:
-        if key is not None or query["key_pointer"] is not None:
-            raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
-        if entry is not None:
-            raise Problem("invalid_header", "a stored batch takes Producer-Id, -Epoch and -Seq in place of a key")
-        batches = [await client_batch(body, to, context)]
-    else:
-        decode = _decoder(request, query, content_type, attributes)
-        records_max = context.settings.records_per_request_max
-        batches = await context.offload.by_size(len(body), lambda: _batches(decode(body), to, records_max))
-    context.stages.decode.observe(time.perf_counter() - began)
-    conditions = wish.conditions if entry is None else _with_key(wish.conditions, entry)
-    parts = [Part(topic, batch, conditions) for batch in batches]
-    if FORWARD in request.headers:
-        await demand_direct(request, context.router, [(topic.record.name, batch.partition) for batch in batches])
-    return await _append(context, topic, parts, ACKS_BY_WORD[query["acks"]], wish, now_ms, entry)
-
-
-def _with_key(conditions: AppendConditions | None, entry: KeyEntry) -> AppendConditions:
-    return AppendConditions(key=entry) if conditions is None else conditions._replace(key=entry)
-
-
-def _batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
-    check_count(count_of(incoming), records_max)
-    return to_batches(incoming, to)
-
-
-def _decoder(
-    request: web.Request, query: dict[str, Any], content_type: str, attributes: dict[str, str] | None
-) -> Callable[[bytes], Incoming]:
-    """What takes a body of this kind apart. Any media type without a form of its own is one record's value.
-
-    `attributes` make it a CloudEvent in binary mode, whose data may have any media type.
-    """
-    pointer = query["key_pointer"]
-    has_lines = content_type == NDJSON and query["ndjson"] == "values" and attributes is None
-    if pointer is not None and not has_lines:
-        text = "key_pointer goes with application/x-ndjson and ndjson=values"
-        raise Problem("invalid_query", text, parameter="key_pointer")
-    if attributes is not None:
-        return partial(binary_event, attributes, request.headers.get("Content-Type"))
-    if content_type in (JSON, NDJSON, *EVENT_DECODERS):
-        demand_utf8(request)
-    limits = request.app[PRODUCE].json_limits
-    if content_type in EVENT_DECODERS:
-        return partial(EVENT_DECODERS[content_type], limits=limits)
-    if content_type == JSON:
-        return partial(decode_envelope, limits=limits)
-    if content_type == NDJSON:
-        if query["ndjson"] == "records":
-            return partial(decode_record_lines, limits=limits)
-        if pointer is None:
-            return partial(decode_values, limits=limits)
-        return partial(decode_keyed_values, pointer=parse_pointer(pointer), limits=limits)
-    kept_type = request.headers.get("Content-Type", "application/octet-stream")
-    return partial(_raw, kept_type=kept_type.encode())
-
-
-def demand_utf8(request: web.Request) -> None:
-    """Raises Problem unsupported_media_type when the charset says that JSON is in another encoding."""
-    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
-        raise Problem("unsupported_media_type", f"the charset is {request.charset!r}; JSON is taken as UTF-8 only")
-
-
-def _raw(body: bytes, kept_type: bytes) -> Incoming:
-    if not body:
-        raise Problem("no_records", "the body is empty")
-    return [IncomingRow(None, body, [("content-type", kept_type)])]
-
-
-async def _append(
-    context: ProduceContext,
-    topic: Topic,
-    parts: list[Part],
-    acks: Acks,
-    wish: _Wish,
-    now_ms: int,
-    entry: KeyEntry | None,
-) -> web.Response:
-    """All went well: 200, or 202 when nobody waits. Some did not: 207 with a status each."""
-    success = 202 if acks is Acks.NONE else 200
-    began = time.perf_counter()
-    outcomes = await append(context, parts, acks, wish.query["timeout_ms"], wish.slot)
-    acknowledged = time.perf_counter()
-    status = success if demand_one_success(outcomes) else 207
-    told = success if status == 207 else None
-    results = [
-        result_of(part.batch.partition, part.batch.record_count, outcome, now_ms, told)
-        for part, outcome in zip(parts, outcomes, strict=True)
-    ]
-    document = {
-        "topic": topic.record.name,
-        "acks": acks.value,
-        "durability": durability_waited_for(acks, topic.settings.durability),
-        "results": results,
-    }
-    headers = window_headers([topic], outcomes, time.perf_counter() - began) if entry is not None else {}
-    if context.peers.nodes is not None:
-        headers |= leader_headers(context.peers, topic.record.topic_id, [part.batch.partition for part in parts])
-    response = answer(document, status, outcomes, headers)
-    context.stages.answer.observe(time.perf_counter() - acknowledged)
-    return response

@@ -1,1 +1,1 @@
-"""Where the leader of a partition is, and how a request reaches it while leadership moves."""
+"""Finds the leader of a partition, and brings requests to it while leadership moves."""

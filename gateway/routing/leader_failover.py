@@ -1,14 +1,13 @@
-"""Hands batches to leaders that may move: what was surely not stored is handed over again, until its time is over.
+"""Hands batches to leaders that may move: retries what was surely not stored, until its timeout.
 
-Only in a cluster; a node that is alone appends without coming here (gateway/produce/appending.py). So a failover is a
-pause for producers, not an error. What must hold: (1) the batches of a partition that wait here are handed over in the
-order in which they came, those of one connection therefore in theirs, and none that comes later overtakes them; (2) a
-batch of which nobody knows whether it is stored goes again only if the leader would recognise it, by a sequence or a
-key;
-(3) such a doubt is never answered with a later refusal that says nothing was stored; (4) while nobody can take batches,
-the leader is asked by one call a partition, however many wait.
-Not promised: that of two batches under way the first is in front, if the leader refused it and took the second, having
-begun to lead in between, or if their acks differ. A batch with a sequence is refused there, and comes again behind it.
+Only in a cluster; a standalone node appends without this file (gateway/produce/appending.py). So a failover is a pause
+for producers, not an error. Invariants: (1) the batches that wait here for a partition are handed over in the order of
+their arrival, so those of one connection keep their order, and no later batch overtakes them; (2) a batch that may be
+stored already is retried only if the leader would recognise it, by a sequence or a key; (3) the answer to such a batch
+is never a later error that claims that nothing was stored; (4) while no leader accepts batches, one call for each
+partition asks for it, however many batches wait.
+Not guaranteed: the order of two batches under way, if the leader rejected the first and accepted the second, having
+become leader in between, or if their acks differ. A batch with a sequence is rejected there, and retried behind it.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from replication.replica.acks import Acks
 from replication.replica.replica import Replica
 
 ASK_S = 5.0  # for the answer of a leader that is asked whether it would append
-PAUSE_S = 0.02  # before the second asking; leaders that move end a pause early
+PAUSE_S = 0.02  # before the second question; a change of leaders ends a pause early
 PAUSE_S_MAX = 0.25
 
-# Refusals after which the same may succeed elsewhere or soon. A node that drains gives its leaderships away.
+# Errors after which a retry may succeed elsewhere or soon. A node that drains moves its leaderships.
 _PASSING = {kind.code for kind in (NotLeader, NoLeader, NotEnoughReplicas, OffsetNotAvailable, Draining)}
 _DOUBTS = {kind.code for kind in (LeadershipLost, NotEnoughReplicasAfterAppend)}
 
@@ -50,18 +49,18 @@ AnyLeader = Replica | RemoteLeader
 
 
 def will_pass(error: EngineError) -> bool:
-    """Whether nothing was done because leadership moves, and trying again is ours to do."""
+    """Returns whether nothing was done because leadership moves, so that this process retries."""
     return isinstance(error, LinkDown) or (error.code in _PASSING and error.no_side_effects)
 
 
 def is_doubt(error: EngineError) -> bool:
-    """Whether it is unknown what became of it because leadership moved."""
+    """Returns whether the outcome is unknown because leadership moved."""
     return isinstance(error, LinkLost) or error.code in _DOUBTS
 
 
 @dataclass(slots=True, eq=False)
 class PendingProduce:
-    """A batch for one partition, and until when (loop time) it may be handed over."""
+    """A batch for one partition, and the deadline (loop time) for handing it over."""
 
     topic_id: str
     partition: int
@@ -74,13 +73,13 @@ class PendingProduce:
 
     @property
     def is_recognised(self) -> bool:
-        """Whether a leader that has it already would know. Not by an end that is expected: that has moved."""
+        """True if a leader that has the batch already recognises it. An expected end does not help: it has moved."""
         has_key = self.conditions is not None and self.conditions.key is not None
         return has_key or record_batch.read_header(self.batch).producer_id >= 0
 
 
 class _Place(NamedTuple):
-    """Of a batch in its line; the future is what the leader was then asked to do."""
+    """A batch in its queue. The future's result is the leader's append, to be awaited."""
 
     parcel: PendingProduce
     handed_over: asyncio.Future[Awaitable[Appended | None]]
@@ -88,7 +87,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """Those who wait for one partition to be led, by their tickets."""
+    """The batches that wait for the leader of one partition, by their sequence numbers."""
 
     places: dict[int, _Place] = field(default_factory=dict)
     asking: asyncio.Task[None] | None = None
@@ -98,7 +97,7 @@ _Which = tuple[str, int, bool]
 
 
 class LeaderFailover:
-    """The lines of all partitions that refuse batches now: usually none."""
+    """The queues of all partitions whose leaders reject batches now: usually none."""
 
     def __init__(self, peers: Peers, random: Random) -> None:
         self.repeats = 0
@@ -111,14 +110,14 @@ class LeaderFailover:
         return f"LeaderFailover(lines={len(self._lines)}, repeats={self.repeats})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """For the metrics."""
+        """Yields name, text and value of each gauge."""
         waiting = sum(len(line.places) for line in self._lines.values())
         yield "penstock_failover_waiting_batches", "Batches that wait for a leader that takes them", waiting
         text = "Batches that were to be handed over again, since leadership moved or too few replicas were in sync"
         yield "penstock_failover_retries_total", text, self.repeats
 
     def begin(self, parcel: PendingProduce) -> Awaitable[Appended | None]:
-        """Hand it over now, or take its place in the line; await the outcome. Raises what no other try would mend."""
+        """Hand the batch over now, or queue it; await the outcome. Raises errors that a retry would not change."""
         parcel.ticket = next(self._tickets)
         if _which(parcel) in self._lines:
             return self._see_through(parcel, self._join(parcel), None)
@@ -162,7 +161,7 @@ class LeaderFailover:
         return place
 
     async def _come(self, place: _Place, refusal: EngineError | None) -> Awaitable[Appended | None]:
-        """Wait until the leader takes batches again, and those with earlier tickets have been handed over."""
+        """Wait until the leader accepts batches again, and those with smaller numbers have been handed over."""
         parcel, handed_over = place
         try:
             return await loop_waits().deadlines.done_by(parcel.deadline, handed_over)
@@ -175,12 +174,12 @@ class LeaderFailover:
                 del line.places[parcel.ticket]
 
     async def _ask(self, which: _Which, line: _PartitionQueue) -> None:
-        """Ask the leader again and again, and hand over once it is willing."""
+        """Ask the leader repeatedly, and hand over once it accepts batches."""
         pause_s = PAUSE_S
         try:
             while line.places:
                 have_moved = await self._peers.wait_for_leaders(self._random.uniform(pause_s / 2, pause_s))
-                pause_s = PAUSE_S if have_moved else min(pause_s * 2, PAUSE_S_MAX)  # a new leader begins within moments
+                pause_s = PAUSE_S if have_moved else min(pause_s * 2, PAUSE_S_MAX)  # a new leader starts within moments
                 if line.places and await self._is_willing(next(iter(line.places.values())).parcel):
                     _hand_over_all(line)
         finally:
@@ -194,17 +193,17 @@ class LeaderFailover:
             else:
                 leader.check_append(parcel.acks)
         except EngineError as error:
-            return not (will_pass(error) or is_doubt(error))  # what else is wrong, each batch is told itself
+            return not (will_pass(error) or is_doubt(error))  # each batch receives any other error itself
         return True
 
 
 def _which(parcel: PendingProduce) -> _Which:
-    """With acks=all apart: when too few replicas are in sync, that alone has to wait."""
+    """Returns the queue of a batch. acks=all has its own: only those batches wait for in-sync replicas."""
     return parcel.topic_id, parcel.partition, parcel.acks is Acks.ALL
 
 
 def _hand_over_all(line: _PartitionQueue) -> None:
-    """Without a pause between them, so that nobody else comes in between. Ends at the first that is refused."""
+    """Hands over without an await, so that no other batch comes in between. Stops at the first that is rejected."""
     for ticket, place in sorted(line.places.items()):
         if not place.handed_over.done():
             try:
@@ -226,9 +225,9 @@ def _handed_over(parcel: PendingProduce) -> Awaitable[Appended | None]:
 
 
 async def _nothing() -> None:
-    """acks=0: nobody waits."""
+    """Returns at once: acks=0 has no outcome."""
 
 
 def _watched(waiting: Awaitable[Appended | None]) -> asyncio.Future[Appended | None]:
-    """Goes on when the client that would await it has left meanwhile."""
+    """Continues when the client that would await it has left."""
     return start_task(waiting)

@@ -1,6 +1,6 @@
-"""What headers say of leaders: `Penstock-Forward`, `Penstock-Leader`, `Penstock-Leader-Epoch`; and of racks.
+"""The headers about leaders (`Penstock-Forward`, `Penstock-Leader`, `Penstock-Leader-Epoch`) and about racks.
 
-Refuses what would have to be passed on if it must not be, and tells where a leader is; brings nothing anywhere.
+Rejects a request that must not be passed on but would have to be, and names the leader; forwards nothing itself.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ RACK_CHARS_MAX = 200
 
 
 def check_forward(request: web.Request) -> None:
-    """Raises Problem invalid_header."""
+    """Checks `Penstock-Forward`. Raises Problem invalid_header."""
     if request.headers.get(FORWARD, "never") != "never":
         raise Problem("invalid_header", f"{FORWARD} takes the word never")
 
 
 async def demand_direct(request: web.Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
-    """With `Penstock-Forward: never`, raises Problem misdirected unless this process answers for all of them."""
+    """Checks that this process answers for all partitions if the request has `Penstock-Forward: never`.
+
+    Raises Problem misdirected if it does not.
+    """
     if FORWARD not in request.headers:
         return
     for topic_name, number in partitions:
         topic_id = router.partitions.topic_id(topic_name, number)
         if not router.peers.answers_for(topic_id, number):
             url = router.peers.leader_url(topic_id, number)
-            if url is None:  # of another shard: it alone knows its port
+            if url is None:  # on another shard: it alone knows its port
                 row, _ = await router.call("describe", topic_name, number, None)
                 url = row["leader_url"]
             text = f"partition {number} of topic {topic_name!r} is led at {url}, and the request must not be passed on"
@@ -42,7 +45,7 @@ async def demand_direct(request: web.Request, router: Router, partitions: Iterab
 
 
 def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[str, str]:
-    """Where a request should have gone that was passed on to another node, if there is one such place."""
+    """Returns `Penstock-Leader` for a request that was passed on, if one other node leads all its partitions."""
     if peers.nodes is None:
         return {}
     urls = {peers.leader_url(topic_id, number) for number in numbers}
@@ -51,7 +54,7 @@ def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[
 
 
 def read_leader_epoch(request: web.Request) -> int:
-    """The newest one that the consumer was told of this partition. Raises Problem invalid_header."""
+    """Returns the newest epoch that the consumer knows of this partition. Raises Problem invalid_header."""
     if LEADER_EPOCH not in request.headers:
         return 0
     text = request.headers[LEADER_EPOCH]
@@ -61,7 +64,7 @@ def read_leader_epoch(request: web.Request) -> int:
 
 
 def read_rack(request: web.Request) -> str | None:
-    """Where the reader stands, if it said so. Raises Problem invalid_header."""
+    """Returns the reader's rack; None if it sent none. Raises Problem invalid_header."""
     rack = request.headers.get(RACK)
     if rack is not None and not (0 < len(rack) <= RACK_CHARS_MAX and rack.isascii() and rack.isprintable()):
         raise Problem("invalid_header", f"{RACK} is 1 to {RACK_CHARS_MAX} printable ASCII characters")

@@ -1,9 +1,9 @@
-"""The other nodes of the cluster as one process of this node reaches them: who leads, and links to their shards.
+"""The other nodes of the cluster for one process of this node: leaders, and links to their shards.
 
-Does not know what is called over a link, nor does it try again. A link is made to every shard of every node that is
-registered, before anybody needs it: the first request behind a failover is not to wait for a connection.
+It does not know the calls over a link, and does not retry. A link is made to every shard of every registered node
+before its first use: the first request after a failover must not wait for a connection.
 Invariant: no link outlives the registration that named its address, so a call to a node that is declared dead ends at
-once, in doubt, instead of at its deadline.
+once, with an unknown outcome, instead of at its deadline.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gateway.links.link import Busy, Caller, Link, LinkDown
 from replication.cluster.view import ClusterView, Place
 
 _Which = tuple[int, int]  # a node and one of its shards
-_Where = tuple[int, str]  # in which incarnation, and its address
+_Where = tuple[int, str]  # its broker epoch and its address
 
 
 class NodeLinks:
-    """Implements gateway.routing.peers.OtherNodes over what the view says."""
+    """Implements gateway.routing.peers.OtherNodes from the view."""
 
     def __init__(self, view: ClusterView, node_id: int, credentials: Credentials) -> None:
         self.node_id = node_id
@@ -36,19 +36,19 @@ class NodeLinks:
         return self.view.leader_of(topic_id, number)
 
     def leader_epoch_of(self, topic_id: str, number: int) -> int:
-        """Of the newest state that is known; 0 when none is."""
+        """Returns the epoch of the newest known state; 0 if none is known."""
         found = self.view.states.get((topic_id, number))
         return 0 if found is None else found.state.leader_epoch
 
     def link(self, node_id: int, shard: int) -> Link:
-        """The link to a shard of another node. Raises LinkDown while it is not up; it is being made meanwhile."""
+        """Returns the link to a shard of another node. Raises LinkDown while it is not up; it keeps connecting."""
         caller = self._callers.get((node_id, shard))
         if caller is None:
             raise LinkDown(f"node {node_id} is not there")
         return caller.link()
 
     def links(self) -> list[Link]:
-        """Those that are up."""
+        """Returns the links that are up."""
         links = []
         for caller in self._callers.values():
             with suppress(Busy):
@@ -56,7 +56,7 @@ class NodeLinks:
         return links
 
     def follow(self) -> None:
-        """The registrations have changed: end the links that have no ground any more, and make those that are new."""
+        """Applies changed registrations: ends links without a registration, and makes new ones."""
         wanted = self._addresses()
         for which in [which for which, where in self._made_for.items() if wanted.get(which) != where]:
             self._callers.pop(which).close()
@@ -75,7 +75,7 @@ class NodeLinks:
 
     def _addresses(self) -> Mapping[_Which, _Where]:
         return {
-            (node_id, shard): (node.incarnation, url)
+            (node_id, shard): (node.broker_epoch, url)
             for node_id, node in self.view.nodes.items()
             if node_id != self.node_id
             for shard, url in enumerate(node.internal_urls)

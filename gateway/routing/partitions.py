@@ -1,16 +1,120 @@
-"""The partitions of this process, and the leaders of all others."""
+"""Finds the topics and partitions that requests name: those of this process, and the leaders of all others.
+
+A topic is known here, looked for in the cluster, or created on demand.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from engine.errors import UnknownPartition, UnknownTopic
 from engine.partition.partition import Partition
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
+from gateway.http.problems import Problem
 from gateway.routing.leader_failover import AnyLeader
 from gateway.routing.peers import Peers, RemoteLeader
+from gateway.routing.topic_finder import TopicFinder
+from gateway.settings import NodeSettings
 from replication.errors import NotLeader
 from replication.replica.replica import Replica
 from replication.replica.standalone import Replicas
+
+
+class TopicChanges(Protocol):
+    """Creates, alters and deletes topics: the shard of a single process, else the supervisor."""
+
+    async def create_topic(
+        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+    ) -> tuple[Topic, bool]: ...
+    async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic: ...
+    async def delete_topic(self, name: str) -> None: ...
+
+
+class Topics:
+    """`finder` is None on a standalone node, which knows every topic."""
+
+    def __init__(
+        self, shard: Shard, settings: NodeSettings, changes: TopicChanges, finder: TopicFinder | None = None
+    ) -> None:
+        self._shard = shard
+        self._settings = settings
+        self._changes = changes
+        self._finder = finder
+        self.is_standalone = finder is None
+
+    @property
+    def partition_count(self) -> int:
+        return self._shard.topics.partition_count
+
+    def all(self) -> Iterable[Topic]:
+        return self._shard.topics.values()
+
+    def get(self, name: str) -> Topic | None:
+        return self._shard.topics.get(name)
+
+    def topic(self, name: str) -> Topic:
+        """Returns the topic. Raises UnknownTopic."""
+        return self._shard.topic(name)
+
+    async def look_for(self, name: str, partitions: int = 1) -> None:
+        """Waits for a topic of `partitions` partitions that another node may have made or grown. Raises Problem."""
+        topic = self._shard.topics.get(name)
+        if self._finder is not None and (topic is None or topic.record.partitions < partitions):
+            await self._finder.find(name)
+
+    async def has_grown(self, name: str, partitions: int) -> bool:
+        """Returns whether the topic now has more than `partitions` partitions, here or in the cluster."""
+        await self.look_for(name, partitions + 1)
+        topic = self._shard.topics.get(name)
+        return topic is not None and topic.record.partitions > partitions
+
+    async def to_produce_to(self, name: str) -> Topic:
+        """Returns the topic; creates it with the defaults if it is missing and `auto_create_topics` is set.
+
+        Raises UnknownTopic, Problem too_many_topics.
+        """
+        settings, topic = self._settings, self._shard.topics.get(name)
+        if topic is not None:
+            return topic
+        if not settings.auto_create_topics:
+            return self._shard.topic(name)
+        topic, _ = await self.create(name, settings.default_partitions, settings.default_replication_factor, {})
+        return topic
+
+    async def create(
+        self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
+    ) -> tuple[Topic, bool]:
+        """Creates a topic, or returns the existing one with equal settings. The second value is True for a new one.
+
+        Raises Problem too_many_topics, TopicExists, Invalid.
+        """
+        if name not in self._shard.topics:
+            topics, topics_max = self._shard.topics, self._settings.topics_max
+            self._check_room_for_partitions(partitions, partitions)
+            if len(topics) >= topics_max:
+                raise Problem("too_many_topics", f"the node has {len(topics)} topics", limit=topics_max)
+        return await self._changes.create_topic(name, partitions, replication_factor, dict(overrides))
+
+    async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
+        """Changes settings and adds partitions. Raises UnknownTopic, Invalid, Problem too_many_topics."""
+        existing = self._shard.topic(name).record.partitions
+        if partitions is not None and partitions > existing:
+            self._check_room_for_partitions(partitions, partitions - existing)
+        return await self._changes.alter_topic(name, dict(overrides), partitions)
+
+    async def delete(self, name: str) -> None:
+        """Deletes a topic. Raises UnknownTopic."""
+        await self._changes.delete_topic(name)
+
+    def _check_room_for_partitions(self, of_topic: int, added: int) -> None:
+        if of_topic > (limit := self._settings.topic_partitions_max):
+            raise Problem("invalid_config", f"a topic may have {limit} partitions, not {of_topic}", limit=limit)
+        total = self._shard.topics.partition_count + added
+        if total > (limit := self._settings.partitions_max):
+            text = f"the node would have {total} partitions, {limit} are allowed"
+            raise Problem("too_many_topics", text, limit=limit)
 
 
 class Partitions:
@@ -22,25 +126,34 @@ class Partitions:
         self._replicas = replicas
 
     def replica(self, partition: Partition) -> Replica:
-        """The replica of a partition of this process."""
+        """Returns the replica of a partition of this process."""
         return self._replicas.replica(partition)
 
     def topic_id(self, topic_name: str, number: int) -> str:
-        """The topic's id, if it has such a partition, in whichever process. Raises UnknownTopic, UnknownPartition."""
+        """Returns the topic's id if it has this partition, in any process. Raises UnknownTopic, UnknownPartition."""
         topic = self._shard.topic(topic_name)
         if number >= topic.record.partitions:
             last = topic.record.partitions - 1
             raise UnknownPartition(f"topic {topic_name!r} has no partition {number}", hint=f"it has 0 to {last}")
         return topic.record.topic_id
 
+    def here(self, topic_name: str, number: int) -> Partition | None:
+        """Returns a partition of a standalone process; None if another process owns it, or the node is in a cluster.
+
+        Raises UnknownTopic, UnknownPartition.
+        """
+        topic = self._shard.topics.get(topic_name)
+        if topic is None or number >= topic.record.partitions:
+            self.topic_id(topic_name, number)
+        return None if topic is None or self._peers.nodes is not None else topic.partitions.get(number)
+
     def answered(
         self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0, *, from_follower: bool = False
     ) -> Partition:
-        """A partition that this process answers for.
+        """Returns a partition that this process answers for.
 
-        Raises NotLeader if another process answers for it, or if this process has not heard of `least_epoch` yet. A
-        standalone node raises UnknownTopic instead: a call for a topic that is deleted meanwhile is not for another
-        topic of its name.
+        Raises NotLeader if another process answers for it, or if this process does not know `least_epoch` yet. A
+        standalone node raises UnknownTopic instead: a call for a deleted topic must not reach a new topic of its name.
         """
         if self._peers.nodes is None:
             if self._shard.topic(topic_name).record.topic_id != topic_id:
@@ -52,9 +165,9 @@ class Partitions:
         return self.led(topic, number, least_epoch, from_follower=from_follower)
 
     def led(self, topic: Topic, number: int, least_epoch: int = 0, *, from_follower: bool = False) -> Partition:
-        """A partition that this process leads in `least_epoch` or later; with `from_follower` also an in-sync follower.
+        """Returns a partition that this process leads in `least_epoch` or later.
 
-        Raises NotLeader.
+        With `from_follower`, an in-sync follower is accepted too. Raises NotLeader.
         """
         partition = topic.partitions.get(number)
         if partition is None:
@@ -63,7 +176,7 @@ class Partitions:
         return partition
 
     def leader(self, topic: Topic, number: int) -> AnyLeader:
-        """The leader of a partition, in this process or another. Raises NoLeader, NotLeader, UnknownTopic."""
+        """Returns the leader of a partition, in this process or another. Raises NoLeader, NotLeader, UnknownTopic."""
         topic_id = topic.record.topic_id
         if self._peers.nodes is not None:
             if self._peers.answers_for(topic_id, number):

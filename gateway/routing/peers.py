@@ -1,9 +1,9 @@
-"""The processes that a request may have to go to: the other shards of this node, and those of other nodes.
+"""The processes that requests may be forwarded to: the other shards of this node, and those of other nodes.
 
-Knows which process answers for a partition, and has the links. A node in one process is shard 0 of 1 and has no links;
-a node that is alone computes the owner from the topic's id (engine/directory/placement.py); in a cluster it is where
-the leader is (`OtherNodes`), which changes. Does not retry: gateway/routing/leader_failover.py and
-gateway/routing/routing.py do.
+Knows the process that answers for a partition, and has the links. A node in one process is shard 0 of 1 and has no
+links; a standalone node computes the owner from the topic's id (engine/directory/placement.py); in a cluster the owner
+is the leader (`OtherNodes`), which changes. Does not retry: gateway/routing/leader_failover.py and
+gateway/routing/router.py do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from replication.errors import NoLeader
 from replication.refusals import MAYBE_STORED
 from replication.replica.acks import Acks
 
-REPLY_MARGIN_S = 1.0  # the owner answers a timeout itself; only a dead or stopped one makes us wait for longer
+REPLY_MARGIN_S = 1.0  # the owner answers a timeout itself; only a dead or stopped one causes this longer wait
 
 
 class Owner(NamedTuple):
@@ -34,7 +34,7 @@ class Owner(NamedTuple):
 
 
 class OtherNodes(Protocol):
-    """The cluster as a shard's gateway needs it: who leads, and links to the shards of other nodes."""
+    """The cluster as a shard's gateway needs it: leaders, and links to the shards of other nodes."""
 
     @property
     def node_id(self) -> int: ...
@@ -42,22 +42,22 @@ class OtherNodes(Protocol):
     def view(self) -> ClusterView: ...
     def leader_of(self, topic_id: str, number: int) -> Place | None: ...
     def leader_epoch_of(self, topic_id: str, number: int) -> int:
-        """Of the newest state that is known here; 0 when none is."""
+        """Returns the epoch of the newest known state; 0 if none is known."""
         ...
 
     def link(self, node_id: int, shard: int) -> Link:
-        """The link to a shard of another node. Raises LinkDown while it is not up; asking makes it come up."""
+        """Returns the link to a shard of another node, and starts connecting it. Raises LinkDown while it is not up."""
         ...
 
     def links(self) -> list[Link]:
-        """Those that are up."""
+        """Returns the links that are up."""
         ...
 
     def close(self) -> None: ...
 
 
 class Peers:
-    """This shard among its siblings and, in a cluster, among all."""
+    """This shard among its siblings and, in a cluster, among all shards."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Peers:
         self.nodes = nodes
         self.forwarded = 0
         self.url = ""  # of this node, as clients reach it
-        self.direct_url = ""  # of this process, which a node of several shards has besides
+        self.direct_url = ""  # of this process; a node of several shards has one for each
         self._callers = callers or {}
         self._waiting: set[asyncio.Future[bool]] = set()
 
@@ -79,7 +79,7 @@ class Peers:
         return f"Peers({self.index} of {self.count}{'' if self.nodes is None else f', node {self.nodes.node_id}'})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Name, text and value of each, for the metrics."""
+        """Yields name, text and value of each gauge."""
         yield "penstock_forwarding_bytes", "Bytes on their way to another shard", self.bytes_under_way
         yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.forwarded
 
@@ -87,18 +87,26 @@ class Peers:
         for caller in self._callers.values():
             caller.connect()
 
+    async def wait_connected(self) -> None:
+        """Wait until every sibling has answered.
+
+        A node is ready after this: its first requests may be for partitions of any of them.
+        """
+        for caller in self._callers.values():
+            await caller.wait_connected()
+
     @property
     def bytes_under_way(self) -> int:
-        """In calls to other processes that have no answer yet."""
+        """Bytes of calls to other processes without an answer yet."""
         elsewhere = [] if self.nodes is None else self.nodes.links()
         return sum(link.bytes_under_way for link in (*self.links(), *elsewhere))
 
     def owns(self, topic_id: str, partition: int) -> bool:
-        """Whether the partition's files, if this node has any, are this shard's."""
+        """Returns whether the partition's files on this node, if any, belong to this shard."""
         return shard_of(topic_id, partition, self.count) == self.index
 
     def owner(self, topic_id: str, partition: int) -> Owner:
-        """The process that answers for a partition now. Raises NoLeader."""
+        """Returns the process that answers for a partition now. Raises NoLeader."""
         if self.nodes is None:
             return Owner(None, shard_of(topic_id, partition, self.count))
         place = self.nodes.leader_of(topic_id, partition)
@@ -107,23 +115,23 @@ class Peers:
         return Owner(None if place.node_id == self.nodes.node_id else place.node_id, place.shard)
 
     def known_epoch(self, topic_id: str, partition: int) -> int:
-        """The leader epoch that whoever answers for the partition must have reached."""
+        """Returns the leader epoch that the partition's owner must have reached."""
         return 0 if self.nodes is None else self.nodes.leader_epoch_of(topic_id, partition)
 
     def is_here(self, owner: Owner) -> bool:
         return owner.node_id is None and owner.shard == self.index
 
     def answers_for(self, topic_id: str, partition: int) -> bool:
-        """Whether it is this process. Raises NoLeader."""
+        """Returns whether this process answers for the partition. Raises NoLeader."""
         return self.is_here(self.owner(topic_id, partition))
 
     def leader_url(self, topic_id: str, partition: int) -> str | None:
-        """Of a leader in another process of a cluster, as far as it is known."""
+        """Returns the URL of a leader in another process of a cluster; None if unknown."""
         place = None if self.nodes is None else self.nodes.leader_of(topic_id, partition)
         return None if place is None or self.answers_for(topic_id, partition) else place.url
 
     def nearby(self, topic_id: str, partition: int, rack: str) -> Owner | None:
-        """A process with a follower in sync that stands in that rack; None when the leader does too, or nobody does."""
+        """Returns a process with an in-sync follower in the rack; None if the leader is in it, or no follower is."""
         if self.nodes is None:
             return None
         view, found = self.nodes.view, self.nodes.view.states.get((topic_id, partition))
@@ -137,11 +145,11 @@ class Peers:
         return None if place is None else Owner(None if node_id == self.nodes.node_id else node_id, place.shard)
 
     def link_to_owner(self, topic_id: str, partition: int) -> Link:
-        """Raises NoLeader, and LinkDown while the owner restarts."""
+        """Returns the link to a partition's owner. Raises NoLeader, and LinkDown while the owner restarts."""
         return self.link(self.owner(topic_id, partition))
 
     def link(self, owner: Owner) -> Link:
-        """To one other process. Raises LinkDown while it restarts."""
+        """Returns the link to one other process. Raises LinkDown while it restarts."""
         self.forwarded += 1
         if owner.node_id is None:
             return self._callers[owner.shard].link()
@@ -150,7 +158,7 @@ class Peers:
         return self.nodes.link(owner.node_id, owner.shard)
 
     def links(self) -> list[Link]:
-        """To every other shard of this node that is up."""
+        """Returns the links to every other shard of this node that are up."""
         links = []
         for caller in self._callers.values():
             with suppress(Busy):
@@ -158,13 +166,13 @@ class Peers:
         return links
 
     def leaders_moved(self) -> None:
-        """States or nodes have changed: whoever waits for a leader looks again at once."""
+        """Wakes all waits for a leader: states or nodes have changed."""
         for waiting in self._waiting:
             loop_waits().polls.wake(_have_moved, waiting)
         self._waiting.clear()
 
     async def wait_for_leaders(self, seconds: float) -> bool:
-        """Until leaders have moved, or for so long; whether they have."""
+        """Waits until leaders have moved, for at most `seconds`. Returns whether they have."""
         waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + seconds, waiting, _have_not_moved)
@@ -201,17 +209,17 @@ class RemoteLeader:
         self._partition = partition
 
     def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
-        """acks=0: hand the batch over and never look back. Raises NoLeader and Busy, as long as nothing was sent."""
+        """Hands a batch over with acks=0, without a reply. Raises NoLeader and Busy if nothing was sent."""
         self._begin(batch, Acks.NONE, 0, conditions)
 
     def produce(
         self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
     ) -> Awaitable[Appended]:
-        """As Leader.produce; the owner waits for the acknowledgement."""
+        """Produces as Leader.produce does; the owner waits for the acknowledgement."""
         return self._reply(self._begin(batch, acks, timeout_ms, conditions), timeout_ms)
 
     async def check_append(self, acks: Acks, timeout_s: float) -> None:
-        """As Leader.check_append."""
+        """Checks as Leader.check_append does."""
         link = self._peers.link_to_owner(self._topic_id, self._partition)
         arguments = (self._topic_id, self._topic, self._partition, self._known_epoch, acks.value)
         await link.call("check_append", arguments, timeout_s=timeout_s)

@@ -1,6 +1,6 @@
-"""How long a request that appends nothing looks for a leader: the pauses between its tries, and their end.
+"""The retry budget of a request that appends nothing: the pauses between its tries, and their end.
 
-For a node of a cluster only. leader_failover.will_pass says what may be tried again; a read may also be done twice.
+Only in a cluster. leader_failover.will_pass decides what may be retried; a read may also be repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PAUSE_S_MAX = 0.25
 
 
 class RetryBudgets:
-    """What all retry budgets of a process share. `leader_wait_ms` is the budget of a request that names none."""
+    """The shared parts of all retry budgets of a process. `leader_wait_ms` is the default budget."""
 
     def __init__(self, peers: Peers, lifecycle: Lifecycle, leader_wait_ms: int, random: Random) -> None:
         self.peers = peers
@@ -26,16 +26,16 @@ class RetryBudgets:
         self._random = random
 
     def begin(self, wait_ms: int = 0, budget_ms: int | None = None) -> RetryBudget:
-        """The budget of one request, from now on. `wait_ms` is what its client waits in any case."""
+        """Begins the budget of one request. `wait_ms` is the wait that its client asks for in any case."""
         return RetryBudget(self, wait_ms, self.leader_wait_ms if budget_ms is None else budget_ms)
 
     def jittered(self, seconds: float) -> float:
-        """Half of `seconds` to all of it, so that requests that wait for the same do not retry at once."""
+        """Returns a random time from half of `seconds` to all of it, so that requests do not retry together."""
         return self._random.uniform(seconds / 2, seconds)
 
 
 class RetryBudget:
-    """Of one request."""
+    """The retry budget of one request."""
 
     def __init__(self, shared: RetryBudgets, wait_ms: int, budget_ms: int) -> None:
         self._shared = shared

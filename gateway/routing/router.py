@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct, structs
+
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError
 from engine.partition.partition import Partition
@@ -22,23 +24,23 @@ from gateway.routing.peers import Owner, Peers
 from gateway.routing.retry_budget import RetryBudgets
 from replication.errors import NoLeader
 
-# What a partition's owner does for a caller, by name: arguments and results are plain values, as links carry them.
+# A call at a partition's owner, by name: arguments and results are plain values, as links carry them.
 PartitionCall = Callable[[Partition, Any], Awaitable[tuple[Any, bytes | bytearray]]]
 
-CALL_S = 30.0  # what the owner may take beyond the wait that was asked for
+CALL_S = 30.0  # the owner's time limit beyond the requested wait
 CHANGES = ("set_fence",)  # the others can be repeated without harm
-TOGETHER = ("roll",)  # waits for the disk, which serves many in the time of one
+TOGETHER = ("roll",)  # waits for the disk, which syncs many partitions in the time of one
 
 _Asked = Sequence[tuple[int, int]]  # partitions, each with the least leader epoch
 
 
 def may_repeat(name: str, error: EngineError) -> bool:
-    """Whether a call failed because leadership moved, and may be repeated."""
+    """Returns whether a call failed because leadership moved, and may be repeated."""
     return will_pass(error) or (is_doubt(error) and name not in CHANGES)
 
 
 class Router:
-    """`calls` has what this process does for the partitions that it answers for."""
+    """`calls` has the calls for the partitions that this process answers for."""
 
     def __init__(
         self, partitions: Partitions, peers: Peers, budgets: RetryBudgets, calls: Mapping[str, PartitionCall]
@@ -74,8 +76,8 @@ class Router:
                 await budget.pause(error)
             if wait_ms:
                 wait_ms = budget.wait_left_ms
-                if isinstance(arguments, dict):  # a fetch's; those of set_fence have no time in them
-                    arguments = {**arguments, "wait_ms": wait_ms}
+                if isinstance(arguments, Struct):  # a fetch's; those of set_fence contain no time
+                    arguments = structs.replace(arguments, wait_ms=wait_ms)
 
     async def call_here(self, name: str, partition: Partition, arguments: Any) -> tuple[Any, bytes | bytearray]:
         """Makes a call for a partition of this process. Raises what the call raises."""
@@ -105,7 +107,7 @@ class Router:
         return {number: row for rows in await asyncio.gather(*asking) for number, row in rows}
 
     def handlers(self) -> dict[str, Handler]:
-        """What this process does when another one makes these calls."""
+        """Returns the handlers of these calls from other processes."""
 
         def of(name: str) -> Handler:
             async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
@@ -135,7 +137,7 @@ class Router:
             return await link.call(name, sent, timeout_s=wait_ms / 1000 + CALL_S)
         except LinkLost:
             if name in CHANGES:
-                raise  # it may have been done
+                raise  # the call may have been executed
             raise LinkDown("the process that owns the partition went away") from None
 
     async def _rows_of(
@@ -150,7 +152,7 @@ class Router:
                 rows, _ = await self.peers.link(owner).call("rows", arguments, timeout_s=CALL_S)
         except TimeoutError:
             return [(number, None) for number in numbers] if timeout_s < CALL_S else []
-        except EngineError:  # it restarts, or is of a version that does not know the call
+        except EngineError:  # the process restarts, or its version does not know the call
             return []
         return rows  # type: ignore[no-any-return]
 

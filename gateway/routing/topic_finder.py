@@ -1,8 +1,8 @@
-"""Looks for topics and partitions that another node has made and this one has not heard of, before a final 404.
+"""Looks for topics and partitions that another node has created and this one does not know, before a final 404.
 
-Only in a cluster. An answer comes from a question to the coordination store that was sent after the request came, as
-every refusal that is final (docs/decisions/0015). The store is asked once for all who ask for a name meanwhile, and for
-one name a bounded number of times a second; names that strangers think up are bounded too.
+Only in a cluster. An answer comes from a read of the coordination store that began after the request arrived, as for
+every final rejection (docs/decisions/0015). Requests for one name share a read, and reads for one name are limited per
+second; the number of unknown names is bounded too.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from collections.abc import Awaitable, Callable, Sequence
 from engine.directory.topics import check_topic_name
 from engine.errors import InvalidTopicName
 from gateway.http.problems import Problem
-from replication.cluster.leadership_check import Gathering
+from replication.cluster.store_calls import Coalescer
 
-PAUSE_S = 0.01  # between two questions for a name
+PAUSE_S = 0.01  # between two reads for a name
 QUESTIONS_MAX = 32  # at once, each for another name: the store has other work
-NAMES_MAX = 1000  # that are waited for: beyond it whoever asks for another is told to come back
+NAMES_MAX = 1000  # with a pending read: beyond it, a request for another name has to retry
 
 
 class TopicFinder:
-    """`ask` answers whether the cluster has the topic, and returns when this process has it too, as it is there."""
+    """`ask` returns whether the cluster has the topic, once this process has it too."""
 
     def __init__(self, ask: Callable[[str], Awaitable[bool]]) -> None:
         self._ask = ask
-        self._asking: dict[str, Gathering[str, bool]] = {}  # one for each name: a slow answer holds up no other
+        self._asking: dict[str, Coalescer[str, bool]] = {}  # one for each name: a slow answer holds up no other
         self._turns = asyncio.Semaphore(QUESTIONS_MAX)
 
     def __repr__(self) -> str:
         return f"TopicFinder(names={len(self._asking)})"
 
     async def find(self, name: str) -> bool:
-        """Raises what the asking raises, and Problem overloaded: then nobody knows."""
+        """Returns whether the cluster has the topic. Raises `ask`'s errors, and Problem overloaded."""
         if not _may_be(name):
             return False
         if name not in self._asking:
             self._make_room()
-            self._asking[name] = Gathering(self._answers, PAUSE_S)
+            self._asking[name] = Coalescer(self._answers, PAUSE_S)
         return bool(await self._asking[name].answer(name))
 
     async def _answers(self, names: Sequence[str]) -> dict[str, bool]:
@@ -45,7 +45,7 @@ class TopicFinder:
             return {name: await self._ask(name) for name in names}
 
     def _make_room(self) -> None:
-        """The oldest name that nobody asks for now is forgotten."""
+        """Forgets the oldest name without a pending read. Raises Problem overloaded if there is none."""
         if len(self._asking) < NAMES_MAX:
             return
         idle = next((name for name, one in self._asking.items() if one.is_idle), None)

@@ -1,1 +1,1 @@
-"""The HTTP server: Granian's adapter, the route table, and what surrounds each request."""
+"""Serves requests: the adapter of the HTTP server, the route table, and the middleware around each request."""

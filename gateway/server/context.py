@@ -1,4 +1,4 @@
-"""What serving HTTP needs: the contexts of the routes, and what surrounds every request."""
+"""The dependencies of serving HTTP: the contexts of the routes, and those of the middleware."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gateway.admin.context import AdminContext
 from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
 from gateway.http.context import HttpContext
-from gateway.http.in_flight import InFlight
+from gateway.http.request_body import RequestBodies
 from gateway.metrics.metrics import Metrics
 from gateway.produce.context import ProduceContext
-from gateway.routing.topics import Topics
+from gateway.routing.partitions import Topics
 from gateway.settings import NodeSettings
 
 
@@ -30,6 +30,6 @@ class ServerContext:
     access: Access
     topics: Topics
     responses: ResponseBuffers
-    in_flight: InFlight
+    bodies: RequestBodies
     metrics: Metrics
     clock: Clock

@@ -1,7 +1,7 @@
-"""What must hold of the head of each request, whatever its route: Host, headers that come once, transfer codings.
+"""Checks the head of each request, whatever its route: Host, headers that appear once, transfer codings.
 
-Checked before anything else is decided. What a parser in front takes for granted is checked again here: Granian hands
-out requests without Host, with two of them, or with transfer codings that it does not undo.
+Runs before any other decision. The server in front checks the framing; it delivers requests without Host, with two of
+them, or with transfer codings that it does not decode.
 """
 
 from __future__ import annotations
@@ -16,27 +16,30 @@ from gateway.http.problems import Problem
 from gateway.routing.leader_headers import FORWARD, check_forward
 
 CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-# Which of two values counts would be a guess. Authorization is judged by gateway/access/access.py, Content-Length by
-# Granian.
+# With two values, the valid one would be a guess. gateway/access/access.py checks Authorization, gateway/wire
+# Content-Length.
 _ONCE = frozenset({"host", "origin", "content-type", "content-encoding", "idempotency-key", "last-event-id"})
 _ONCE_PREFIXES = ("penstock-", "producer-", "ce-")
-_HOST, _TRANSFER_ENCODING = istr("Host"), istr("Transfer-Encoding")  # looked up in half the time of a plain text
+# The look-up of an istr takes half the time of a plain text.
+_HOST, _TRANSFER_ENCODING = istr("Host"), istr("Transfer-Encoding")
+FORWARD_HEADER, CLIENT_ID_HEADER, KEY_HEADER = istr(FORWARD), istr("Penstock-Client-Id"), istr("Penstock-Key")
 
 
 class RequestHead:
-    """The check of one node."""
+    """The head check of one node."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
 
     def check(self, request: web.Request) -> None:
-        """Let the request pass. Raises Problem invalid_header, host_not_allowed, unsupported_transfer_coding."""
+        """Checks the head. Raises Problem invalid_header, host_not_allowed, unsupported_transfer_coding."""
         headers = request.headers
-        if len(headers) != len(list(headers)):  # which goes over names, each of them once
+        if len(headers) != len(list(headers)):  # iterates over distinct names
             _check_repeated(headers)
         host = headers.get(_HOST)
         if host is not None:
-            self._hosts.check(host)
+            if host not in self._hosts.accepted:
+                self._hosts.check(host)
         elif request.version >= HttpVersion11:
             raise Problem("invalid_header", "the request has no Host, which HTTP/1.1 and HTTP/2 demand")
         if _TRANSFER_ENCODING in headers:
@@ -44,11 +47,11 @@ class RequestHead:
 
 
 def check_common_headers(request: web.Request) -> None:
-    """Those that every route takes. Raises Problem invalid_header, misdirected."""
+    """Checks the headers that every route takes. Raises Problem invalid_header, misdirected."""
     if FORWARD in request.headers:
         check_forward(request)
     client_id = request.headers.get("Penstock-Client-Id")
-    if client_id is not None and not CLIENT_ID.fullmatch(client_id):  # it goes into logs and, later, quotas
+    if client_id is not None and not CLIENT_ID.fullmatch(client_id):  # it is written to logs
         raise Problem("invalid_header", "Penstock-Client-Id takes 1 to 128 of A-Z a-z 0-9 . _ -")
     if not request.headers.get("Penstock-Key", "").isascii():
         raise Problem("invalid_header", "Penstock-Key takes ASCII only; give other keys as ?key= or in the body")

@@ -1,8 +1,8 @@
-"""A line for a request: every one when that is switched on, otherwise slow ones and failures of the node.
+"""Logs a line for a request: for every one if that is switched on, otherwise for slow ones and failures of the node.
 
-Decides which requests are worth a line and what stands in it; node/setup/logs.py writes it. Never a payload, a key, a
-query value or a token: the path stands as the template of its route, the topic only if there is one of that name.
-Off, it costs one comparison a request.
+Decides which requests are logged and what the line contains; node/setup/logs.py writes it. Never a payload, a key, a
+query value or a token: the path is the template of its route, the topic appears only if it exists. Switched off, it
+costs one comparison a request.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gateway.settings import NodeSettings
 
 log = logging.getLogger("penstock.requests")
 
-NOT_BUILT = 501  # what a client asked for too early is no failure of the node
-FAILURES_EACH_S = 1.0  # a node that refuses everything must not spend its time on saying so
-WAITING = ("fetch_many",)  # they wait for data because they were asked to, which is not slow; nor is a stream
+NOT_BUILT = 501  # a request for a planned operation is not a failure of the node
+FAILURES_EACH_S = 1.0  # limits the time that a node spends on logging its errors
+WAITING = ("fetch_many",)  # they wait for data by design, which is not slow; streams too
 
 
 class RequestLog:
-    """What is known of one process's requests beyond their numbers."""
+    """The log of one process's requests."""
 
     def __init__(self, settings: NodeSettings, clock: Clock) -> None:
         self._is_on = settings.request_log
@@ -35,12 +35,12 @@ class RequestLog:
         self._clock = clock
         self._silent_until: dict[str, float] = {}
         self._silenced: dict[str, int] = {}
-        self.least_s = 0.0 if self._is_on else self._slow_s  # `answered` is called from here on, and for 5xx
+        self.least_s = 0.0 if self._is_on else self._slow_s  # `answered` is called from this duration on, and for 5xx
 
     def answered(
         self, request: web.Request, operation: str, response: web.StreamResponse, seconds: float, request_id: str
     ) -> None:
-        """Write the line, if this request is worth one."""
+        """Write the line, if this request is to be logged."""
         code = _problem_code(response)
         was_asked_to_wait = response.prepared or _was_asked_to_wait(request, operation)  # prepared: a live tail
         is_slow = seconds >= self._slow_s and not was_asked_to_wait
@@ -61,12 +61,12 @@ class RequestLog:
         log.log(level, "slow request" if is_slow else "request failed" if is_failure else "request", extra=fields)
 
     def left(self, request: web.Request, operation: str, seconds: float, request_id: str) -> None:
-        """The client went away before it had its answer."""
+        """Record a client that disconnected before its answer."""
         if self._is_on:
             log.info("client left", extra=_fields(request, operation, seconds, request_id))
 
     def _due(self, kind: str) -> tuple[bool, int]:
-        """Whether a failure of this kind may be told now, and how many have not been since the last one that was."""
+        """Return whether a failure of this kind may be logged now, and the number suppressed since the last one."""
         now = self._clock.monotonic()
         if now < self._silent_until.get(kind, 0.0):
             self._silenced[kind] = self._silenced.get(kind, 0) + 1

@@ -1,7 +1,7 @@
 """`python -m loadtests.bench.__main__`: measures a fresh node beside a bare function, and checks what was stored.
 
 The composition root: starts both servers on free loopback ports with temporary data, runs the plan, prints one table,
-removes everything. Ends with 1 when the log does not hold exactly what was acknowledged. docs/bench.md explains it.
+removes everything. Ends with 1 when the log does not hold exactly what was acknowledged. See docs/internals/bench.md.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from rich.console import Console
 from loadtests.bench import servers
 from loadtests.bench.cases import PLANS, Group, Plan, groups_of
 from loadtests.bench.figures import Row, row_of
-from loadtests.bench.machine import look_at_machine
+from loadtests.bench.machine import inspect_machine
 from loadtests.bench.open_rounds import Deliveries, prove
 from loadtests.bench.profiler import HOW_TO_GET, Profiler, py_spy
 from loadtests.bench.recovery import measure_recovery, recovery_lines
-from loadtests.bench.report import Report, to_json, to_markdown
-from loadtests.bench.rounds import Around, Rounds, nothing_around
-from loadtests.bench.table import print_report
+from loadtests.bench.report import Report, print_report, to_json, to_markdown
+from loadtests.bench.rounds import RoundHook, Rounds, no_hook
 from loadtests.generators import h2load
-from loadtests.generators.choice import Generators
+from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
 from loadtests.generators.percentiles import median
 
@@ -41,17 +40,26 @@ HALF_OF = "single-acks-1"
 
 
 @click.command()
-@click.option("--quick", "plan_name", flag_value="quick", help="At most a minute: enough to see a factor.")
+@click.option("--quick", "plan_name", flag_value="quick", help="At most a minute: shows differences of a factor.")
 @click.option("--default", "plan_name", flag_value="default", default=True, hidden=True)
-@click.option("--full", "plan_name", flag_value="full", help="Longer rounds, more cases: enough to see a tenth.")
-@click.option("--only", default="", help="Only groups whose key contains this: single, json, batch, fetch, delivery …")
-@click.option("--rounds", type=click.IntRange(1, 100), default=None, help="How often each case is measured.")
-@click.option("--round-s", type=click.FloatRange(0.01, 600), default=None, help="Seconds for one round of one case.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to a file.")
+@click.option(
+    "--full", "plan_name", flag_value="full", help="Longer rounds and more cases: shows differences of a tenth."
+)
+@click.option(
+    "--only", default="", help="Measure groups whose key contains this text: single, json, batch, fetch, delivery …"
+)
+@click.option("--rounds", type=click.IntRange(1, 100), default=None, help="Rounds of each case.")
+@click.option("--round-s", type=click.FloatRange(0.01, 600), default=None, help="Seconds of a round of a case.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to a file.")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the table to a file.")
-@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where the temporary data go.")
-@click.option("--profile", "profile_to", type=click.Path(path_type=Path), help="Sample the node; keep stacks here.")
-@click.option("--no-h2load", is_flag=True, help="Use our own HTTP/1.1 generator though h2load is there.")
+@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Directory for temporary data.")
+@click.option(
+    "--profile",
+    "profile_to",
+    type=click.Path(path_type=Path),
+    help="Sample the node and write stacks to this directory.",
+)
+@click.option("--no-h2load", is_flag=True, help="Use the built-in HTTP/1.1 generator instead of h2load.")
 def main(
     plan_name: str,
     only: str,
@@ -63,19 +71,22 @@ def main(
     profile_to: Path | None,
     no_h2load: bool,
 ) -> None:
-    """Measure a fresh node beside a bare Granian function in the same run."""
+    """Measure a fresh node beside a bare Granian function in the same run.
+
+    Raises UsageError without py-spy if --profile is given.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are ended too
     console = Console()
     if not no_h2load and not h2load.is_installed():
-        console.print(f"{h2load.HOW_TO_GET}; until then a slower generator of our own takes its place", style="yellow")
+        console.print(f"{h2load.HOW_TO_GET}; a slower built-in generator is used", style="yellow")
     if profile_to is not None and py_spy() is None:
         raise click.UsageError(HOW_TO_GET)
     plan = _plan(plan_name, rounds, round_s)
-    around = nothing_around if profile_to is None else Profiler(profile_to, console).around
+    round_hook = no_hook if profile_to is None else Profiler(profile_to, console).round_hook
     generators = Generators(use_h2load=not no_h2load and h2load.is_installed())
     try:
         with _temporary_directory(directory) as data, console.status("starting") as status:
-            report = run(plan, only, Path(data), generators, status.update, around)
+            report = run(plan, only, Path(data), generators, status.update, round_hook)
     except (servers.ServerFailed, GeneratorFailed) as error:
         console.print(f"bench: {error}", style="red", markup=False)
         sys.exit(EXIT_FAILED)
@@ -89,16 +100,21 @@ def main(
 
 
 def run(
-    plan: Plan, only: str, directory: Path, generators: Generators, tell: Callable[[str], None], around: Around
+    plan: Plan,
+    only: str,
+    directory: Path,
+    generators: Generators,
+    show_status: Callable[[str], None],
+    round_hook: RoundHook,
 ) -> Report:
-    """The whole plan, between starting and stopping the two servers. Raises ServerFailed, GeneratorFailed."""
+    """Run the plan with both servers. Raises ServerFailed, GeneratorFailed."""
     started, deadline = time.monotonic(), time.monotonic() + plan.deadline_s
     now = datetime.now(UTC)
-    machine = look_at_machine(directory)
+    machine = inspect_machine(directory)
     groups = groups_of(plan, only)
     recovery = None
     if plan.recovery_bytes and only in RECOVERY:
-        recovery = measure_recovery(directory, plan.recovery_bytes, generators, tell)
+        recovery = measure_recovery(directory, plan.recovery_bytes, generators, show_status)
     with ExitStack() as stack:
         nodes = {
             delay_ms: stack.enter_context(servers.penstock(directory, flush_delay_ms=delay_ms))
@@ -109,14 +125,14 @@ def run(
         proofs: list[str] = []
         deliveries = Deliveries(plan, nodes[0], generators)
         if only in DELIVERY:
-            tell("proving the open-loop generator")
+            show_status("proving the open-loop generator")
             proofs.append(prove(plan.delivery_rate, bare, generators))
-            delivery_rows += deliveries.run(plan.delivery_rate, tell)
-        rounds = Rounds(plan, directory, nodes, bare, generators, around)
-        rounds.run(groups, deadline, tell)
+            delivery_rows += deliveries.run(plan.delivery_rate, show_status)
+        rounds = Rounds(plan, directory, nodes, bare, generators, round_hook)
+        rounds.run(groups, deadline, show_status)
         if not only and (half := _half_of_full_load(rounds)) > plan.delivery_rate:
             proofs.append(prove(half, bare, generators))
-            delivery_rows += deliveries.run(half, tell, "-half")
+            delivery_rows += deliveries.run(half, show_status, "-half")
     return Report(
         plan=plan.name,
         started=f"{now:%Y-%m-%d %H:%M} UTC",

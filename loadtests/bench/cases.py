@@ -1,7 +1,7 @@
-"""What the bench measures, as a table: groups of cells that share a body, and how long each plan takes over them.
+"""The table of cases: groups of cells with the same body, and the plans with their durations.
 
-A group is one kind of request: the bare function answers it once, Penstock under each guarantee. Cells of a group are
-measured next to each other in every round, so that a change in what else the machine does hits all of them.
+A group is one kind of request: one cell for the bare function, one for each guarantee of Penstock. The cells of a group
+are measured one after the other in every round, so a change in the load of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ PLANS = {
     )
 }
 
-# No segment is sealed within a round: uploading it would fall into the next cell's round. What tiering costs is a
-# figure of its own.
+# No segment is sealed within a round: its upload would run in the round of the next cell. Tiering has
+# figures of its own.
 TOPIC_CONFIG: dict[str, object] = {"segment_bytes": GIB, "segment_ms": 3_600_000}
 
 
@@ -129,7 +129,7 @@ DELIVERY_ACKS = ("1", "all")
 
 
 def groups_of(plan: Plan, only: str = "") -> list[Group]:
-    """The groups of a plan, and of each the cells of the plan; `only` picks groups whose key contains it."""
+    """Returns the groups and cells of a plan; `only` selects groups whose key contains it."""
     chosen = [group for group in GROUPS if only in group.key and (plan.has_extras or not group.is_extra)]
     return [
         replace(group, cells=tuple(cell for cell in group.cells if plan.has_extras or not cell.is_extra))
@@ -139,7 +139,7 @@ def groups_of(plan: Plan, only: str = "") -> list[Group]:
 
 @cache
 def body_of(group: str) -> Body:
-    """The request body of a produce group."""
+    """Returns the request body of a produce group. Raises ValueError for a fetch group."""
     now_ms = time.time_ns() // 1_000_000
     match group:
         case "single":

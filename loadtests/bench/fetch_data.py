@@ -1,6 +1,6 @@
-"""The topic that fetch cases read: made once, looked into once, so that the bytes of every answer are known after that.
+"""The topic of the fetch cases: written once and read once, so the size of every response is known.
 
-Its offsets and times all have the same number of digits where it is read, so answers in JSON have one size too.
+The offsets and timestamps that are read have the same number of digits, so JSON responses have one size too.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import json
 import time
 from pathlib import Path
 
+from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import BATCH_RECORDS, FETCH_BYTES, TOPIC_CONFIG
-from loadtests.bench.control import Control
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, batch_body, json_values
 
 BATCHES = 300
@@ -21,7 +21,7 @@ TARGETS = 16
 class FetchData:
     """A topic of equal batches, and the fetches that read it."""
 
-    def __init__(self, control: Control, topic: str) -> None:
+    def __init__(self, control: AdminClient, topic: str) -> None:
         self._control = control
         self._topic = topic
         self._values = json_values(BATCH_RECORDS)
@@ -35,7 +35,7 @@ class FetchData:
         assert control.settled_log_end(topic, BATCHES * BATCH_RECORDS) == BATCHES * BATCH_RECORDS
 
     def targets(self) -> list[str]:
-        """Fetches spread over the topic, each of the same whole batches."""
+        """Returns fetches spread over the topic, each of the same number of whole batches."""
         max_bytes = self._batches_each * len(self._batch.data)
         choice = range(FIRST_BATCH, BATCHES - self._batches_each)
         batches = [choice[number * len(choice) // TARGETS] for number in range(TARGETS)]
@@ -43,16 +43,19 @@ class FetchData:
         return [f"{path}?offset={batch * BATCH_RECORDS}&max_bytes={max_bytes}" for batch in batches]
 
     def bare_targets(self, size_bytes: int) -> list[str]:
-        """Reads of the bare file that answer as many bytes."""
+        """Returns reads of the bare file of the same size."""
         return [f"/?position={number * 4096}&length={size_bytes}" for number in range(TARGETS)]
 
     def fill(self, path: Path) -> None:
-        """Give the bare function something to read."""
+        """Write the file that the bare function reads."""
         largest = max(self._sizes.values())
         path.write_bytes(b"x" * (largest + TARGETS * 4096))
 
     def answer_bytes(self, accept: str) -> int:
-        """The size of each answer in a form. Every one is fetched and looked into the first time."""
+        """Returns the size of each response in a form; checks every response the first time.
+
+        Raises RuntimeError if a response has other records or another size.
+        """
         if accept not in self._sizes:
             sizes = {self._look_into(target, accept) for target in self.targets()}
             if len(sizes) != 1:

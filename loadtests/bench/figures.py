@@ -1,7 +1,7 @@
-"""From measured rounds to the figures of a report. Pure arithmetic.
+"""Computes the figures of a report from measured rounds. Pure.
 
 Rates are the median of the rounds, latencies those of all rounds together. A ratio is taken within each round, between
-neighbours in time, and then the median: on a machine that others use too, only such ratios mean something.
+neighbours in time, and then the median: on a shared machine only such ratios are reliable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the report says of one cell. Latency is a closed loop's time in flight, or counts from a schedule."""
+    """The figures of one cell. Latency is the time in flight of a closed loop, or counts from the schedule."""
 
     key: str
     title: str
@@ -63,7 +63,7 @@ class Row:
 def row_of(
     key: str, title: str, peer: str, acks: str, rounds: Sequence[Round], bare: Sequence[Round], flush_delay_ms: int = 0
 ) -> Row:
-    """The row of a closed loop. `bare` holds the bare function's rounds of the same group; empty for none."""
+    """Returns the row of a closed loop. `bare` has the bare function's rounds of the same group, or is empty."""
     rates = [one.requests_per_s for one in rounds]
     pairs = list(zip(rounds, bare, strict=False))
     return Row(
@@ -89,7 +89,7 @@ def row_of(
 
 
 def open_row(row: Row, asked_per_s: float, produce_us: Sequence[int]) -> Row:
-    """The row of an open loop: its latency is that of the delivery, `produce_us` is the way to the ack alone."""
+    """Returns the row of an open loop: its latency is that of the delivery, `produce_us` that of the ack."""
     return replace(row, loop="open", asked_per_s=asked_per_s, produce_latency=latency_of(produce_us))
 
 

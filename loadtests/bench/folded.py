@@ -1,4 +1,4 @@
-"""Folded stacks, as py-spy and flame graphs have them, and the ranked lists that they come down to. Pure.
+"""Parses folded stacks of py-spy and ranks functions by their samples. Pure.
 
 A line is the frames of one stack, outermost first, split by semicolons, then a blank and how often it was seen. A frame
 is `name (file:line)`; native code has other files than .py.
@@ -30,7 +30,7 @@ class Share(NamedTuple):
 
 
 def parse(text: str) -> Counter[Stack]:
-    """Stacks without line numbers, so that one function is one thing."""
+    """Returns stacks and their counts, without line numbers."""
     stacks: Counter[Stack] = Counter()
     for line in text.splitlines():
         frames, _, count = line.rpartition(" ")
@@ -40,27 +40,27 @@ def parse(text: str) -> Counter[Stack]:
 
 
 def working(stacks: Counter[Stack]) -> Counter[Stack]:
-    """Without the stacks of threads that waited: for work, for the GIL, for the disk."""
+    """Returns the stacks without those of waiting threads: for work, for the GIL, for the disk."""
     return Counter({stack: count for stack, count in stacks.items() if not _ends_in(stack, _WAITS)})
 
 
 def waiting_for_gil(stacks: Counter[Stack]) -> int:
-    """How many samples found a thread that had work and no GIL. Pools that wait for work look different."""
+    """Returns the number of samples of threads that waited for the GIL with work to do."""
     return sum(count for stack, count in stacks.items() if _ends_in(stack, _GIL_WAIT) and "uv__io_poll" not in stack)
 
 
 def self_time(stacks: Counter[Stack]) -> list[Share]:
-    """By the innermost Python function: its own time and that of the C code it called, most first."""
+    """Ranks the innermost Python functions: their own time and that of the C code they called."""
     return _ranked(stacks, lambda stack: [_innermost_python(stack)])
 
 
 def by_package(stacks: Counter[Stack]) -> list[Share]:
-    """By the package, ours or a library's, that holds the innermost Python function."""
+    """Ranks the packages of the innermost Python functions."""
     return _ranked(stacks, lambda stack: [_package(_innermost_python(stack))])
 
 
 def within(stacks: Counter[Stack], prefixes: tuple[str, ...]) -> list[Share]:
-    """Time in a function and all that it called, for functions of files that begin so; most first."""
+    """Ranks functions in files with a prefix, by the time in the function and its callees."""
     return _ranked(stacks, lambda stack: {frame for frame in stack if _file(frame).startswith(prefixes)})
 
 

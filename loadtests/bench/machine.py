@@ -1,4 +1,4 @@
-"""What a figure must be read with: the machine, its file system, and how long that takes to make bytes durable."""
+"""Facts for the head of a report: the machine, its file system, and the time of an fdatasync."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtests.generators.percentiles import median
 
 FLUSH_SAMPLES = 60
 FLUSH_BYTES = 4096
-HONEST_FLUSH_MS = 0.3  # NVMe with power-loss protection takes about this; consumer drives and networks take more
+HONEST_FLUSH_MS = 0.3  # about that of NVMe with power-loss protection; consumer drives and networks need more
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,19 @@ class Machine:
 
     @property
     def flush_caveat(self) -> str:
-        """Why acks=all figures of this machine may be no evidence; empty when its flush looks honest."""
+        """Returns why acks=all figures of this machine may be invalid; empty if its fdatasync seems to work."""
         if self.file_system in ("tmpfs", "ramfs", "overlay"):
-            return f"the data lies on {self.file_system}: nothing here is durable, acks=all figures mean nothing"
+            return f"the data is on {self.file_system}: it is not durable, so acks=all figures are invalid"
         if self.flush_min_ms < HONEST_FLUSH_MS:
             return (
                 f"fdatasync can take {self.flush_min_ms:.2f} ms here, less than real drives need (0.3 to 10 ms): this "
-                "disk probably does not flush, so acks=all figures are no evidence for another one"
+                "disk probably does not flush, so acks=all figures are not valid for other disks"
             )
         return ""
 
 
-def look_at_machine(directory: Path) -> Machine:
-    """Facts of this machine and of the file system that a directory lies on."""
+def inspect_machine(directory: Path) -> Machine:
+    """Returns facts of this machine and of the file system of a directory."""
     flushes = sorted(_time_flushes(directory))
     return Machine(
         cores=len(os.sched_getaffinity(0)),
@@ -62,7 +62,7 @@ def look_at_machine(directory: Path) -> Machine:
 
 
 def file_system_of(directory: Path, mount_info: str) -> str:
-    """The type of the file system that a directory lies on: that of the longest mount point above it."""
+    """Returns the type of the file system of a directory, from its longest mount point."""
     wanted = os.path.realpath(directory) + "/"
     longest, found = -1, "unknown"
     for line in mount_info.splitlines():

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from loadtests.bench import proc
+from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import DELIVERY_ACKS, TOPIC_CONFIG, Plan
-from loadtests.bench.control import Control
 from loadtests.bench.figures import Round, Row, open_row, row_of
 from loadtests.bench.servers import Server
 from loadtests.generators.bodies import RECORD_BYTES
-from loadtests.generators.choice import Generators
 from loadtests.generators.delivery import DeliveryOutcome, numbered_request
+from loadtests.generators.generators import Generators
 from loadtests.generators.load import Outcome
 from loadtests.generators.open_loop import OpenOutcome, Schedule
 from loadtests.generators.percentiles import latency_of
@@ -28,7 +28,7 @@ TITLE = "produce to delivery, long poll"
 
 
 def prove(rate: float, bare: Server, generators: Generators) -> str:
-    """One line that says whether the open-loop generator keeps up with twice the rate it will be asked for."""
+    """Returns one line on whether the open-loop generator sustains twice its later rate."""
     schedule = Schedule(rate=PROOF_FACTOR * rate, count=round(PROOF_FACTOR * rate * PROOF_S))
     host = urlsplit(bare.url).netloc
     body = numbered_request(host, "/", 0).partition(b"\r\n\r\n")[2]
@@ -36,7 +36,7 @@ def prove(rate: float, bare: Server, generators: Generators) -> str:
         outcome = generators.open(bare.url, host, "/", body, schedule)
         if _keeps_up(outcome, schedule):
             break
-    Control(bare.url).request("DELETE", "/")
+    AdminClient(bare.url).request("DELETE", "/")
     is_proved, reached, delay_ms = _keeps_up(outcome, schedule), outcome.good / outcome.seconds, _send_delay_ms(outcome)
     return (
         f"Open-loop generator {'proved' if is_proved else 'not proved'} against the bare function: asked "
@@ -56,22 +56,22 @@ def _send_delay_ms(outcome: OpenOutcome) -> float:
 
 
 class Deliveries:
-    """Times the way of records from the schedule to a consumer's hands."""
+    """Measures the time of records from the schedule to the consumer."""
 
     def __init__(self, plan: Plan, node: Server, generators: Generators) -> None:
         self._seconds = plan.delivery_s
         self._node = node
         self._generators = generators
-        self._control = Control(node.url)
+        self._control = AdminClient(node.url)
         self.checked = 0
         self.mismatches: list[str] = []
 
-    def run(self, rate: float, tell: Callable[[str], None], suffix: str = "") -> list[Row]:
-        """A row for each guarantee, at so many records a second."""
+    def run(self, rate: float, show_status: Callable[[str], None], suffix: str = "") -> list[Row]:
+        """Measure a row for each guarantee at `rate` records a second."""
         rows = []
         schedule = Schedule(rate, round(rate * self._seconds))
         for acks in DELIVERY_ACKS:
-            tell(f"{TITLE}, acks={acks}, {rate:,.0f}/s")
+            show_status(f"{TITLE}, acks={acks}, {rate:,.0f}/s")
             key = f"delivery-{acks}{suffix}"
             outcome, one = self._deliver(f"bench-{key}", acks, schedule)
             self._check(key, outcome)

@@ -1,4 +1,4 @@
-"""What the kernel counts about processes and the machine: the only file that reads /proc/PID and /proc/stat.
+"""Reads the kernel's counters of processes and the machine from /proc/PID and /proc/stat.
 
 CPU time has the kernel's grain of 10 ms, so a round must use much more than that to mean anything.
 """
@@ -22,7 +22,7 @@ _IDLE, _IO_WAIT, _STEAL = 3, 4, 7
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process, with its threads and living children, has used so far."""
+    """CPU and memory of a process with its threads and live children."""
 
     cpu_s: float
     rss_bytes: int
@@ -30,14 +30,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class MachineTime:
-    """CPU seconds of all cores since boot. Stolen: a hypervisor gave them to somebody else."""
+    """CPU seconds of all cores since boot. Stolen: a hypervisor gave them to other guests."""
 
     busy_s: float
     stolen_s: float
 
 
 def usage(pid: int) -> Usage:
-    """CPU and memory of a process tree. A process that has just ended counts as nothing."""
+    """Returns CPU and memory of a process tree. A process that has just ended counts as 0."""
     cpu_s, rss_bytes = 0.0, 0
     for member in process_tree(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -48,7 +48,7 @@ def usage(pid: int) -> Usage:
 
 
 def thread_cpu_s(pid: int) -> dict[str, float]:
-    """CPU seconds of a process by the names of its threads; those of one name together."""
+    """Returns the CPU seconds of a process, summed by thread name."""
     by_name: dict[str, float] = {}
     for thread in (PROC / str(pid) / "task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -59,7 +59,7 @@ def thread_cpu_s(pid: int) -> dict[str, float]:
 
 
 def process_tree(pid: int) -> list[int]:
-    """A process and all its living descendants, parents first."""
+    """Returns a process and all its live descendants, parents first."""
     found = [pid]
     for member in found:
         for children in (PROC / str(member) / "task").glob("*/children"):
@@ -69,7 +69,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def parse_stat(text: str) -> Usage:
-    """One /proc/PID/stat. The command may hold blanks and brackets, so fields are counted from its last bracket."""
+    """Parses a /proc/PID/stat. The command may contain blanks and brackets, so fields count from the last bracket."""
     fields = text.rpartition(")")[2].split()
     ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
     return Usage(ticks / TICKS_PER_S, int(fields[_RESIDENT_PAGES]) * PAGE_BYTES)
@@ -80,7 +80,7 @@ def machine_time() -> MachineTime:
 
 
 def parse_machine_time(text: str) -> MachineTime:
-    """The first line of /proc/stat. Guest time is already part of user time there."""
+    """Parses the first line of /proc/stat. User time includes guest time there."""
     ticks = [int(field) for field in text.splitlines()[0].split()[1:9]]
     busy = sum(ticks) - ticks[_IDLE] - ticks[_IO_WAIT] - ticks[_STEAL]
     return MachineTime(busy / TICKS_PER_S, ticks[_STEAL] / TICKS_PER_S)

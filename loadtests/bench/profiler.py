@@ -1,6 +1,6 @@
-"""Where a server's time goes under load: py-spy's samples of its Python threads, and the CPU of all its threads.
+"""Profiles a server under load: py-spy's samples of its Python threads, and the CPU of all its threads.
 
-The only file that knows py-spy. Sampling costs the server time, so figures of a profiled round are worth nothing.
+The only file that knows py-spy. Sampling slows the server, so the figures of a profiled round are invalid.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ATTACH_S = 1.0
 END_S = 60.0  # it looks up the symbols of native code at the end
 OURS = ("node/", "gateway/", "engine/", "replication/")
 LINES = 20
-SMALLEST_SHARE = 0.01  # of threads that are worth a word
+SMALLEST_SHARE = 0.01  # of threads in the list
 
 
 class Profiler:
-    """Goes around each measured round of Penstock; keeps the folded stacks and prints what they come down to."""
+    """Goes around each measured round of Penstock; keeps the folded stacks and prints a summary."""
 
     def __init__(self, directory: Path, console: Console) -> None:
         self._directory = directory
@@ -39,7 +39,7 @@ class Profiler:
         directory.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def around(self, cell: Cell, server: Server, requests: int) -> Iterator[None]:
+    def round_hook(self, cell: Cell, server: Server, requests: int) -> Iterator[None]:
         if cell.peer == "bare":
             yield
             return
@@ -56,9 +56,11 @@ class Profiler:
         stacks = folded.working(every)
         gil_waits = folded.waiting_for_gil(every) / max(1, sum(stacks.values()))
         shares = sorted(((seconds / cpu_s, name) for name, seconds in threads.items()), reverse=True)
-        told = ", ".join(f"{name} {share:.0%}" for share, name in shares if share >= SMALLEST_SHARE)
+        by_thread = ", ".join(f"{name} {share:.0%}" for share, name in shares if share >= SMALLEST_SHARE)
         self._console.print(f"\n{title}: {requests} requests, {sum(stacks.values())} samples", style="bold cyan")
-        self._console.print(f"{cpu_s / requests * 1e6:,.0f} µs of CPU a request, by thread name: {told}", markup=False)
+        self._console.print(
+            f"{cpu_s / requests * 1e6:,.0f} µs of CPU a request, by thread name: {by_thread}", markup=False
+        )
         self._console.print(f"for 100 samples at work, {gil_waits * 100:.0f} of a thread that waited for the GIL")
         self._console.print(_table("by package", folded.by_package(stacks)[:12]))
         self._console.print(_table("in the function and in C code that it calls", folded.self_time(stacks)))
@@ -67,7 +69,7 @@ class Profiler:
 
 
 def py_spy() -> str | None:
-    """The command, beside this Python or on the path."""
+    """Returns the command, beside this Python or on the path."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 

@@ -1,9 +1,8 @@
-"""How long a node that was killed takes to be ready again, for so many bytes of log. Three starts are timed.
+"""Measures the start of a node after kill -9, for a log of a given size. Three starts are timed.
 
-An empty node; one after kill -9, which scans the segments that reach behind its recovery points; and one whose recovery
-points are lost, which scans everything that is not sealed and writes all of it again. That one cannot be faster than
-the disk, so what the disk can do is measured beside it. What a node says to have scanned is read from its metrics, and
-its log must end where it ended.
+An empty node; a node after kill -9, which scans segments past its recovery points; and a node without recovery points,
+which scans all unsealed segments and writes them again. The last one depends on the disk, so the write rate of the disk
+is measured too. The scanned bytes come from the node's metrics. The log end must be the same after each start.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtests.bench import servers
+from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import TOPIC_CONFIG
-from loadtests.bench.control import Control
 from loadtests.generators.bodies import batch_body, json_values
-from loadtests.generators.choice import Generators
+from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load
 
 TOPIC, PARTITIONS = "bench-recovery", 4
@@ -42,7 +41,7 @@ class Start:
 
     @property
     def bytes_per_s(self) -> float:
-        """Of the recovery alone: loading a Python program is none."""
+        """Returns the rate of the recovery alone, without the start of Python."""
         return self.scanned_bytes / max(1e-3, self.recovery_s)
 
 
@@ -58,18 +57,20 @@ class Recovery:
     mismatch: str = ""
 
 
-def measure_recovery(directory: Path, size_bytes: int, generators: Generators, tell: Callable[[str], None]) -> Recovery:
+def measure_recovery(
+    directory: Path, size_bytes: int, generators: Generators, show_status: Callable[[str], None]
+) -> Recovery:
     """Fill a node of its own below the directory, kill it, start it, twice. Raises ServerFailed."""
     place = directory / "recovery"
     place.mkdir()
-    tell("recovery: filling a node")
+    show_status("recovery: filling a node")
     empty, stored = _fill(place, size_bytes, generators)
-    tell("recovery: after kill -9")
+    show_status("recovery: after kill -9")
     killed, first_end = _restart(place)
     (place / "penstock-data" / "recovery-points").unlink(missing_ok=True)  # a node that lived a second has them
-    tell("recovery: the disk alone")
+    show_status("recovery: the disk alone")
     disk_bytes_per_s = _write_rate(place / "disk")
-    tell("recovery: without recovery points")
+    show_status("recovery: without recovery points")
     without_points, second_end = _restart(place)
     expected = stored * RECORDS
     mismatch = ""
@@ -85,7 +86,7 @@ def _fill(place: Path, size_bytes: int, generators: Generators) -> tuple[Start, 
     began = time.perf_counter()
     with servers.penstock(place) as node:
         empty = Start(time.perf_counter() - began)
-        Control(node.url).create_topic(TOPIC, TOPIC_CONFIG, PARTITIONS)
+        AdminClient(node.url).create_topic(TOPIC, TOPIC_CONFIG, PARTITIONS)
         load = Load(
             url=node.url,
             targets=(f"/v1/topics/{TOPIC}/records?acks=1",),
@@ -104,7 +105,7 @@ def _restart(place: Path) -> tuple[Start, int]:
     began = time.perf_counter()
     with servers.penstock(place) as node:
         seconds = time.perf_counter() - began
-        control = Control(node.url)
+        control = AdminClient(node.url)
         _, metrics = control.request("GET", "/metrics")
         _, described = control.request("GET", f"/v1/topics/{TOPIC}")
         _kill(node)
@@ -134,7 +135,7 @@ def _kill(node: servers.Server) -> None:
 
 
 def recovery_lines(recovery: Recovery) -> list[str]:
-    """What a report says of it."""
+    """Returns the lines of the report."""
     killed, lost = recovery.killed, recovery.without_points
     after_kill = (
         f"Recovery of {recovery.stored_bytes / 1e9:.1f} GB after kill -9: ready in {killed.seconds:.2f} s, "

@@ -1,4 +1,4 @@
-"""A report as a value, and its two written forms: JSON with everything, Markdown for a page. No drawing here."""
+"""A report of one run and its forms: a table on the terminal, Markdown for a page, JSON with all figures."""
 
 from __future__ import annotations
 
@@ -7,16 +7,27 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
 from loadtests.bench.figures import Row
 from loadtests.bench.machine import Machine
 
 COLUMNS = ("case", "req/s", "records/s", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs/req", "RSS MB", "of bare")
 
+GOOD_RATIO = 0.6  # what a stored batch should reach of the bare function
+POOR_RATIO = 0.3
+NAME_WIDTH = 30
+WIDTH_MIN = 104  # narrower, and the columns of figures would be cut
+
 CLOSED_LOOP_NOTE = "Closed loop: the time of one request at full load, with 64 in flight (fetch: 8)."
-OPEN_LOOP_NOTE = "Open loop (asked): counted from the moment that the schedule named, so that no stall is hidden."
+OPEN_LOOP_NOTE = "Open loop (asked): counted from the scheduled moment, so that no stall is hidden."
 RATIO_NOTE = (
-    "MB/s counts HTTP bodies. Of bare: requests/s against a Granian function that appends the raw body to a file, or "
-    "reads as many bytes from one, without fsync, next to it in the same rounds."
+    "MB/s counts HTTP bodies. The column 'of bare': requests/s against a Granian function that appends the raw body to "
+    "a file, or reads as many bytes from one, without fsync, in the same rounds."
 )
 
 
@@ -42,12 +53,12 @@ class Report:
 
 
 def titles(report: Report) -> list[str]:
-    """The groups in the order of the rows."""
+    """Returns the groups in the order of the rows."""
     return list(dict.fromkeys(row.title for row in report.rows))
 
 
 def name_of(row: Row) -> str:
-    """A row's name below its group's title."""
+    """Returns a row's name below its group's title."""
     if row.peer == "bare":
         return "bare function"
     name = f"acks={row.acks}" if row.acks else "penstock"
@@ -57,7 +68,7 @@ def name_of(row: Row) -> str:
 
 
 def cells_of(row: Row) -> tuple[str, ...]:
-    """The columns behind the name. A dagger: the generator, not the server, may be the limit."""
+    """Returns the columns after the name. A dagger marks a figure that the generator may limit."""
     latency = row.latency
     return (
         f"{row.requests_per_s:,.0f}" + ("†" if row.is_generator_bound else ""),
@@ -71,7 +82,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 
 def facts(report: Report) -> list[str]:
-    """What the figures must be read with, before them."""
+    """Returns the facts above the table."""
     machine = report.machine
     return [
         f"{machine.cores} cores, {machine.cpu}, {machine.memory_bytes / 2**30:.1f} GiB, kernel {machine.kernel}",
@@ -83,7 +94,7 @@ def facts(report: Report) -> list[str]:
 
 
 def notes(report: Report) -> list[str]:
-    """How to read the figures, and what is wrong with them."""
+    """Returns the notes below the table."""
     busiest = max((row.others_share for row in report.rows), default=0.0)
     lines = [
         CLOSED_LOOP_NOTE,
@@ -140,3 +151,46 @@ def _milliseconds(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def print_report(report: Report, console: Console) -> None:
+    if console.width < WIDTH_MIN:
+        console = Console(width=WIDTH_MIN, file=console.file)
+    console.print(render(report))
+
+
+def render(report: Report) -> RenderableType:
+    head = Text("\n".join(facts(report)), style="dim")
+    foot = [Text(line, style="dim") for line in notes(report)]
+    foot += [Text(line) for line in report.recovery]
+    proofs = [Text(line, style="red" if "not proved" in line else "green") for line in report.proofs]
+    checks = Text(verdict(report), style="bold green" if report.is_correct else "bold red")
+    wrong = [Text(f"  {line}", style="red") for line in report.mismatches]
+    title = Text("Penstock bench", style="bold cyan")
+    return Group(Text(), title, head, Text(), _table(report), Padding(Group(*foot, *proofs, checks, *wrong), (1, 0)))
+
+
+def _table(report: Report) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), header_style="bold", show_edge=False)
+    table.add_column(COLUMNS[0], no_wrap=True, min_width=NAME_WIDTH)
+    for column in COLUMNS[1:]:
+        table.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)  # units go below
+    for number, title in enumerate(titles(report)):
+        if number:
+            table.add_row()
+        table.add_row(Text(title, style="bold"))
+        for row in report.rows:
+            if row.title != title:
+                continue
+            style = "dim" if row.peer == "bare" else ""
+            *figures, ratio = cells_of(row)
+            table.add_row(
+                f"  {name_of(row)}", *figures, Text(ratio, style=_ratio_style(row.ratio_to_bare)), style=style
+            )
+    return table
+
+
+def _ratio_style(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return "green" if ratio >= GOOD_RATIO else "red" if ratio < POOR_RATIO else "yellow"

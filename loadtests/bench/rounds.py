@@ -1,7 +1,7 @@
 """Runs the cells of a plan, round by round, and checks after each that the log holds exactly what was acknowledged.
 
 A produce round has a fresh topic, so that its log end counts its records and deleting it bounds the disk. A fetch round
-reads one topic, made at the start, whose answers have been looked into before and are all of one size.
+reads one topic, made at the start, whose responses were checked before and have one size.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from loadtests.bench import proc
+from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import TOPIC_CONFIG, Cell, Group, Plan, body_of
-from loadtests.bench.control import Control
 from loadtests.bench.fetch_data import FetchData
 from loadtests.bench.figures import Round
 from loadtests.bench.servers import Server, bare_file
-from loadtests.generators.choice import Generators
+from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load, Outcome
 
 WARM_UP_S = 0.15
@@ -26,11 +26,11 @@ WARM_UP_GROWTH = 4
 ROUND_BYTES_MAX = 1 << 30  # a round leaves no more than this on the disk at once
 SETTLE_S = 0.1  # for what a cell left behind: a last flush, deleted files
 
-# What is put around each measured load, with the number of requests: a profiler, or nothing.
-Around = Callable[[Cell, Server, int], AbstractContextManager[None]]
+# A context manager around each measured load, such as a profiler. The last argument is the number of requests.
+RoundHook = Callable[[Cell, Server, int], AbstractContextManager[None]]
 
 
-def nothing_around(cell: Cell, server: Server, requests: int) -> AbstractContextManager[None]:
+def no_hook(cell: Cell, server: Server, requests: int) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -44,16 +44,16 @@ class Rounds:
         nodes: Mapping[int, Server],
         bare: Server,
         generators: Generators,
-        around: Around,
+        round_hook: RoundHook,
     ) -> None:
         self._plan = plan
         self._directory = directory
         self._nodes = nodes  # by what their disk's flush takes longer, in ms; 0 is always there
         self._bare = bare
         self._generators = generators
-        self._around = around
-        self._controls = {delay_ms: Control(node.url) for delay_ms, node in nodes.items()}
-        self._bare_control = Control(bare.url)
+        self._around = round_hook
+        self._controls = {delay_ms: AdminClient(node.url) for delay_ms, node in nodes.items()}
+        self._bare_control = AdminClient(bare.url)
         self._rates: dict[str, float] = {}
         self._topics = 0
         self._fetch_data: FetchData | None = None
@@ -61,15 +61,15 @@ class Rounds:
         self.checked = 0
         self.mismatches: list[str] = []
 
-    def run(self, groups: list[Group], deadline: float, tell: Callable[[str], None]) -> None:
-        """All rounds; those after the first are left out once the deadline (of time.monotonic) has passed."""
+    def run(self, groups: list[Group], deadline: float, show_status: Callable[[str], None]) -> None:
+        """Run all rounds; after the deadline (of time.monotonic) only the first round of each group runs."""
         for number in range(self._plan.rounds):
             for group in groups:
                 if number and time.monotonic() > deadline:
                     return
                 cells = group.cells if number % 2 == 0 else group.cells[::-1]  # neither is always the first
                 for cell in cells:
-                    tell(f"round {number + 1} of {self._plan.rounds}: {group.title}, {cell.peer} {cell.acks}")
+                    show_status(f"round {number + 1} of {self._plan.rounds}: {group.title}, {cell.peer} {cell.acks}")
                     self.measured.setdefault(cell.key, []).append(self._round(group, cell))
                     self._server(cell).check_alive()
 
@@ -158,7 +158,7 @@ class Rounds:
         return proc.usage(self._server(cell).pid)
 
     def _own_cpu_s(self) -> float:
-        """Of the servers, the bench and its generators: those that have ended and the one that lives on."""
+        """Returns the CPU of the servers, the bench and its generators, ended and live ones."""
         ended = os.times()
         return proc.usage(os.getpid()).cpu_s + ended.children_user + ended.children_system
 

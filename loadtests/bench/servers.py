@@ -1,6 +1,6 @@
-"""Starts the processes under test on free loopback ports, and ends them. They tell their address on their first line.
+"""Starts the processes under test on free loopback ports, and ends them. Each prints its address on its first line.
 
-Nothing here knows what they do. A server that does not come up, or that dies, is reported with the end of its log.
+A server that does not come up, or that dies, is reported with the end of its log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOG_TAIL_BYTES = 2000
 
 
 class ServerFailed(Exception):
-    """A server did not start, or ended by itself. Look at the log it printed."""
+    """A server did not start, or exited. The text has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Server:
 
 @contextlib.contextmanager
 def penstock(directory: Path, *flags: str, flush_delay_ms: int = 0) -> Iterator[Server]:
-    """`penstock serve` with its data below a directory; on a disk that flushes so much more slowly, if asked for."""
+    """Run `penstock serve` with its data below a directory, with a delay of each fdatasync if given."""
     command = Path(sys.executable).with_name("penstock")
     start = [str(command)] if command.exists() else [sys.executable, "-m", "penstock.cli.main"]
     data = directory / "penstock-data"
@@ -58,7 +58,7 @@ def penstock(directory: Path, *flags: str, flush_delay_ms: int = 0) -> Iterator[
 
 @contextlib.contextmanager
 def bare_append(directory: Path) -> Iterator[Server]:
-    """The yardstick, loadtests/peers/bare_append.py. Its file is `bare_file(directory)`."""
+    """Run the bare function, loadtests/peers/bare_append.py. Its file is `bare_file(directory)`."""
     command = [sys.executable, "-m", "loadtests.peers.bare_append", "--file", str(bare_file(directory))]
     with _running("bare-append", command, directory) as server:
         yield server

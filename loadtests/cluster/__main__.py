@@ -1,6 +1,6 @@
 """`make cluster`: starts ZooKeeper and three nodes, says what to try, and stops everything on Ctrl-C.
 
-Everything lies in a temporary directory that goes at the end; `--directory` keeps it, and goes on with what is there.
+Data is in a temporary directory, removed at the end. `--directory` keeps it and continues with existing data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 import click
 
 from loadtests.cluster.nodes import ClusterNode, NodeFailed, penstock, port_or_free
-from loadtests.cluster.zookeeper import Zookeeper, ZookeeperFailed, demand_zookeeper
+from loadtests.cluster.zookeeper import Zookeeper, ZookeeperFailed, require_zookeeper
 
 EXIT_REFUSED = 1
 FIRST_PORT = 8081
@@ -33,13 +33,15 @@ Ctrl-C stops everything{end}."""
 
 
 @click.command()
-@click.option("--nodes", "count", type=click.IntRange(1, 9), default=3, show_default=True, help="How many.")
+@click.option("--nodes", "count", type=click.IntRange(1, 9), default=3, show_default=True, help="Number of nodes.")
 @click.option("--shards", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes of each node.")
-@click.option("--directory", type=click.Path(path_type=Path), help="Keep everything here.  [default: a temporary one]")
+@click.option(
+    "--directory", type=click.Path(path_type=Path), help="Directory for all data.  [default: a temporary one]"
+)
 def main(count: int, shards: int, directory: Path | None) -> None:
     """Run ZooKeeper and a cluster of nodes on this machine until Ctrl-C."""
     try:
-        demand_zookeeper()
+        require_zookeeper()
         with _interruptible(), _directory(directory) as place:
             _run(place, count, shards, is_kept=directory is not None)
     except (ZookeeperFailed, NodeFailed) as failure:
@@ -63,7 +65,7 @@ def _run(place: Path, count: int, shards: int, *, is_kept: bool) -> None:
             node.begin_start()
         for node in nodes:
             click.echo(f"node {node.node_id}, rack {node.rack}: {node.wait_until_ready()}")
-        _tell(nodes, is_kept=is_kept)
+        _print_commands(nodes, is_kept=is_kept)
         signal.pause()
     except KeyboardInterrupt:
         click.echo("\nstopping")
@@ -72,7 +74,7 @@ def _run(place: Path, count: int, shards: int, *, is_kept: bool) -> None:
         zookeeper.kill()
 
 
-def _tell(nodes: list[ClusterNode], *, is_kept: bool) -> None:
+def _print_commands(nodes: list[ClusterNode], *, is_kept: bool) -> None:
     victim = nodes[0]
     end = "; the directory stays" if is_kept else " and removes what was stored"
     words = {"first": nodes[0].url, "last": nodes[-1].url, "pid": victim.pid, "victim": victim.node_id}
@@ -81,7 +83,7 @@ def _tell(nodes: list[ClusterNode], *, is_kept: bool) -> None:
 
 
 def _stop(nodes: list[ClusterNode]) -> None:
-    """One after the other, so that each can give its leaderships away; the last has nobody to give them to."""
+    """Stops nodes one after the other, so that each can hand over its leaderships."""
     for node in nodes:
         if node.is_running:
             with contextlib.suppress(Exception):

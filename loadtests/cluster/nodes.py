@@ -1,4 +1,4 @@
-"""Nodes of a cluster on this machine: `penstock serve` a few times, told apart by number, rack and directory."""
+"""Nodes of a cluster on this machine: `penstock serve` processes that differ in number, rack and directory."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _READY = re.compile(r"is ready on (\S+)")
 
 
 class NodeFailed(Exception):
-    """A node did not start. What it said."""
+    """A node did not start. The text is its log."""
 
 
 def command_module(source: Path) -> str:
-    """The module of the command in this checkout. It was `cli.main` before there was the package `penstock`."""
+    """Returns the module of the command in a checkout: `cli.main` before the package `penstock` existed."""
     return "penstock.cli.main" if (source / "penstock" / "cli").is_dir() else "cli.main"
 
 
 class ClusterNode:
-    """One node as a process. `settings` are flags by name; a node that was stopped or killed can be started again,
-    also with other code: `source` is where it lies.
+    """One node as a process. `settings` are flags by name. A stopped or killed node can be started again, also with
+    other code: `source` is its checkout.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ClusterNode:
         return self._process is not None and self._process.poll() is None
 
     def begin_start(self) -> None:
-        """Without waiting. In a session of its own, so that Ctrl-C reaches whoever stops the nodes in order, alone."""
+        """Start without waiting. The session is its own: Ctrl-C reaches only the parent, which stops nodes in order."""
         with self._output.open("wb") as out, self._output.with_suffix(".err").open("ab") as err:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", command_module(self.source), "serve", *self._flags],
@@ -110,34 +110,34 @@ class ClusterNode:
         self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM; returns the exit code."""
         assert self._process is not None
         self.begin_stop()
         return self._process.wait(STOP_S)
 
     def kill(self) -> None:
-        """The supervisor and its processes at once, as if the machine had died but for the page cache."""
+        """Kill the supervisor and its processes at once, as a machine crash would; the page cache survives."""
         if self._process is not None and self._process.poll() is None:
-            _send(self._process.pid, signal.SIGSTOP)  # or it would start anew what dies before it
+            _send(self._process.pid, signal.SIGSTOP)  # or it would restart its processes
             for pid in (*_children(self._process.pid), self._process.pid):
                 _send(pid, signal.SIGKILL)
             self._process.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """To the supervisor and all its processes: SIGSTOP pauses a node, SIGCONT lets it go on."""
+        """Send a signal to the supervisor and all its processes: SIGSTOP pauses a node, SIGCONT resumes it."""
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
             _send(pid, number)
 
 
 def penstock() -> str:
-    """The command beside this interpreter, as a person would give it from here."""
+    """Returns the command beside this interpreter, relative to this directory."""
     found = Path(sys.executable).with_name("penstock")
     return str(found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) else found)
 
 
 def port_or_free(port: int) -> int:
-    """The port, if nobody has it; else 0, which lets a node choose."""
+    """Returns the port if it is free, else 0: the node chooses."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""Debian's ZooKeeper as a process: its own port and directory, one server, nothing fsynced twice over.
+"""Debian's ZooKeeper as a process: its own port and directory, one server.
 
 To try things out and to test: a cluster that is to be relied on wants three servers on machines of their own.
 """
@@ -17,10 +17,10 @@ MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
 
 class ZookeeperFailed(Exception):
-    """It is not there, or does not start. One line, for a person."""
+    """ZooKeeper is not installed or does not start. The text is one line."""
 
 
-def demand_zookeeper() -> None:
+def require_zookeeper() -> None:
     """Raises ZookeeperFailed unless it is installed."""
     if shutil.which("java") is None:
         raise ZookeeperFailed("ZooKeeper needs Java: install it (Debian: apt-get install zookeeper brings both)")
@@ -59,7 +59,7 @@ class Zookeeper:
         deadline = time.monotonic() + START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                lines = self._log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+                lines = self._log.read_text(errors="replace").strip().splitlines() or ["its log is empty"]
                 raise ZookeeperFailed(f"ZooKeeper does not start: {lines[-1]}")
             time.sleep(0.05)
 
@@ -78,7 +78,7 @@ class Zookeeper:
         return self._directory / "log"
 
     def ask(self, word: bytes) -> bytes:
-        """One of its four-letter words; `dump` names the ephemeral nodes that there are. Raises OSError."""
+        """Send a four-letter word; `dump` lists the ephemeral nodes. Raises OSError."""
         with socket.create_connection((self._host, self.port), 1) as connection:
             connection.sendall(word)
             pieces = []

@@ -1,6 +1,6 @@
 """`make bench-cluster`: measures three nodes and ZooKeeper on this machine. The composition root.
 
-Ends with 1 when a target is missed and 2 when something could not be measured. docs/bench.md explains it.
+Ends with 1 when a target is missed and 2 when something could not be measured. docs/internals/bench.md explains it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.bench import servers
-from loadtests.bench.machine import look_at_machine
+from loadtests.bench.machine import inspect_machine
 from loadtests.cluster.nodes import NodeFailed
-from loadtests.cluster.zookeeper import ZookeeperFailed, demand_zookeeper
-from loadtests.cluster_bench import changes, many
+from loadtests.cluster.zookeeper import ZookeeperFailed, require_zookeeper
+from loadtests.cluster_bench import leadership, many_partitions
+from loadtests.cluster_bench.bench_cluster import BenchCluster, ClusterTimeout, running
 from loadtests.cluster_bench.rates import Rates, settle
 from loadtests.cluster_bench.result import Result, as_json, as_markdown, mark
-from loadtests.cluster_bench.scene import Scene, TookTooLong, running
 from loadtests.generators import h2load
-from loadtests.generators.choice import Generators
+from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
 
 EXIT_MISSED, EXIT_FAILED = 1, 2
@@ -35,14 +35,14 @@ PARTS = ("rates", "catch-up", "failover", "move", "many")
 @click.command()
 @click.option("--only", type=click.Choice(PARTS), multiple=True, help="Only these parts.  [default: all]")
 @click.option("--shards", type=click.IntRange(1, 16), default=1, show_default=True, help="Processes of each node.")
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Of each rate.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Rounds of each rate.")
 @click.option("--round-s", type=click.FloatRange(0.1, 600), default=2.0, show_default=True, help="Seconds of a round.")
 @click.option("--times", type=click.IntRange(1, 100), default=5, show_default=True, help="Failovers and moves.")
 @click.option("--partitions", type=click.IntRange(100, 30_000), default=3000, show_default=True)
 @click.option("--session-timeout-ms", type=click.IntRange(1000, 60_000), default=6000, show_default=True)
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to a file.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to a file.")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the table to a file.")
-@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Where the temporary data go.")
+@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Directory for temporary data.")
 def main(
     only: tuple[str, ...],
     shards: int,
@@ -63,22 +63,22 @@ def main(
     facts = [f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {shards} shard(s) a node, generator on the same machine"]
     failed = ""
     try:
-        demand_zookeeper()
+        require_zookeeper()
         with tempfile.TemporaryDirectory(prefix="penstock cluster bench ", dir=directory) as place:
-            machine = look_at_machine(Path(place))
+            machine = inspect_machine(Path(place))
             facts.append(
                 f"{machine.cores} cores, {machine.cpu}, {machine.file_system}; fdatasync {machine.flush_p50_ms:.2f} ms"
             )
             with (
                 console.status("starting") as status,
-                running(Path(place, "cluster"), shards=shards, session_timeout_ms=session_timeout_ms) as scene,
+                running(Path(place, "cluster"), shards=shards, session_timeout_ms=session_timeout_ms) as cluster,
             ):
                 for part in only or PARTS:
-                    measured = _part(part, scene, Path(place), generators, status.update)(
+                    measured = _part(part, cluster, Path(place), generators, status.update)(
                         rounds, round_s, times, partitions, session_timeout_ms
                     )
                     results += measured
-    except (ZookeeperFailed, NodeFailed, GeneratorFailed, TookTooLong, servers.ServerFailed, TimeoutError) as error:
+    except (ZookeeperFailed, NodeFailed, GeneratorFailed, ClusterTimeout, servers.ServerFailed, TimeoutError) as error:
         failed = f"{type(error).__name__}: {error}"
     finally:
         generators.close()
@@ -95,23 +95,29 @@ def main(
 Measure = Callable[[int, float, int, int, int], list[Result]]
 
 
-def _part(part: str, scene: Scene, place: Path, generators: Generators, tell: Callable[[str], None]) -> Measure:
+def _part(
+    part: str, cluster: BenchCluster, place: Path, generators: Generators, show_status: Callable[[str], None]
+) -> Measure:
     def rates(rounds: int, round_s: float, *_: int) -> list[Result]:
         results = []
         with servers.penstock(place) as single:
             for group, connections in (("batch-1mib", 4), ("single", 16)):
-                rate = Rates(scene, single, generators, group, connections)
-                found, per_s = rate.compare(rounds, round_s, tell)
+                rate = Rates(cluster, single, generators, group, connections)
+                found, per_s = rate.compare(rounds, round_s, show_status)
                 settle()
-                results += [*found, rate.at_half_load(per_s, 2 * round_s, tell)]
+                results += [*found, rate.at_half_load(per_s, 2 * round_s, show_status)]
         return results
 
     parts: dict[str, Measure] = {
         "rates": rates,
-        "catch-up": lambda *_: [changes.catch_up(scene, generators, tell)],
-        "failover": lambda _, __, times, ___, timeout_ms: [changes.failover(scene, times, timeout_ms, tell)],
-        "move": lambda _, __, times, *___: [changes.move(scene, times, tell)],
-        "many": lambda _, __, ___, partitions, timeout_ms: many.many(scene, partitions, timeout_ms, tell),
+        "catch-up": lambda *_: [leadership.catch_up(cluster, generators, show_status)],
+        "failover": lambda _, __, times, ___, timeout_ms: [
+            leadership.failover(cluster, times, timeout_ms, show_status)
+        ],
+        "move": lambda _, __, times, *___: [leadership.move(cluster, times, show_status)],
+        "many": lambda _, __, ___, partitions, timeout_ms: many_partitions.many(
+            cluster, partitions, timeout_ms, show_status
+        ),
     }
     return parts[part]
 

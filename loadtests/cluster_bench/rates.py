@@ -1,4 +1,4 @@
-"""How much a cluster takes in: stored batches of 1 MB, acks=all, beside a single node in the same rounds.
+"""Measures the produce rate of a cluster: stored batches of 1 MB, acks=all, beside a single node in the same rounds.
 
 Closed loops at the leader's own address, rounds in turns, so that what else the machine does hits both; then an open
 loop at half of what the cluster took, whose times count from the schedule.
@@ -13,13 +13,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from loadtests.bench import proc
+from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import body_of
-from loadtests.bench.control import Control
 from loadtests.bench.servers import Server
+from loadtests.cluster_bench.bench_cluster import QUIET, BenchCluster
 from loadtests.cluster_bench.result import Result
-from loadtests.cluster_bench.scene import QUIET, Scene
 from loadtests.generators.bodies import Body
-from loadtests.generators.choice import Generators
+from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed, Load
 from loadtests.generators.open_loop import Schedule
 from loadtests.generators.percentiles import latency_of, median
@@ -40,29 +40,31 @@ class Round:
 class Rates:
     """Measures one kind of body at both."""
 
-    def __init__(self, scene: Scene, single: Server, generators: Generators, group: str, connections: int) -> None:
-        self._scene = scene
+    def __init__(
+        self, cluster: BenchCluster, single: Server, generators: Generators, group: str, connections: int
+    ) -> None:
+        self._cluster = cluster
         self._single = single
         self._generators = generators
         self._group = group
         self._connections = connections
         self._body: Body = body_of(group)
-        self._file = scene.directory / f"{group}.body"
+        self._file = cluster.directory / f"{group}.body"
         self._file.write_bytes(self._body.data)
         self._numbers = 0
 
-    def compare(self, rounds: int, round_s: float, tell: Callable[[str], None]) -> tuple[list[Result], float]:
-        """The figures, and the rate of the cluster. Raises GeneratorFailed when something was not stored."""
+    def compare(self, rounds: int, round_s: float, show_status: Callable[[str], None]) -> tuple[list[Result], float]:
+        """Returns the figures and the rate of the cluster. Raises GeneratorFailed if a record was not stored."""
         alone, together = [], []
         for number in range(rounds):
-            tell(f"{self._group}, round {number + 1} of {rounds}: single node")
+            show_status(f"{self._group}, round {number + 1} of {rounds}: single node")
             alone.append(self._single_round(round_s))
-            tell(f"{self._group}, round {number + 1} of {rounds}: three replicas")
+            show_status(f"{self._group}, round {number + 1} of {rounds}: three replicas")
             together.append(self._cluster_round(round_s))
         ratios = [two.per_s / one.per_s for one, two in zip(alone, together, strict=True)]
         ratio, rate = median(ratios), median([one.per_s for one in together])
         single_rate, size = median([one.per_s for one in alone]), len(self._body.data)
-        figure = f"{ratio:.0%} ({self._told(rate, size)} of {self._told(single_rate, size)})"
+        figure = f"{ratio:.0%} ({self._shown(rate, size)} of {self._shown(single_rate, size)})"
         cpu = [median([one.cpu_s_each for one in found]) * 1000 for found in (together, alone)]
         more = f"CPU a request, all nodes together: {cpu[0]:.2f} ms; a single node: {cpu[1]:.2f} ms"
         what = f"{self._title}, acks=all, three replicas, of a single node's rate"
@@ -70,12 +72,13 @@ class Rates:
         target = "at least a third" if is_met is not None else ""
         return [Result(what, target, figure, is_met, more)], rate
 
-    def at_half_load(self, rate: float, seconds: float, tell: Callable[[str], None]) -> Result:
+    def at_half_load(self, rate: float, seconds: float, show_status: Callable[[str], None]) -> Result:
+        """Measure the latency at half of a rate. Raises GeneratorFailed."""
         half = rate / 2
-        tell(f"{self._group}: at half load, {half:,.0f}/s")
+        show_status(f"{self._group}: at half load, {half:,.0f}/s")
         topic = self._topic()
-        self._scene.create_topic(topic)
-        leader = self._scene.leader_of(topic)
+        self._cluster.create_topic(topic)
+        leader = self._cluster.leader_of(topic)
         schedule = Schedule(half, max(100, round(half * seconds)))
         target = f"/v1/topics/{topic}/records?acks=all"
         headers = (("Content-Type", self._body.media_type),)
@@ -84,7 +87,7 @@ class Rates:
         )
         if outcome.bad:
             raise GeneratorFailed(f"{outcome.bad} produces failed: {outcome.what_went_wrong}")
-        self._scene.control().delete_topic(topic)
+        self._cluster.control().delete_topic(topic)
         latency, late = latency_of(outcome.durations_us), latency_of(outcome.send_delays_us)
         p99_ms = latency.p99_ms if latency.p99_ms is not None else latency.max_ms or 0.0
         more = (
@@ -97,7 +100,7 @@ class Rates:
     def _title(self) -> str:
         return "stored batches of 1 MB" if self._group == "batch-1mib" else "single records of 100 B"
 
-    def _told(self, per_s: float, size: int) -> str:
+    def _shown(self, per_s: float, size: int) -> str:
         return f"{per_s * size / 1e6:,.0f} MB/s" if size > 10_000 else f"{per_s:,.0f}/s"
 
     def _topic(self) -> str:
@@ -105,7 +108,7 @@ class Rates:
         return f"rates-{self._group}-{self._numbers}"
 
     def _single_round(self, round_s: float) -> Round:
-        control, topic = Control(self._single.url), self._topic()
+        control, topic = AdminClient(self._single.url), self._topic()
         control.create_topic(topic, QUIET)
         try:
             return self._round(self._single.url, topic, round_s, lambda: proc.usage(self._single.pid), control)
@@ -114,14 +117,16 @@ class Rates:
 
     def _cluster_round(self, round_s: float) -> Round:
         topic = self._topic()
-        self._scene.create_topic(topic)
+        self._cluster.create_topic(topic)
         try:
-            leader = self._scene.leader_of(topic)
-            return self._round(leader.url, topic, round_s, self._scene.usage, Control(leader.url))
+            leader = self._cluster.leader_of(topic)
+            return self._round(leader.url, topic, round_s, self._cluster.usage, AdminClient(leader.url))
         finally:
-            self._scene.control().delete_topic(topic)
+            self._cluster.control().delete_topic(topic)
 
-    def _round(self, url: str, topic: str, round_s: float, usage: Callable[[], proc.Usage], control: Control) -> Round:
+    def _round(
+        self, url: str, topic: str, round_s: float, usage: Callable[[], proc.Usage], control: AdminClient
+    ) -> Round:
         warm = self._send(url, topic, FIRST_REQUESTS)
         wanted = round(FIRST_REQUESTS / warm[1] * round_s)
         requests = max(FIRST_REQUESTS, min(wanted, ROUND_BYTES_MAX // len(self._body.data)))
@@ -150,5 +155,5 @@ class Rates:
 
 
 def settle(seconds: float = 1.0) -> None:
-    """For what a measurement left behind: deleted files, last flushes."""
+    """Wait for deleted files and last flushes of a measurement."""
     time.sleep(seconds)

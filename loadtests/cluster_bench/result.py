@@ -1,4 +1,4 @@
-"""What a measurement found, whether that is enough, and the two written forms of all of them."""
+"""The result of a measurement beside its target, and the JSON and Markdown forms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One figure beside its target. `is_met` is None where there is no target; `more` has what else was seen."""
+    """One figure beside its target. `is_met` is None where there is no target; `more` has details."""
 
     what: str
     target: str

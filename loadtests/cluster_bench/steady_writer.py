@@ -1,7 +1,7 @@
-"""A producer that never stops: one record after the other, acks=all, through a node that stays. What it waits is told.
+"""Sends one record after the other, acks=all, through a live node, and notes when each is acknowledged.
 
-It does what the contract asks of a client, no more: an answer that says `retryable` is asked again at once, with the
-same Idempotency-Key, so that a record is stored once. A pause of the cluster is a gap between two acknowledgements.
+Follows the contract for clients: retries a `retryable` response at once with the same Idempotency-Key. A pause
+of the cluster is a gap between two acknowledgements.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SteadyWriter:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="steady-writer", daemon=True)
         self.acknowledged: list[float] = []  # when, on time.monotonic
-        self.refused: list[str] = []  # answers that a client had to handle
+        self.refused: list[str] = []  # error responses
 
     def start(self) -> None:
         self._thread.start()
@@ -52,7 +52,7 @@ class SteadyWriter:
         self._thread.join(REQUEST_TIMEOUT_S)
 
     def wait_beyond(self, moment: float, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Until something was acknowledged after a moment. Raises TimeoutError."""
+        """Wait for an acknowledgement after a moment. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not self.acknowledged or self.acknowledged[-1] <= moment:
             if time.monotonic() > deadline:
@@ -87,7 +87,7 @@ class SteadyWriter:
 
 
 def longest_gap(acknowledged: Sequence[float], after: float) -> Gap:
-    """The longest time between two acknowledgements of which the second came after a moment."""
+    """Returns the longest time between two acknowledgements; the second one is after `after`."""
     gaps = [Gap(one, other) for one, other in pairwise(acknowledged) if other > after]
     return max(gaps, key=lambda gap: gap.seconds)
 

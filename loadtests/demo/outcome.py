@@ -1,4 +1,4 @@
-"""What a run has measured, and what of it is as it must be. Pure; the screen and the exit code both stand on it."""
+"""The measurements of a run and their checks. Pure; the screen and the exit code use both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from loadtests.demo.fetch import Fetched
 from loadtests.demo.flights import CarrierFigures, Flights
-from loadtests.demo.ingest import Ingested
+from loadtests.demo.processes import Ingested
 from loadtests.demo.produce import Produced
 from loadtests.demo.spark_report import CarrierRow, Report
 from loadtests.demo.tier import Tiered
@@ -46,7 +46,7 @@ class Check(NamedTuple):
 
 
 def checks(outcome: Outcome) -> dict[str, Check]:
-    """By name, in the order of the job."""
+    """Returns the checks by name, in the order of the pipeline."""
     report, fetched, wanted = outcome.report, outcome.fetched, len(outcome.flights)
     found = [
         _count("produced", outcome.produced.records, wanted, _http_fault(outcome.produced.http_version)),
@@ -70,7 +70,7 @@ def _http_fault(version: str) -> str:
 def _table_faults(outcome: Outcome) -> list[str]:
     report, ingested = outcome.report, outcome.ingested
     faults = {
-        f"the command told of {ingested.rows:,}": ingested.rows != report.rows,
+        f"the command reported {ingested.rows:,}": ingested.rows != report.rows,
         f"{ingested.dead_letters:,} dead letters": ingested.dead_letters > 0,
         f"from only {report.positions:,} places in the log": report.positions != report.rows,
         _other_carriers(outcome): True,

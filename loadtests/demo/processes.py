@@ -1,8 +1,8 @@
-"""Child processes of the demo: started in a session of their own, ended by the pid they were started with.
+"""Child processes of the demo: the node, the ingest job, Spark's report.
 
-A session of its own keeps Ctrl-C in the terminal away from a child, so that the demo alone decides in which order
-things end; it also makes the child the leader of a group, which is ended as one. Knows nothing of what a child does.
-Invariant: whoever leaves `running` or `run_to_end`, however, leaves no process behind.
+Each child starts in a session of its own. Ctrl-C in the terminal does not reach it, so the demo decides in which order
+processes end; and the child leads a process group, which is signalled as one.
+Invariant: `running`, `running_node` and `run_to_end` leave no process behind, also after an error.
 """
 
 from __future__ import annotations
@@ -10,21 +10,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
+import sysconfig
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from loadtests.demo.failure import DemoFailed
+import orjson
 
+from loadtests.demo import DemoFailed
+from loadtests.demo.flights import EVENT_TIME
+
+START_S = 60.0
 END_S = 15.0  # a node drains for at most 10 s (shutdown_deadline_ms)
 _TAIL_LINES = 12
+_READY = re.compile(rb"is ready on (\S+)")
+
+# One task, so that an hour's fifty flights make one file and not one for each task. The files are so small that making
+# them is nearly all of the work: three tasks on two cores take twice as long, and so does reading the table.
+_ONE_TASK = ("--master", "local[1]", "--task-bytes", str(1 << 28))
 
 
 class Command(NamedTuple):
-    """What to run, under which name to report it, and where. Its errors go to `<name>.log` in the directory.
+    """A command, its name and its directory. Its errors go to `<name>.log` in the directory.
 
-    So do its temporary files: a JVM that is killed leaves some behind, and the directory does not stay.
+    Its temporary files are there too: a killed JVM leaves some behind, and the directory is removed.
     """
 
     name: str
@@ -44,7 +56,7 @@ class Command(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def running(command: Command) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command while the block runs; then ask it to end, and insist."""
+    """Run a command during the block; then stop it with SIGTERM, and SIGKILL after a timeout."""
     with command.log.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *command.arguments,
@@ -62,7 +74,7 @@ async def running(command: Command) -> AsyncIterator[asyncio.subprocess.Process]
 
 
 async def run_to_end(command: Command) -> bytes:
-    """What the command printed. Raises DemoFailed, with the end of its log, unless it ends with 0."""
+    """Returns the output of the command. Raises DemoFailed with the end of its log unless it exits with 0."""
     async with running(command) as process:
         printed, _ = await process.communicate()
         if process.returncode != 0:
@@ -75,8 +87,48 @@ def failure_of(command: Command, what: str) -> DemoFailed:
     return DemoFailed("\n  ".join([f"{command.name} {what}", *lines]))
 
 
+def penstock(*arguments: str) -> list[str]:
+    """Returns the command line of `penstock` in this environment."""
+    return [str(Path(sysconfig.get_path("scripts"), "penstock")), *arguments]
+
+
+@contextlib.asynccontextmanager
+async def running_node(directory: Path) -> AsyncIterator[str]:
+    """Run a node during the block; yields its URL. Raises DemoFailed if it does not start."""
+    data = str(directory / "data")
+    command = Command("penstock-serve", penstock("serve", "--port", "0", "--data-dir", data), directory)
+    async with running(command) as process:
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_S):
+                found = _READY.search(await process.stdout.readline())
+        except TimeoutError:
+            found = None
+        if found is None:
+            raise failure_of(command, "did not start")
+        yield found[1].decode()
+
+
+class Ingested(NamedTuple):
+    """The report of the command; `seconds` includes the start of Spark."""
+
+    rows: int
+    dead_letters: int
+    files: int
+    seconds: float
+
+
+async def ingest(store: str, topic: str, output: Path, directory: Path) -> Ingested:
+    """Run the job once. Raises DemoFailed."""
+    arguments = ["--store", store, "--topics", topic, "--output", output.as_uri(), "--event-time", EVENT_TIME, "--json"]
+    started = time.perf_counter()
+    printed = await run_to_end(Command("penstock-ingest", penstock("ingest", "run", *arguments, *_ONE_TASK), directory))
+    document = orjson.loads(printed)
+    return Ingested(document["rows"], document["dead_letters"], document["files"], time.perf_counter() - started)
+
+
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ask the group, then insist. `wait` is over when nobody holds the pipe any more: then all of them are gone."""
+    """Sends SIGTERM to the process group, then SIGKILL. `wait` returns when all its processes have closed the pipe."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

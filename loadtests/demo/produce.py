@@ -1,6 +1,6 @@
 """Produces all flights over one HTTP/2 connection, a few bodies of NDJSON at a time.
 
-Not a client library: penstock/ speaks HTTP/1.1 and batches; here the bodies are ready, and the protocol is the point.
+Not the client of penstock/, which speaks HTTP/1.1: this shows HTTP/2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import httpx
 
-from loadtests.demo.failure import DemoFailed
+from loadtests.demo import DemoFailed
 from loadtests.demo.flights import KEY, Flights
 
 BODY_BYTES = 1_000_000
@@ -22,13 +22,13 @@ _HEADERS = {"Content-Type": "application/x-ndjson"}
 
 
 class Produced(NamedTuple):
-    """What the node acknowledged."""
+    """The records that the node acknowledged."""
 
     records: int
     size_bytes: int
     requests: int
     seconds: float
-    http_version: str  # as the answers told
+    http_version: str  # of the responses
 
 
 async def produce(url: str, topic: str, flights: Flights, advance: Callable[[int], None]) -> Produced:
@@ -50,7 +50,7 @@ async def produce(url: str, topic: str, flights: Flights, advance: Callable[[int
 
 
 def bodies_of(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines in order, joined into bodies of about BODY_BYTES."""
+    """Yields the lines in order, joined into bodies of about BODY_BYTES."""
     body: list[bytes] = []
     size_bytes = 0
     for line in lines:

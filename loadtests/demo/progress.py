@@ -1,4 +1,4 @@
-"""Tells on standard error how far the demo is: bars on a terminal, which go away in the end; elsewhere plain lines."""
+"""Shows progress on standard error: bars on a terminal, removed at the end; otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Step(Protocol):
 
 class Progress(Protocol):
     def step(self, name: str, total: int | None = None) -> Step:
-        """Begin a step of so many records; None when nobody can say how far it is."""
+        """Begin a step of `total` records; None if the number is unknown."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def shown_progress() -> Iterator[Progress]:
         bars.TextColumn("{task.elapsed:6.1f} s", style="dim"),
         bars.TextColumn("{task.fields[summary]}"),
         console=Console(stderr=True),
-        transient=True,  # the screen says it all in the end
+        transient=True,  # the screen shows the results
     )
     with shown:
         yield BarProgress(shown)
@@ -82,4 +82,4 @@ class _BarStep:
 
     def done(self, summary: str) -> None:
         self._shown.update(self._task, total=self._total, completed=self._total, summary=summary)
-        self._shown.stop_task(self._task)  # else its seconds go on
+        self._shown.stop_task(self._task)  # else its timer continues

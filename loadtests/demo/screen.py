@@ -1,29 +1,33 @@
-"""The one screen that the demo ends with. Lays out an Outcome; measures and decides nothing.
+"""The screen that the demo ends with. Lays out an Outcome; measures and decides nothing.
 
-Drawn twice: for the terminal, and as plain text of a fixed width for the file.
+Renders twice: for the terminal, and as plain text of a fixed width for the file. Bars are exact to half a cell.
 """
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from loadtests.demo.bars import Axis, bar
 from loadtests.demo.outcome import Check, Outcome, checks
 from loadtests.demo.spark_report import CarrierRow
 
 WIDTH = 100
 _FLIGHTS_CELLS = 16
+_FULL, _HALF, _LEFT_HALF, _ZERO = "━", "╸", "╺", "│"
+AXIS_CELLS = 24
+_WIDTH_MIN = 0.1  # all but nothing stays small
 
 
 def print_screen(outcome: Outcome) -> None:
-    """To standard output: in colour on a terminal, elsewhere as it stands in the file."""
+    """Print the screen: in colour on a terminal, otherwise as in the file."""
     console = Console(highlight=False)
     if not console.is_terminal:
         print(plain_screen(outcome), end="")
@@ -54,7 +58,7 @@ def _steps(outcome: Outcome) -> Table:
         table.add_column(justify=justify, no_wrap=True)
     table.columns[-1].no_wrap = False
     for check in checks(outcome).values():
-        seconds, remark = _told(outcome)[check.name]
+        seconds, remark = _details_of(outcome)[check.name]
         rate = f"{check.measured / seconds:,.0f}/s" if check.measured and check.name != "again" else ""
         table.add_row(*_marked(check), f"{seconds:.1f} s", Text(rate, "dim"), _remark(check, remark))
     return table
@@ -69,7 +73,7 @@ def _remark(check: Check, remark: str) -> Text:
     return Text(remark, "dim") if check.is_good else Text(check.wrong, "bold red")
 
 
-def _told(outcome: Outcome) -> dict[str, tuple[float, str]]:
+def _details_of(outcome: Outcome) -> dict[str, tuple[float, str]]:
     """Per step how long it took, and what else there is to say."""
     produced, fetched, tiered = outcome.produced, outcome.fetched, outcome.tiered
     megabytes = produced.size_bytes / produced.seconds / 1e6
@@ -132,3 +136,31 @@ def _near(path: Path) -> str:
     """As short as it can be typed from here."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def bar(cells: float, *, is_leftward: bool = False) -> str:
+    """Returns a bar of `cells` cells; a value above zero has at least half a cell."""
+    halves = max(round(cells * 2), 1 if cells > 0 else 0)
+    full, half = _FULL * (halves // 2), halves % 2
+    return _LEFT_HALF * half + full if is_leftward else full + _HALF * half
+
+
+class Axis(NamedTuple):
+    """Cells for one unit, and cells left of zero."""
+
+    cells_per_unit: float
+    left_cells: int
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Self:
+        """Returns the axis on which zero and all values span AXIS_CELLS."""
+        ends = [0.0, *values]
+        cells_per_unit = AXIS_CELLS / max(max(ends) - min(ends), _WIDTH_MIN)
+        left_cells = min(AXIS_CELLS, math.ceil(-min(ends) * cells_per_unit))  # the product may round up past it
+        return cls(cells_per_unit, left_cells)
+
+    def bar(self, value: float, style: str) -> Text:
+        cells = abs(value) * self.cells_per_unit
+        left = bar(cells, is_leftward=True) if value < 0 else ""
+        right = bar(cells) if value > 0 else ""
+        return Text.assemble((left.rjust(self.left_cells), style), (_ZERO, "dim"), (right, style))

@@ -1,7 +1,6 @@
-"""What Spark says about the table of flights, as one JSON document. A program: `python -m ...spark_report TABLE`.
+"""Queries the table of flights with Spark and prints one JSON document: `python -m ...spark_report TABLE`.
 
-A process of its own, so that the JVM ends with it. Reads the Parquet files as anybody's Spark would, by their path; it
-knows nothing of Penstock.
+A process of its own, so that the JVM ends with it. Reads the Parquet files by their path, without Penstock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Seals what the topic holds and waits until the node says that the store has it."""
+"""Seals the segments of the topic and waits until they are in the store."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from loadtests.demo.failure import DemoFailed
+from loadtests.demo import DemoFailed
 from penstock import Client
 from penstock.transport.exchange import Json
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 _LOOK_UP_S = 0.02
 
 
 class Tiered(NamedTuple):
-    """What the node's tier status says: records below `tiered_end`, and the objects that hold them."""
+    """The node's tier status: records below `tiered_end`, and their objects."""
 
     records: int
     objects: int
@@ -38,9 +38,11 @@ async def tier(client: Client, topic: str, advance: Callable[[int], None]) -> Ti
         seconds = time.perf_counter() - started
         if all(one["tiered_end"] >= sealed_ends[one["partition"]] for one in status["partitions"]):
             return _tiered(status, records, seconds)
-        if seconds > PATIENCE_S:
+        if seconds > TIMEOUT_S:
             errors = {one["last_error"] for one in status["partitions"]} - {None}
-            raise DemoFailed(f"after {seconds:.0f} s the store has {records:,} records: {errors or 'no error told'}")
+            raise DemoFailed(
+                f"after {seconds:.0f} s the store has {records:,} records: {errors or 'no error reported'}"
+            )
         await asyncio.sleep(_LOOK_UP_S)
 
 

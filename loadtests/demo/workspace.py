@@ -1,7 +1,7 @@
-"""Where the demo may write: the output directory, and in it a directory for everything that is only on the way.
+"""The output directory of the demo, and in it a temporary directory for a run.
 
-The output is the demo's own: what an earlier run left there is removed. One demo at a time may use it.
-Invariant: however the block ends, the directory for the way is gone; unless it ends well, so is the rest.
+A run removes the files of an earlier run. One demo at a time may use the directory.
+Invariant: the temporary directory is removed at the end; after a failure the output is removed too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from loadtests.demo.failure import DemoFailed
+from loadtests.demo import DemoFailed
 
 PLOT, SCREEN = "flights.png", "screen.txt"
 LAKE = "lake"  # the output of the ingest job, tables below it
@@ -24,7 +24,7 @@ _WAY = ".way-"
 
 @contextlib.contextmanager
 def workspace(output: Path) -> Iterator[Path]:
-    """The directory for the way. Raises DemoFailed when another demo uses the output."""
+    """Create the temporary directory of a run. Raises DemoFailed if another demo uses the output."""
     output.mkdir(parents=True, exist_ok=True)
     with _locked(output):
         _clear(output)
@@ -33,7 +33,7 @@ def workspace(output: Path) -> Iterator[Path]:
             yield way
         except BaseException:
             _clear(output)
-            with contextlib.suppress(OSError):  # somebody else's file is in it
+            with contextlib.suppress(OSError):  # it has other files
                 output.rmdir()
             raise
         shutil.rmtree(way)
@@ -41,7 +41,7 @@ def workspace(output: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """The kernel lets go of the lock with the process, so nothing is left to be removed."""
+    """Locks the directory. The kernel releases the lock when the process ends."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,7 +53,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _clear(output: Path) -> None:
-    """Remove what this run or an earlier one, perhaps killed, has made; nothing else."""
+    """Remove the files of this or an earlier run; other files stay."""
     for path in [*(output / name for name in MADE), *output.glob(f"{_WAY}*")]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -1,7 +1,7 @@
 """Request bodies: the same values as JSON, NDJSON, a stored batch, or one of them alone.
 
-Stored batches are made with aiokafka's own record builder, as a foreign client would make them, so that the bench needs
-nothing of the engine.
+Stored batches are made with aiokafka's record builder, as another client would make them: the bench does not import the
+engine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALPHABET = string.ascii_letters + string.digits
 
 
 class Body(NamedTuple):
-    """What one request carries."""
+    """A request body with its media type and record count."""
 
     media_type: str
     data: bytes
@@ -33,7 +33,7 @@ class Body(NamedTuple):
 
 
 def json_values(count: int, size_bytes: int = RECORD_BYTES) -> list[bytes]:
-    """Values that are JSON objects of exactly `size_bytes`, half of it random: neither constant nor incompressible."""
+    """Returns JSON objects of exactly `size_bytes`, half of it random: neither constant nor incompressible."""
     source = random.Random(count)
     values = []
     for number in range(count):

@@ -1,7 +1,7 @@
 """A closed loop without h2load: HTTP/1.1, a connection for every request in flight. The fallback, not the yardstick.
 
-Runs in a process of its own (loadtests/generators/choice.py). Python is slow enough here that a fast server waits for
-it; a report marks figures that it, rather than the server, may have limited.
+Runs in a process of its own (generators.py). A fast server can be limited by this generator; the report marks such
+figures.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def run_closed_loop(load: Load) -> Outcome:
 
 
 class _Tally:
-    """What all connections of one loop saw together."""
+    """The counts of all connections of one loop."""
 
     def __init__(self) -> None:
         self.durations_us: list[int] = []

@@ -32,7 +32,7 @@ class DeliveryOutcome:
 
 
 def numbered_request(host: str, target: str, number: int) -> bytes:
-    """A produce of one record that carries its number."""
+    """Returns a produce request of one record with its number."""
     return request_bytes("POST", host, target, _LINE % number + b"\n", (("Content-Type", NDJSON_TYPE),))
 
 

@@ -1,7 +1,7 @@
 """Closed loops by h2load, nghttp2's generator in C: HTTP/2 with prior knowledge, one thread.
 
 The only file that knows its options and what it prints. It is asked for a number of requests, never for a time: when
-its time is over it drops what is under way, and then nobody could say how many records should be stored.
+its time is over it drops requests in flight, and the number of stored records would be unknown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_installed() -> bool:
 
 
 def run(load: Load, timeout_s: float) -> Outcome:
-    """One closed loop. Raises GeneratorFailed."""
+    """Run one closed loop. Raises GeneratorFailed."""
     with tempfile.TemporaryDirectory(prefix="h2load-") as directory:
         log, uris = Path(directory, "requests.tsv"), Path(directory, "uris")
         uris.write_text("".join(f"{load.url}{target}\n" for target in load.targets))
@@ -70,7 +70,7 @@ def run(load: Load, timeout_s: float) -> Outcome:
 
 
 def parse_printed(text: str) -> Printed:
-    """The summary on standard output. Raises GeneratorFailed when it is none that we know."""
+    """Parses the summary on standard output. Raises GeneratorFailed for an unknown form."""
     finished, requests = _FINISHED.search(text), _REQUESTS.search(text)
     statuses, data = _STATUSES.search(text), _DATA.search(text)
     if finished is None or requests is None or statuses is None or data is None:
@@ -80,7 +80,7 @@ def parse_printed(text: str) -> Printed:
 
 
 def parse_log(text: str) -> list[int]:
-    """Durations of the good answers from --log-file: start in us since 1970, status, duration in us, tab-separated."""
+    """Parses --log-file (start in us since 1970, status, duration in us, tab-separated); returns durations of 2xx."""
     durations_us = []
     for line in text.splitlines():
         _, status, duration_us = line.split("\t")[:3]

@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where a fetch goes on, from the node's header."""
+        """Returns the next offset from the node's header."""
         match = _NEXT_OFFSET.search(self.head)
         assert match is not None, "the answer names no next offset"
         return int(match[1])
@@ -94,7 +94,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 def request_bytes(method: str, host: str, target: str, body: bytes = b"", headers: Headers = ()) -> bytes:
-    """A whole request, made once and sent many times."""
+    """Returns the bytes of a request, which is sent many times."""
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers)]
     if method != "GET":
         lines.append(f"Content-Length: {len(body)}")

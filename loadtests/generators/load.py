@@ -1,4 +1,4 @@
-"""The values between a case, a generator and a report: what to send, and what came of it."""
+"""The values between a case, a generator and a report: what to send, and the outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a generator saw. Durations are of the good answers (2xx) only, in microseconds."""
+    """The outcome of a load. Durations are those of 2xx responses, in microseconds."""
 
     good: int
     bad: int
@@ -40,4 +40,4 @@ class Outcome:
 
 
 class GeneratorFailed(Exception):
-    """A generator ended badly or not at all: the figures of this round are worth nothing."""
+    """A generator failed or did not end: the figures of this round are invalid."""

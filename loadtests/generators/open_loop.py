@@ -1,6 +1,6 @@
 """An open loop: requests leave on a schedule, whether or not earlier ones have been answered.
 
-What counts is the time from the moment that the schedule names, not from the moment of sending: otherwise a server that
+Times count from the scheduled moment, not from the moment of sending: otherwise a server that
 stalls would also stop the clock of all that should have been sent meanwhile (coordinated omission). A thread keeps the
 schedule, because an event loop rounds its timers up to a millisecond.
 """
@@ -32,7 +32,7 @@ class Schedule:
         return number / self.rate
 
     def due_by(self, elapsed_s: float) -> int:
-        """How many should have been sent."""
+        """Returns the number of requests due."""
         return min(self.count, int(elapsed_s * self.rate) + 1)
 
 

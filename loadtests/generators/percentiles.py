@@ -22,9 +22,9 @@ class Latency:
 
 
 def percentile(ascending: Sequence[float], percent: float) -> float | None:
-    """The smallest sample that at least `percent` of all do not exceed.
+    """Returns the smallest sample that at least `percent` of all samples do not exceed.
 
-    None when so few samples lie above it that it would only be another name for the maximum: p99.9 takes 1000.
+    None with too few samples above it, where it would equal the maximum: p99.9 needs 1000 samples.
     """
     assert 0 < percent < 100
     count = len(ascending)
@@ -47,7 +47,7 @@ def latency_of(durations_us: Iterable[float]) -> Latency:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value; of an even count the mean of the two in the middle."""
+    """Returns the middle value; for an even count the mean of the two in the middle."""
     ascending = sorted(values)
     middle = len(ascending) // 2
     return ascending[middle] if len(ascending) % 2 else (ascending[middle - 1] + ascending[middle]) / 2

@@ -1,4 +1,4 @@
-"""What was acknowledged and what was read, and whether the two agree. Pure: no HTTP, no clock, no locust.
+"""Compares acknowledged records with records read. Pure: no HTTP, no clock, no locust.
 
 A value carries its producer's name, a sequence number without gaps, and a checksum. A reader of a partition must meet
 offsets without a gap and each producer's numbers in order, each once; at the end nothing acknowledged may be missing.
@@ -22,7 +22,7 @@ def make_value(producer: str, sequence: int, sent_ms: int, text: str) -> Value:
 
 
 def _checksum(value: Value) -> int:
-    """Of the other members in a fixed form: white space, escapes and order of a value do not matter."""
+    """Returns the CRC of the other members in a fixed form; white space, escapes and order do not matter."""
     covered = [value.get(name) for name in ("producer", "sequence", "sent_ms", "text")]
     return zlib.crc32(json.dumps(covered, separators=(",", ":")).encode())
 
@@ -47,13 +47,13 @@ class Reader:
             self.next_offset = record["offset"] + 1
             faults += self._look_into(record.get("value"))
         if next_offset != self.next_offset:
-            faults.append(f"the answer goes on from {next_offset}, its records end before {self.next_offset}")
+            faults.append(f"the response continues at {next_offset}, its records end before {self.next_offset}")
             self.next_offset = max(next_offset, self.next_offset)
         return [f"partition {self.partition}: {fault}" for fault in faults]
 
     def _look_into(self, value: Any) -> list[str]:
         if not isinstance(value, dict) or value.get("crc") != _checksum(value):
-            return [f"the value at offset {self.next_offset - 1} is not what anybody sent: {str(value)[:100]}"]
+            return [f"the value at offset {self.next_offset - 1} was never sent: {str(value)[:100]}"]
         producer, sequence = value["producer"], value["sequence"]
         expected = self.sequences.get(producer, 0)
         self.sequences[producer] = sequence + 1
@@ -64,7 +64,7 @@ class Reader:
 
 
 class Ledger:
-    """What a run's producers were told is stored, and its readers."""
+    """The acknowledged records of a run, and its readers."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, tuple[int, int]] = {}  # by producer: its partition, how many
@@ -76,16 +76,16 @@ class Ledger:
         return reader
 
     def acknowledge(self, producer: str, partition: int, count: int) -> None:
-        """The producer has been told that its first `count` records are stored."""
+        """Record that the first `count` records of a producer are acknowledged."""
         self.acknowledged[producer] = (partition, count)
 
     def furthest(self, partition: int) -> Reader:
-        """The reader of a partition that has come furthest; a new one if there is none."""
+        """Returns the reader with the highest offset of a partition; a new one if there is none."""
         readers = [reader for reader in self.readers if reader.partition == partition]
         return max(readers, key=lambda reader: reader.next_offset) if readers else self.begin_reader(partition)
 
     def missing(self) -> list[str]:
-        """What was acknowledged and has not been read, once the furthest readers have read to the end."""
+        """Returns acknowledged records that were not read, after readers reached the end."""
         faults = []
         for producer, (partition, count) in self.acknowledged.items():
             read = self.furthest(partition).sequences.get(producer, 0)

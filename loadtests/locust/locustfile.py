@@ -2,7 +2,7 @@
 
 `locust -f loadtests/locust/locustfile.py --headless -u 12 -r 12 -t 30s --host http://127.0.0.1:8080`
 Makes a topic of its own, and deletes it when all was well. A fault is a failed request in locust's statistics, so
-locust ends with 1. The ledger is in memory: one process, no workers. docs/bench.md tells more.
+locust ends with 1. The ledger is in memory: one process, no workers. See docs/internals/bench.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from locust import FastHttpUser, constant_throughput, events, task
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtests.bench.control import Control
+from loadtests.bench.admin_client import AdminClient
 from loadtests.generators.bodies import JSON_TYPE, NDJSON_TYPE
 from loadtests.locust.ledger import Ledger, Value, make_value
 
@@ -34,7 +34,7 @@ log = logging.getLogger("penstock.locust")
 
 
 class Run:
-    """What the users of one test share."""
+    """State shared by the users of one test."""
 
     def __init__(self, partitions: int) -> None:
         self.id = uuid.uuid4().hex[:8]
@@ -65,13 +65,13 @@ def _begin(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner | WorkerRunner):
         raise SystemExit("the ledger of what was acknowledged is in one process: run without --master and --worker")
     run = _runs[environment] = Run(environment.parsed_options.partitions)
-    Control(environment.host or "").create_topic(run.topic, {}, run.partitions)
+    AdminClient(environment.host or "").create_topic(run.topic, {}, run.partitions)
 
 
 def _audit(environment: Environment, **_: Any) -> None:
     """Read to the end what no consumer has read yet; then nothing acknowledged may be missing."""
     run = _runs.pop(environment)
-    control = Control(environment.host or "")
+    control = AdminClient(environment.host or "")
     faults: list[str] = []
     for partition in range(run.partitions):
         reader = run.ledger.furthest(partition)
@@ -82,7 +82,7 @@ def _audit(environment: Environment, **_: Any) -> None:
             if reader.next_offset >= document["high_watermark"]:
                 break
     faults += run.ledger.missing()
-    _tell(environment, "AUDIT", "all acknowledged was read", 0, "; ".join(faults[:5]))
+    _report(environment, "AUDIT", "all acknowledged was read", 0, "; ".join(faults[:5]))
     if not faults:
         control.delete_topic(run.topic)
     log.warning("%d records acknowledged, %d faults", run.ledger.acknowledged_count, len(faults))
@@ -97,7 +97,7 @@ def _fetch_target(run: Run, partition: int, offset: int, wait_ms: int = 0) -> st
     return f"/v1/topics/{run.topic}/partitions/{partition}/records?offset={offset}&wait_ms={wait_ms}"
 
 
-def _tell(environment: Environment, kind: str, name: str, milliseconds: float, fault: str = "") -> None:
+def _report(environment: Environment, kind: str, name: str, milliseconds: float, fault: str = "") -> None:
     environment.events.request.fire(
         request_type=kind,
         name=name,
@@ -190,7 +190,7 @@ class _Consumer(FastHttpUser):  # type: ignore[misc]
                 answer.failure("; ".join(faults[:3]))
         if records and self._is_at_end:  # the first record is the one that ended the wait
             way_ms = time.time_ns() / 1e6 - records[0]["value"]["sent_ms"]
-            _tell(self.environment, "WAY", "from producer to long poll", way_ms)
+            _report(self.environment, "WAY", "from producer to long poll", way_ms)
         self._is_at_end = self._reader.next_offset == int(answer.headers["Penstock-High-Watermark"])
 
     def decode(self, body: bytes) -> list[dict[str, Any]]:

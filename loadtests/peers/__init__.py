@@ -1,1 +1,1 @@
-"""What Penstock is measured against, each as a process of its own."""
+"""Servers to compare Penstock with, each a process of its own."""

@@ -1,6 +1,6 @@
-"""The yardstick: a bare Granian RSGI function that appends each request's raw body to a file, and reads it back.
+"""The baseline: a bare Granian RSGI function that appends each request's raw body to a file, and reads it back.
 
-The least that an HTTP append can cost in this language on this server: no routes, no checks, no offsets, no fsync, no
+The minimal cost of an HTTP append in this language on this server: no routes, no checks, no offsets, no fsync, no
 error handling. Run as `python -m loadtests.peers.bare_append --file PATH`; prints one line when it listens.
 POST / appends; GET /?position=0&length=N answers N bytes of the file; DELETE / empties it.
 """
@@ -98,7 +98,7 @@ async def _until_listening(port: int) -> None:
 @click.command()
 @click.option("--file", "path", required=True, help="The file that bodies are appended to.")
 def main(path: str) -> None:
-    """Serve the yardstick until SIGTERM."""
+    """Serve the baseline until SIGTERM."""
     uvloop.run(run(path))
 
 

@@ -1,7 +1,7 @@
-"""`python -m loadtests.peers.slow_flush MS serve ...`: penstock on a disk whose fdatasync takes so much longer.
+"""`python -m loadtests.peers.slow_flush MS serve ...`: penstock with a delay of each fdatasync.
 
-Disks of virtual machines often answer a flush without flushing, so that what acks=all costs on a real drive cannot be
-seen there. The delay lies around the system call, in the thread that makes it; everything else is the real program.
+Disks of virtual machines often answer a flush without flushing, so the cost of acks=all on a real drive does not
+show there. The delay is in the thread that makes the system call; everything else is unchanged.
 """
 
 from __future__ import annotations

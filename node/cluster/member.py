@@ -1,11 +1,10 @@
-"""This node among the nodes of its cluster: what the supervisor does when the node is not alone.
+"""The supervisor's part in a cluster: joins it, and forwards changes of the cluster to the shards.
 
-Has the agent, which holds the coordination session, and passes on what it tells: to the shards at once, by calls that
-nobody waits for, and to TopicSync, which opens and closes. It decides nothing.
-What must hold: (1) the cluster is known before a data directory is touched, unless the directory itself says which one
-it is (embedded, or while it is adopted), and this node is registered only when its shards can answer others; (2) that
-the session is lost reaches the shards before anything else is done about it; (3) a shard that died comes back under a
-new registration: it has forgotten what it had said as a leader.
+Owns the agent, which holds the coordination session. Forwards its events to the shards by calls that it does not await,
+and to TopicSync, which opens and closes topics. Decides nothing. Invariants: (1) the cluster is known before a data
+directory is changed, unless the directory names it (embedded, or during an import), and the node registers only once
+its shards can answer other nodes; (2) the shards receive a lost session first; (3) a shard that died comes back with a
+new broker epoch, since it lost its leader state.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from gateway.links.link import Busy, Handler
 from gateway.settings import NodeSettings
 from node.cluster.operations import ClusterOperator
 from node.cluster.sessions import EmbeddedSessions, Sessions, ZookeeperSessions, was_in_cluster
-from node.cluster.standalone_import import Adopting
+from node.cluster.standalone_import import DirectoryImport
 from node.cluster.standalone_topics import Processes
 from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterTask
@@ -39,12 +38,12 @@ from replication.cluster.membership import OwnNode
 from replication.cluster.producer_ids import StoredBlocks
 from replication.cluster.registration_state import (
     RegistrationState,
-    known_vouching,
     load_registration_state,
-    save_vouching,
+    read_registration_state,
+    save_registration_state,
 )
-from replication.cluster.standalone_import import may_adopt
-from replication.cluster.store_timeout import while_answered
+from replication.cluster.standalone_import import can_import
+from replication.cluster.store_calls import while_answered
 from replication.cluster.values import (
     ClusterIdentity,
     TopicEntry,
@@ -56,15 +55,15 @@ from replication.cluster.values import (
 from replication.cluster.view import ClusterView, StateChange
 from replication.cores.partition_state import Member
 
-LEAVE_S = 20.0  # whom nobody can follow up leads until the end
-PAUSE_S = 5.0  # a shard settles within two
+LEAVE_S = 20.0  # until then a node keeps leading partitions that no other node can lead
+PAUSE_S = 5.0  # a shard settles within two seconds
 GO_ON_S = 1.0
 LEFT_S = 2.0  # for the slowest shard and the end of the session
-FOLLOW_S = 30.0  # what the store has taken is followed within milliseconds; a disk may need longer
+FOLLOW_S = 30.0  # usually milliseconds; longer on a slow disk
 
 
 class ClusterMember:
-    """Implements Membership, and the agent's ClusterListener."""
+    """Implements Membership and the agent's ClusterListener."""
 
     _processes: Processes | None = None
 
@@ -100,7 +99,7 @@ class ClusterMember:
         self._agent.view.is_lone = settings.is_embedded
         self._topics: TopicSync | None = None
         self._identity: ClusterIdentity | None = None
-        self._adopting: Adopting | None = None
+        self._import: DirectoryImport | None = None
         self._is_leaving = False
         self._left_shards: set[int] = set()
         self._has_left = asyncio.Event()
@@ -109,24 +108,24 @@ class ClusterMember:
         return f"ClusterMember({self._agent}, {self._topics})"
 
     async def find_cluster(self, disk: Disk) -> None:
-        """Which cluster this is; the first node makes it. No data directory is touched. Raises StartRefused.
+        """Find or create the cluster without touching a data directory. Raises StartRefused.
 
-        Unless that is told by the data directory: of a cluster of one, and of one that begins with its topics.
+        No-op if the data directory determines the cluster: an embedded one, or one that imports it.
         """
         path = self._settings.directories[0]
         directory_of = await self._in_thread(partial(known_cluster_id, disk, path))
         is_by_directory = self._settings.is_embedded
         if directory_of and not is_by_directory:
-            is_by_directory = await self._may_adopt(directory_of, disk, path)
+            is_by_directory = await self._can_import(directory_of, disk, path)
         if not is_by_directory:
             self._identity = await self._agent.join_cluster(self._settings.cluster_id, directory_of)
 
-    async def _may_adopt(self, cluster_id: str, disk: Disk, path: str) -> bool:
+    async def _can_import(self, cluster_id: str, disk: Disk, path: str) -> bool:
         was_alone = not await self._in_thread(partial(was_in_cluster, disk, path))
-        disk_from = (await self._in_thread(partial(known_vouching, disk, path))).disk_from
+        disk_from = (await self._in_thread(partial(read_registration_state, disk, path))).disk_from
         session = await self._sessions.open()
         try:
-            return await may_adopt(session, cluster_id, was_alone, disk_from)
+            return await can_import(session, cluster_id, was_alone, disk_from)
         finally:
             await session.close()
 
@@ -140,31 +139,31 @@ class ClusterMember:
         first = directories.first
         lost = any(directory.last_stop is LastStop.POWER_LOSS for directory in directories)
         last_stop = LastStop.POWER_LOSS if lost else first.last_stop
-        if self._settings.is_embedded:  # nobody else could have what it lost: it leads again with what it has
+        if self._settings.is_embedded:  # no other replica could have lost records: it leads again with what it has
             last_stop = LastStop.CLEAN
 
-        async def keep(vouching: RegistrationState) -> None:
-            await self._in_thread(partial(save_vouching, first.disk, first.path, vouching))
+        async def keep(registration_state: RegistrationState) -> None:
+            await self._in_thread(partial(save_registration_state, first.disk, first.path, registration_state))
 
-        self._own.keep_vouching = keep
+        self._own.save_registration_state = keep
         await self._sessions.begin(first)
         if self._identity is None:
             await self._take_identity(first, catalog)
-        if self._adopting is None:
+        if self._import is None:
             load = partial(load_registration_state, first.disk, first.path, last_stop, self._new_id)
-            self._own.vouching = await self._in_thread(load)
+            self._own.registration_state = await self._in_thread(load)
         self._processes = processes
         agent = self._agent
         self._topics = TopicSync(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
 
     async def _take_identity(self, first: DataDirectory, catalog: Catalog) -> None:
-        """That of the directory, which belongs to the cluster already, or begins it. Raises StartRefused."""
+        """Take the cluster of the directory, or start its import. Raises StartRefused."""
         cluster_id = first.identity.cluster_id
-        if not await self._may_adopt(cluster_id, first.disk, first.path):
+        if not await self._can_import(cluster_id, first.disk, first.path):
             self._identity = await self._agent.join_cluster(cluster_id, cluster_id)
             return
-        self._adopting = Adopting(await self._sessions.open(), self._settings, first, catalog, self._executor)
-        self._identity = await self._adopting.claim(self._new_id)
+        self._import = DirectoryImport(await self._sessions.open(), self._settings, first, catalog, self._executor)
+        self._identity = await self._import.claim(self._new_id)
 
     def task(self, index: int) -> ClusterTask | None:
         assert self._identity is not None
@@ -183,20 +182,24 @@ class ClusterMember:
         }
 
     async def join(self) -> None:
-        """Register, and open what the cluster has."""
+        """Register, and open the node's topics. Raises StartRefused."""
         epochs = await self._local_epochs()
-        if self._adopting is not None:
-            await self.import_standalone(self._adopting, epochs)
-        await self._agent.start(epochs)
+        if self._import is not None:
+            await self.import_standalone(self._import, epochs)
+        agent = self._agent
+        await agent.start(epochs)
+        await agent.wait_in_view(lambda: self._own.node_id in agent.view.nodes)  # its first topic may need this node
         self._hosted.start()
         await self._hosted.until(lambda: self._hosted.is_up_to_date)
 
-    async def import_standalone(self, adopting: Adopting, epochs: dict[tuple[str, int], int]) -> None:
-        """Then the cluster is there as if it always had been."""
+    async def import_standalone(self, pending: DirectoryImport, epochs: dict[tuple[str, int], int]) -> None:
+        """Import the directory's topics and join the cluster. Raises StartRefused."""
         assert self._identity is not None
         cluster_id = self._identity.cluster_id
         try:
-            self._own.vouching = await adopting.finish(epochs, self._new_id(), self._own.keep_vouching)
+            self._own.registration_state = await pending.finish(
+                epochs, self._new_id(), self._own.save_registration_state
+            )
             await self._agent.join_cluster(cluster_id, cluster_id)
         except EngineError as error:
             raise StartRefused(error.detail, hint=error.hint or "start again: it goes on where it was") from error
@@ -205,24 +208,24 @@ class ClusterMember:
         self._agent.register_again()
 
     async def leave(self) -> None:
-        """Appends pause while the leaderships move; of a partition that nobody else can lead they go on to the end."""
+        """Pause appends while leaderships move, then resume them for partitions that no other node can lead."""
         await self._pause(True)
         await self._agent.leave(LEAVE_S)
         await self._pause(False)
         self._is_leaving = True
 
     async def _pause(self, is_paused: bool) -> None:
-        """A shard that hangs is not waited for: it is ended with the others."""
+        """Pause or resume appends. Does not wait for a shard that hangs: it is killed with the others."""
         assert self._processes is not None
         with suppress(EngineError, TimeoutError):
             async with asyncio.timeout(PAUSE_S if is_paused else GO_ON_S):
-                await self._processes.tell_shards("pause", is_paused)
+                await self._processes.call_shards("pause", is_paused)
 
     async def close(self) -> None:
         if self._topics is not None:
             self._topics.stop()
-        if self._adopting is not None:
-            await self._adopting.close()
+        if self._import is not None:
+            await self._import.close()
         await self._agent.stop()
         await self._sessions.close()
 
@@ -253,41 +256,41 @@ class ClusterMember:
     # ClusterListener.
 
     def on_registered(self, member: Member) -> None:
-        self._tell("registered", member)
+        self._notify_shards("registered", member)
 
     def on_session_lost(self) -> None:
-        self._tell("session_lost", None)
+        self._notify_shards("session_lost", None)
 
     def on_contact(self, at: float) -> None:
-        self._tell("contact", at)
+        self._notify_shards("contact", at)
 
     def on_nodes(self, view: ClusterView) -> None:
-        self._tell("nodes", view.nodes_to_plain())
+        self._notify_shards("nodes", view.nodes_to_plain())
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
         plain = {"changed": list(map(topic_to_plain, changed)), "deleted": list(map(topic_to_plain, deleted))}
-        self._tell("topics", plain)
+        self._notify_shards("topics", plain)
         self._hosted.changed(topic.name for topic in (*changed, *deleted))
 
     def on_states(self, changed: list[StateChange]) -> None:
-        self._tell("states", states_to_plain(changed))
+        self._notify_shards("states", states_to_plain(changed))
         self._hosted.states_changed(changed)
 
-    def _tell(self, change: str, arguments: Any) -> None:
-        """All shards that are up. One that is not asks for the whole when it is."""
+    def _notify_shards(self, change: str, arguments: Any) -> None:
+        """Call all connected shards. Others fetch the whole view when they connect."""
         assert self._processes is not None
         for link in self._processes.shard_links():
             with suppress(Busy):
                 link.begin(change, arguments)
 
-    # What shards call.
+    # Calls of the shards.
 
     async def _whole_view(self, _: Any, __: bytes) -> tuple[Any, bytes]:
         agent = self._agent
         return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
 
     async def _confirmed(self, keys: Any, _: bytes) -> tuple[Any, bytes]:
-        """The states of partitions, as the store has them at some time after the call; without those that are gone."""
+        """Return the states that the store has at some time after the call. Omits deleted partitions."""
         found = await asyncio.gather(*(self._agent.confirmed_state(*key) for key in keys))
         states = [(*key, state) for key, state in zip(keys, found, strict=True) if state is not None]
         return states_to_plain(states), b""
@@ -302,7 +305,7 @@ class ClusterMember:
         return None, b""
 
     async def _find_topic(self, name: Any, _: bytes) -> tuple[bool, bytes]:
-        """Whether there is one, which another node may have made; this node has it too when this returns."""
+        """True if the cluster has the topic; this node then has it too."""
         find = partial(self._agent.find_topic, name)
         topic = await while_answered(self._agent.session, find, changes=False)
         if topic is not None:
@@ -310,8 +313,9 @@ class ClusterMember:
         return topic is not None, b""
 
     async def _left(self, index: Any, _: bytes) -> tuple[None, bytes]:
-        """A shard takes no appends any more. When none does, the session ends, while they follow still: whoever leads
-        must not wait for a replica that has stopped and is counted among those in sync.
+        """Record that a shard has stopped appends. After the last one the session ends, while shards still follow.
+
+        Other leaders must not wait for an in-sync replica that has stopped.
         """
         if self._is_leaving:
             self._left_shards.add(index)
@@ -323,7 +327,7 @@ class ClusterMember:
                     await self._has_left.wait()
         return None, b""
 
-    # Inside.
+    # Helpers.
 
     @property
     def _hosted(self) -> TopicSync:
@@ -331,7 +335,7 @@ class ClusterMember:
         return self._topics
 
     async def _local_epochs(self) -> dict[tuple[str, int], int]:
-        """The greatest leader epoch that each log on this disk knows."""
+        """Return the greatest leader epoch in each log on this node's disks."""
         assert self._processes is not None
         calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
         rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
@@ -359,9 +363,11 @@ async def found_cluster(
     random: Random,
     new_id: Callable[[], str],
 ) -> ClusterMember:
-    """A member of the cluster that the settings name, not registered yet. Raises StartRefused."""
+    """Make the member of the cluster in the settings, not registered yet. Raises StartRefused."""
     url, shard_urls, internal_urls = urls
-    own = OwnNode(settings.node_id, url, settings.rack, version("penstock"), tuple(shard_urls), tuple(internal_urls))
+    own = OwnNode(
+        settings.node_id, url, settings.rack, version("penstock-server"), tuple(shard_urls), tuple(internal_urls)
+    )
     member = ClusterMember(settings, own, internal_ports, executor, clock, random, new_id)
     await member.find_cluster(disk)
     return member

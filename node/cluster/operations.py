@@ -1,23 +1,31 @@
-"""The supervisor's end of cluster operations: what a shard was asked over HTTP the agent does, told in plain values.
+"""The supervisor's side of administrative operations: runs operations that a shard received over HTTP, in plain values.
 
-Beside it gateway/admin/cluster_operations.py, which has the requests. Decides nothing:
-replication/cluster/operations.py does.
+gateway/admin/cluster_operations.py parses the requests, replication/cluster/operations.py decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
-from gateway.admin.cluster_rows import reassignment_rows
+from gateway.admin.cluster_rows import ReassignmentRow, reassignment_rows
 from gateway.links.link import Handler
 from replication.cluster.agent import ClusterAgent
 from replication.cluster.keys import partition_key
-from replication.cluster.store_timeout import while_answered
-from replication.cores.balance import Move
+from replication.cluster.store_calls import while_answered
+from replication.cores.assignment import Move
 
-Row = dict[str, Any]
+
+class MoveRow(TypedDict):
+    """A replica that balancing moves, in bytes and node ids."""
+
+    topic: str
+    partition: int
+    from_node: int
+    to_node: int
+    size_bytes: int
+    replicas: list[int]
 
 
 class ClusterOperator:
@@ -36,7 +44,7 @@ class ClusterOperator:
         return f"ClusterOperator({self._agent})"
 
     def handlers(self) -> Mapping[str, Handler]:
-        """What shards call: the name of an operation and its arguments."""
+        """Return the handler for shards: the name of an operation and its arguments."""
 
         async def operate(arguments: Any, _: bytes) -> tuple[Any, bytes]:
             name, *rest = arguments
@@ -44,7 +52,7 @@ class ClusterOperator:
 
         return {"operate": operate}
 
-    async def _reassign(self, topic: str, targets: Mapping[int, list[int]]) -> list[Row]:
+    async def _reassign(self, topic: str, targets: Mapping[int, list[int]]) -> list[ReassignmentRow]:
         await self._agent.operations.reassign(topic, targets)
         return [row for row in reassignment_rows(self._agent.view) if row["topic"] == topic]
 
@@ -60,14 +68,14 @@ class ClusterOperator:
     async def _decommission(self, node_id: int, sizes: Mapping[str, int]) -> int:
         return await self._agent.operations.decommission_node(node_id, lambda name: sizes.get(name, 0))
 
-    async def _balance(self, is_applied: bool, sizes: Mapping[str, int]) -> list[Row]:
+    async def _balance(self, is_applied: bool, sizes: Mapping[str, int]) -> list[MoveRow]:
         operations = self._agent.operations
         moves = await operations.plan_balance(lambda name: sizes.get(name, 0))
         if is_applied:
             await operations.apply(moves)
         return [self._move_row(move) for move in moves]
 
-    def _move_row(self, move: Move) -> Row:
+    def _move_row(self, move: Move) -> MoveRow:
         topic_id, number = partition_key(move.partition)
         topic = self._agent.view.topic_by_id(topic_id)
         return {

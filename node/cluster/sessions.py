@@ -1,8 +1,7 @@
-"""Where a node's sessions with a coordination store come from: ZooKeeper, or a journal in its own data directory.
+"""Opens a node's sessions with a coordination store: ZooKeeper, or a journal in its own data directory.
 
-What differs between a node among others and a cluster of one, but for who can reach it. A journal can be opened only
-once its directory is; what a directory remembers of clusters is told here too, because each form must refuse what
-belongs to the other.
+The difference between a cluster of several nodes and an embedded one. A journal can be opened only after its directory.
+Also checks whether a directory was in a cluster, since each form refuses the other's directories.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from replication.coordination.zookeeper import ZookeeperSession, parse_address
 
 
 class Sessions(Protocol):
-    """`open` one after the other, each when the last is lost."""
+    """A source of sessions; `open` is called again after each lost session."""
 
     async def begin(self, directory: DataDirectory) -> None:
-        """The node's first directory is open. Raises StartRefused."""
+        """Take the node's first directory, which is open. Raises StartRefused."""
 
     async def open(self) -> Session:
-        """Raises StartRefused."""
+        """Open a session. Raises StartRefused."""
 
     async def close(self) -> None:
-        """All sessions are closed."""
+        """Close the source, after all its sessions."""
 
 
 class ZookeeperSessions:
-    """Implements Sessions."""
+    """Sessions with ZooKeeper. Implements Sessions."""
 
     def __init__(self, settings: NodeSettings, new_id: Callable[[], str]) -> None:
         self._address = parse_address(settings.coordination)
@@ -45,17 +44,17 @@ class ZookeeperSessions:
         self._new_id = new_id
 
     async def begin(self, directory: DataDirectory) -> None:
-        """It lies elsewhere."""
+        """No-op: the store is not in the directory."""
 
     async def open(self) -> Session:
         return await ZookeeperSession.open(self._address, session_timeout_ms=self._timeout_ms, new_id=self._new_id)
 
     async def close(self) -> None:
-        """Each session has a connection of its own."""
+        """No-op: each session closes its own connection."""
 
 
 class EmbeddedSessions:
-    """Implements Sessions."""
+    """Sessions with the journal in the data directory. Implements Sessions."""
 
     _store: EmbeddedStore | None = None
 
@@ -76,12 +75,12 @@ class EmbeddedSessions:
 
 
 async def open_coordination(directory: DataDirectory, executor: Executor) -> EmbeddedStore:
-    """The coordination store in a data directory. Raises StartRefused."""
+    """Open the coordination store in a data directory. Raises StartRefused."""
     return await EmbeddedStore.open(directory.disk, directory.file(paths.COORDINATION), executor)
 
 
 def check_alone(disk: Disk, path: str) -> None:
-    """A node that was in a cluster has its topics in a store, and that would not hear what becomes of them here.
+    """Check that a directory was never in a cluster, whose store would miss all changes made here.
 
     Raises StartRefused.
     """
@@ -93,7 +92,7 @@ def check_alone(disk: Disk, path: str) -> None:
 
 
 async def end_of_producer_ids(directory: DataDirectory, executor: Executor) -> int:
-    """Given out by the node while it was alone. Raises StartRefused."""
+    """Return the end of the producer ids that the node allocated while standalone. Raises StartRefused."""
     store = await open_coordination(directory, executor)
     try:
         return await StoredBlocks(store.session()).end()
@@ -102,8 +101,8 @@ async def end_of_producer_ids(directory: DataDirectory, executor: Executor) -> i
 
 
 def was_in_cluster(disk: Disk, path: str) -> bool:
-    """Whether a data directory belongs to a node that has registered with a store, or was about to."""
+    """True if the node of this directory has registered with a store, or was about to."""
     try:
         return disk.stat(os.path.join(path, paths.VOUCHING)) is not None
     except OSError:
-        return False  # who opens it says what is wrong
+        return False  # opening the directory reports the error

@@ -1,9 +1,8 @@
-"""One shard process as a part of the cluster: its view, its replicas, the links to other nodes and the port for them.
+"""A shard's part in the cluster: its view, its replicas, the links to other nodes and the internal port.
 
-Puts the parts together and passes on what the supervisor tells; decides nothing and knows no coordination store. What
-the supervisor calls is done before the next call is looked at, so the order in which it tells things is kept.
-Invariant: what is told between joining and the whole view is not lost: the view is taken from a supervisor that counts
-this process among its listeners already.
+Composes these parts and applies the supervisor's calls one after the other, so their order is kept. Decides nothing and
+has no coordination session. Invariant: no change is lost between connecting and the first view, because the supervisor
+already sends changes to this process when it answers with the view.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from replication.cores.partition_state import Member, VersionedState
 from replication.replica.fetcher import FetchLimits
 from replication.replica.replica_host import CONFIRM_S, ReplicaHost, ReplicaLimits
 
-LOOPBACK = "127.0.0.1"  # of a cluster of one: nobody comes
-DRAIN_S = 5.0  # leaderships have moved before: what waits here gets its acks from the new leaders within a few fetches
-SETTLE_S, SETTLE_CHECK_S = 2.0, 0.01  # an append is committed within a fetch of each follower
-PROPOSE_S = 30.0  # beyond that nobody knows what became of it, and the state is read again
+LOOPBACK = "127.0.0.1"  # an embedded cluster has no other nodes
+DRAIN_S = 5.0  # leaderships have moved before: pending appends are acknowledged within a few fetches
+SETTLE_S, SETTLE_CHECK_S = 2.0, 0.01  # an append is committed within one fetch of each follower
+PROPOSE_S = 30.0  # after this the outcome is unknown, and the state is read again
 
 
 class ShardCluster:
-    """See the head of the file. Made before the shard that it hosts, since the shard asks what is its own."""
+    """The shard's cluster. Made before the shard, which asks it for the hosted partitions."""
 
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
         self.view = ClusterView()
@@ -63,7 +62,7 @@ class ShardCluster:
         new_session: Callable[[], str],
         boottime: Callable[[], float],
     ) -> ReplicaHost:
-        """The replicas of this shard, before any of its partitions is opened."""
+        """Make the replica host, before any partition is opened."""
         settings = self._task.settings
         self._peers, self._shard, self._supervisor = peers, shard, supervisor
         self.host = ReplicaHost(
@@ -81,7 +80,7 @@ class ShardCluster:
         return self.host
 
     async def take_view(self, link: Link) -> None:
-        """All that the supervisor knows now. What it tells from here on is newer."""
+        """Fetch the supervisor's view. Later changes follow by calls."""
         fields, _ = await link.call("cluster", None, timeout_s=CHANGE_S)
         for topic in fields["topics"]:
             self.view.put_topic(topic_from_plain(topic))
@@ -92,16 +91,16 @@ class ShardCluster:
             self.host.on_registered(Member(*fields["member"]))
 
     async def open(self, handlers: Mapping[str, Handler]) -> None:
-        """Take other nodes, and reach for them. Raises StartRefused."""
+        """Listen for other nodes, and connect to them. Raises StartRefused."""
         self._listener = InternalListener(self._credentials, handlers, self.host.server.fetch)
         settings = self._task.settings
         await self._listener.open(LOOPBACK if settings.is_embedded else settings.host, self._port)
         self.links.follow()
 
     async def close(self) -> None:
-        """Lead and follow no more. Links to other nodes are closed with the peers.
+        """Stop leading and following. The peers close the links to other nodes.
 
-        Appends end first, then this node's membership, and only then following: see `left` of the supervisor.
+        Appends end first, then this node's membership, then following: see `left` of the supervisor.
         """
         await self._listener.until_idle(DRAIN_S)
         await self._listener.close()
@@ -111,7 +110,7 @@ class ShardCluster:
         await self._exchanges.close()
 
     def handlers(self) -> dict[str, Handler]:
-        """What the supervisor calls."""
+        """Return the handlers for calls of the supervisor."""
 
         def done_at_once(take: Callable[[Any], None]) -> Handler:
             async def call(arguments: Any, _: bytes) -> tuple[None, bytes]:
@@ -144,7 +143,7 @@ class ShardCluster:
         return {**asked, **{name: done_at_once(take) for name, take in calls.items()}}
 
     async def _pause(self, is_paused: bool) -> None:
-        """Returns once all that was appended here is committed, or after a moment."""
+        """Pause or resume appends. Returns once all appends are committed, or after SETTLE_S."""
         for replica in self.host.replicas():
             replica.pause(is_paused)
         deadline = asyncio.get_running_loop().time() + SETTLE_S
@@ -161,7 +160,7 @@ class ShardCluster:
         self._peers.leaders_moved()
 
     def _take_states(self, plain: Any) -> None:
-        """The replicas are told what is no news too: a leader may wait to hear that nothing came of its proposal."""
+        """Apply states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
         changed = states_from_plain(plain)
         self.view.put_states(changed)
         self.host.on_states(changed)
@@ -175,7 +174,7 @@ class ShardCluster:
             self.host.on_deleted(topic.topic_id)
 
     def _leading_epoch(self, partition: Partition) -> int | None:
-        """In which epoch this node leads, for the shipper; None: another one does."""
+        """Return the leader epoch for the shipper; None on a follower."""
         core = self.host.replica(partition).core
         return None if core is None else core.leader_epoch
 
@@ -189,8 +188,8 @@ class ShardCluster:
         return {(topic_id, number): found for topic_id, number, found in states_from_plain(plain)}
 
     def _partition_offline(self, topic_id: str, number: int) -> None:
-        told = self._supervisor().begin("partition_offline", (topic_id, number))
-        told.add_done_callback(lambda future: future.cancelled() or future.exception())
+        sent = self._supervisor().begin("partition_offline", (topic_id, number))
+        sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
 def _limits(settings: NodeSettings) -> ReplicaLimits:

@@ -1,8 +1,8 @@
-"""A node whose data directory was alone starts in a cluster for the first time: it brings its topics along.
+"""Imports the topics of a standalone data directory into a new cluster: the directory's side.
 
-The directory's side of replication/cluster/standalone_import.py: whether it may, what it has, and what it remembers at
-the end. Nothing in the directory is changed before the store has everything; the last thing written here, `vouching`,
-is what keeps it from being alone again, and comes before the cluster is open to others.
+The store's side is replication/cluster/standalone_import.py. The directory does not change before the store has
+everything. The last write here, the registration state (`vouching`), prevents a standalone start, and happens before
+the cluster opens to other nodes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gateway.settings import NodeSettings
 from node.cluster.sessions import end_of_producer_ids
 from replication.cluster.keys import PartitionKey
 from replication.cluster.registration_state import RegistrationState
-from replication.cluster.standalone_import import Adoption
+from replication.cluster.standalone_import import StandaloneImport
 from replication.cluster.values import ClusterIdentity
 from replication.coordination.interface import Session
 
 T = TypeVar("T")
 
 
-class Adopting:
-    """Of a directory that is open; `session` is closed at the end, whatever that is."""
+class DirectoryImport:
+    """Imports an open directory; closes `session` at the end in any case."""
 
     def __init__(
         self, session: Session, settings: NodeSettings, directory: DataDirectory, catalog: Catalog, executor: Executor
@@ -40,13 +40,13 @@ class Adopting:
         self._directory = directory
         self._catalog = catalog
         self._executor = executor
-        self._adoption = Adoption(session, directory.identity.cluster_id)
+        self._import = StandaloneImport(session, directory.identity.cluster_id)
 
     def __repr__(self) -> str:
-        return f"Adopting({self._directory.path}, {self._adoption})"
+        return f"DirectoryImport({self._directory.path}, {self._import})"
 
     async def claim(self, new_id: Callable[[], str]) -> ClusterIdentity:
-        """Everything that can be refused is refused before. Raises StartRefused."""
+        """Check everything, then create the cluster. Raises StartRefused."""
         for topic in self._catalog.records.values():
             if topic.hosted is not None:
                 raise StartRefused(
@@ -55,31 +55,31 @@ class Adopting:
                 )
         await self._in_thread(self._check_shipped)
         self._producer_ids_end = 0
-        if not self._settings.is_embedded:  # else they are in the store already
+        if not self._settings.is_embedded:  # an embedded store has them already
             self._producer_ids_end = await end_of_producer_ids(self._directory, self._executor)
-        return await self._adoption.claim(new_id)
+        return await self._import.claim(new_id)
 
     async def finish(
         self,
         epochs: Mapping[PartitionKey, int],
         directory_id: str,
-        keep_vouching: Callable[[RegistrationState], Awaitable[None]],
+        save_registration_state: Callable[[RegistrationState], Awaitable[None]],
     ) -> RegistrationState:
-        """What the node may say of itself from now on. Raises EngineError."""
+        """Write the topics and finish. Returns the registration state of the node. Raises EngineError."""
         topics = self._catalog.records.values()
-        await self._adoption.write(self._settings.node_id, topics, epochs, self._producer_ids_end)
-        since = self._adoption.incarnation
-        vouching = RegistrationState(since, since, directory_id)
-        await keep_vouching(vouching)
-        await self._adoption.finish()
+        await self._import.write(self._settings.node_id, topics, epochs, self._producer_ids_end)
+        since = self._import.broker_epoch
+        registration_state = RegistrationState(since, since, directory_id)
+        await save_registration_state(registration_state)
+        await self._import.finish()
         await self.close()
-        return vouching
+        return registration_state
 
     async def close(self) -> None:
         await self._session.close()
 
     def _check_shipped(self) -> None:
-        """Records that were shipped to the store inside the directory would be gone in another one. Blocks."""
+        """Check that no records are only in the store inside the directory. Blocks. Raises StartRefused."""
         inside = Path(self._directory.file(paths.EMBEDDED_STORE))
         if not self._settings.store or not inside.exists():
             return

@@ -1,7 +1,7 @@
-"""A node of several processes that is alone: its catalog is the truth of topics, a journal on its disk of the rest.
+"""Topics of a standalone node of several processes: the catalog on its disk is authoritative; a journal has the rest.
 
-What a node of a cluster has in place of it is node/cluster/member.py. Invariant: a topic change is answered only
-when every process that is up has followed it.
+node/cluster/member.py replaces it in a cluster. Invariant: a topic change returns only after every running process has
+applied it.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from replication.coordination.embedded import EmbeddedStore
 
 
 class Processes(Protocol):
-    """The processes of this node. One that goes down meanwhile learns of a change when it is back."""
+    """The processes of this node. One that is down learns of a change when it starts again."""
 
-    async def tell_shards(self, change: str, arguments: Any) -> None: ...
-    async def tell_worker(self, change: str, arguments: Any) -> None: ...
+    async def call_shards(self, change: str, arguments: Any) -> None: ...
+    async def call_worker(self, change: str, arguments: Any) -> None: ...
     def shard_links(self) -> list[Link]: ...
 
 
 class Membership(Protocol):
-    """What the supervisor asks of either: alone, or a member of a cluster."""
+    """The supervisor's interface to topics and cluster, standalone or as a member of a cluster."""
 
     @property
     def cluster_id(self) -> str | None:
-        """Of which cluster the data directories must be; None: whatever they say."""
+        """The cluster that the data directories must belong to; None: any."""
 
     async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
-        """Before any process is started; the catalog is loaded. Raises StartRefused."""
+        """Take the loaded catalog, before any process is started. Raises StartRefused."""
 
     def task(self, index: int) -> ClusterTask | None:
-        """What a process must know of the cluster before it asks."""
+        """Return the part of the cluster's identity that a process needs to start."""
 
     def handlers(self) -> Mapping[str, Handler]:
-        """What the processes call."""
+        """Return the handlers for calls of the processes."""
 
     async def join(self) -> None:
-        """All processes serve. Returns when this node takes part. Raises StartRefused."""
+        """Join the cluster once all processes serve. Raises StartRefused."""
 
     def shard_died(self) -> None: ...
     async def leave(self) -> None:
-        """Before the processes are told to end: give away what others can take over."""
+        """Move leaderships to other nodes before the processes end."""
 
     async def close(self) -> None: ...
     async def create_topic(
@@ -62,8 +62,8 @@ class Membership(Protocol):
     async def end_of_producer_ids(self, floor: int) -> int: ...
 
 
-class Alone:
-    """Implements Membership."""
+class Standalone:
+    """Keeps the topics of a standalone node. Implements Membership."""
 
     _catalog: Catalog
     _processes: Processes
@@ -72,7 +72,7 @@ class Alone:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._half_told: set[str] = set()  # topics that some process may not have yet; told again when asked for again
+        self._unsent: set[str] = set()  # topics that a process may have missed; a repeated request notifies all
 
     async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
         self._coordination = await open_coordination(directories.first, self._executor)
@@ -87,13 +87,13 @@ class Alone:
         return {}
 
     async def join(self) -> None:
-        """There is nobody."""
+        """No-op: a standalone node has no peers."""
 
     def shard_died(self) -> None:
-        """It leads again what it led, as soon as it is back."""
+        """No-op: it leads the same partitions when it is back."""
 
     async def leave(self) -> None:
-        """There is nobody."""
+        """No-op: a standalone node has no peers."""
 
     async def close(self) -> None:
         coordination, self._coordination = self._coordination, None
@@ -111,39 +111,41 @@ class Alone:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
     ) -> bool:
-        """Whether it is new."""
+        """Create a topic. Returns whether it is new. Raises TopicExists, Invalid."""
         async with self._catalog.changing:
             if name in self._catalog.half_deleted:
                 await self._delete(self._catalog.half_deleted[name])
             record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
-            if is_new or name in self._half_told:  # the worker last: it asks the shards at once
-                self._half_told.add(name)
-                await self._processes.tell_shards("open_topic", record_to(record))
-                await self._processes.tell_worker("open_topic", record_to(record))
-                self._half_told.discard(name)
+            if is_new or name in self._unsent:  # the worker last: it calls the shards
+                self._unsent.add(name)
+                await self._processes.call_shards("open_topic", record_to(record))
+                await self._processes.call_worker("open_topic", record_to(record))
+                self._unsent.discard(name)
             return is_new
 
     async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
         async with self._catalog.changing:
             record = await self._catalog.alter(name, overrides, partitions)
-            if partitions is not None:  # at every owner before anybody sends records there
-                await self._processes.tell_shards("open_added", record_to(record))
-            await self._processes.tell_shards("altered", record_to(record))
-            await self._processes.tell_worker("altered", record_to(record))
+            if partitions is not None:  # at every owner before a request can append there
+                await self._processes.call_shards("open_added", record_to(record))
+            await self._processes.call_shards("altered", record_to(record))
+            await self._processes.call_worker("altered", record_to(record))
 
     async def delete_topic(self, name: str) -> None:
         async with self._catalog.changing:
             await self._delete(self._catalog.record(name))
 
     async def _delete(self, record: TopicRecord) -> None:
-        """If the disk refuses, the topic is served as before, unless it has vanished: then its deletion goes on."""
-        await self._processes.tell_shards("close_topic", record.name)
+        """Delete a topic. If the disk fails, serves it as before, unless it is partly deleted; then a retry
+        finishes.
+        """
+        await self._processes.call_shards("close_topic", record.name)
         try:
             await self._catalog.delete(record)
         except EngineError:
             if record.name not in self._catalog.half_deleted:
-                self._half_told.add(record.name)
-                await self._processes.tell_shards("open_topic", record_to(record))
+                self._unsent.add(record.name)
+                await self._processes.call_shards("open_topic", record_to(record))
             raise
-        self._half_told.discard(record.name)
-        await self._processes.tell_worker("removed", record_to(record))
+        self._unsent.discard(record.name)
+        await self._processes.call_worker("removed", record_to(record))

@@ -1,10 +1,9 @@
-"""The topics of the cluster as this node has them: what its processes open, change and close when the store says so.
+"""Applies the topics of the cluster to this node: its processes open, change and close them as the store demands.
 
-Level-triggered: whoever hears of a change names the topic, and `TopicSync` brings this node to what the view says
-now, one topic after the other, however often and in whichever order it was told. The local `topic.json` is a copy.
-What must hold: (1) files go only for a topic that was deleted (its tombstone is in the store) or for partitions that
-were moved to other nodes, never because something is not known; what the store does not know is set aside: not served
-and not touched; (2) every process of this node knows every topic, whether or not a partition of it lies here.
+Level-triggered: an event only names a topic, and `TopicSync` makes this node equal to the current view, one topic at a
+time. The local `topic.json` is a copy. Invariants: (1) files are deleted only for a topic with a tombstone in the store
+or for partitions that were reassigned, never because something is unknown; unknown topics are set aside: not served and
+not touched; (2) every process of this node knows every topic, with or without a local partition.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from replication.cluster.view import ClusterView, StateChange
 
 log = logging.getLogger("penstock.cluster")
 
-RETRY_S = 1.0  # after a disk refused; the node is not without the topic for longer than that takes
+RETRY_S = 1.0  # after a disk error
 
 
 def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, known: TopicRecord | None) -> TopicRecord:
-    """The record that this node should have. A partition whose state has not been heard of stays where it is."""
+    """Return the record that this node should have. A partition with an unknown state stays where it is."""
     hosted = []
     for number in range(entry.partitions):
         found = view.states.get((entry.topic_id, number))
@@ -48,7 +47,7 @@ def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, known: Top
 
 
 class TopicSync:
-    """Follows the view. `is_deleted` knows of tombstones."""
+    """Makes the node's topics equal to the view. `is_deleted` looks for tombstones."""
 
     def __init__(
         self,
@@ -58,15 +57,17 @@ class TopicSync:
         processes: Processes,
         is_deleted: Callable[[str], Awaitable[bool]],
     ) -> None:
-        self._half_told: dict[str, TopicRecord | None] = {}  # what processes had that are yet to hear of the record
+        self._unsent: dict[
+            str, TopicRecord | None
+        ] = {}  # the record that processes had before an update that some of them have not received
         self._catalog = catalog
         self._view = view
         self._node_id = node_id
         self._processes = processes
         self._is_deleted = is_deleted
-        self._changed: dict[str, None] = {}  # in the order in which they were named
+        self._changed: dict[str, None] = {}  # in the order of the events
         self._has_changed = asyncio.Event()
-        self._following: str | None = None  # the catalog has it before the processes do
+        self._following: str | None = None  # the catalog is updated before the processes
         self._has_followed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -74,12 +75,12 @@ class TopicSync:
         return f"TopicSync({len(self._catalog.records)}, changed={len(self._changed)})"
 
     def changed(self, names: Iterable[str]) -> None:
-        """Something about these topics is not as it was."""
+        """Queue topics for a comparison with the view."""
         self._changed.update(dict.fromkeys(names))
         self._has_changed.set()
 
     def states_changed(self, changed: Iterable[StateChange]) -> None:
-        """Of these, where a partition came or went."""
+        """Queue the topics that gained or lost a local partition."""
         for topic_id, number, found in changed:
             entry = self._view.topic_by_id(topic_id)
             known = None if entry is None else self._catalog.records.get(entry.name)
@@ -88,10 +89,10 @@ class TopicSync:
                 self.changed([entry.name])
 
     def has(self, topic: TopicEntry) -> bool:
-        """Whether this node has what was written, or something newer."""
+        """True if this node has applied this version of the topic or a newer one."""
         known = self._catalog.records.get(topic.name)
         is_same = known is not None and known.topic_id == topic.topic_id and known.partitions >= topic.partitions
-        is_being_followed = topic.name == self._following or topic.name in self._half_told
+        is_being_followed = topic.name == self._following or topic.name in self._unsent
         return is_same and topic.name not in self._changed and not is_being_followed
 
     def has_any(self, topic: TopicEntry) -> bool:
@@ -99,7 +100,7 @@ class TopicSync:
         return known is not None and known.topic_id == topic.topic_id
 
     def start(self) -> None:
-        """From here on everything local and everything of the cluster is brought together."""
+        """Start, beginning with all local topics and all topics of the cluster."""
         aside = (record.name for record in self._catalog.set_aside.values())
         self.changed([*self._catalog.records, *self._view.topics, *aside])
         self._running = keep_running(self._run, "following the topics of the cluster")
@@ -109,7 +110,7 @@ class TopicSync:
             self._running.cancel()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until this node has followed so far."""
+        """Wait until a condition holds; it is evaluated after each applied topic."""
         while not is_so():
             self._has_followed.clear()
             await self._has_followed.wait()
@@ -129,11 +130,11 @@ class TopicSync:
 
     async def _follow(self, name: str) -> None:
         async with self._catalog.changing:
-            self._changed.pop(name)  # what is heard from here on is looked at again
+            self._changed.pop(name)  # later events queue the topic again
             self._following = name
             try:
                 await self._bring(name)
-            except Exception as error:  # of any kind: nobody else names the topic again
+            except Exception as error:  # any kind of error: no later event would name the topic
                 if isinstance(error, EngineError):
                     log.error("a topic's change was not followed", extra={"topic": name, "reason": str(error)})
                 else:
@@ -151,49 +152,56 @@ class TopicSync:
             if await self._is_deleted(record.topic_id):
                 await self._remove(record)
         if entry is not None:
-            before = self._catalog.having(name, entry.topic_id)  # known, or it comes back to where it lies
+            before = self._catalog.having(
+                name, entry.topic_id
+            )  # its current record, or that of a topic which returns to its directory
             await self._have(known, wanted_record(entry, self._view, self._node_id, before))
 
     async def _leave(self, known: TopicRecord) -> None:
-        """1. It was deleted. 2. Nobody knows: perhaps the store is not the one that it was."""
-        await self._processes.tell_shards("close_topic", known.name)
-        self._half_told.pop(known.name, None)
+        """Close a topic that is not in the view: remove it if it was deleted, else set it aside.
+
+        An unknown topic stays on the disk: the store may be another one.
+        """
+        await self._processes.call_shards("close_topic", known.name)
+        self._unsent.pop(known.name, None)
         if await self._is_deleted(known.topic_id):
             await self._remove(known)
         else:
-            await self._processes.tell_worker("set_aside", record_to(known))
+            await self._processes.call_worker("set_aside", record_to(known))
             self._catalog.put_aside(known)
             words = {"topic": known.name, "topic_id": known.topic_id, "hint": "its files stay"}
             log.error("a topic on this disk is not known to the cluster: it is set aside", extra=words)
 
     async def _remove(self, record: TopicRecord) -> None:
         await self._catalog.delete(record)
-        await self._processes.tell_worker("removed", record_to(record))
+        await self._processes.call_worker("removed", record_to(record))
 
     async def _have(self, known: TopicRecord | None, wanted: TopicRecord) -> None:
-        """Durable here before any process is told. What was not told to its end is told first: files of a partition
-        that comes back are cleared, and nobody may have it open then.
+        """Make a topic equal to its wanted record: durable here before any process receives it.
+
+        Finishes an interrupted update first: files of a returning partition are cleared, and no process may have them
+        open.
         """
-        if known is not None and known.name in self._half_told:
-            await self._tell(self._half_told[known.name], known)
+        if known is not None and known.name in self._unsent:
+            await self._update_processes(self._unsent[known.name], known)
         if known == wanted:
             return
         wanted = await self._catalog.adopt(wanted)
-        self._half_told[wanted.name] = known
-        await self._tell(known, wanted)
+        self._unsent[wanted.name] = known
+        await self._update_processes(known, wanted)
 
-    async def _tell(self, before: TopicRecord | None, record: TopicRecord) -> None:
-        """Each process as often as it takes; the worker last, since it asks the shards at once."""
+    async def _update_processes(self, before: TopicRecord | None, record: TopicRecord) -> None:
+        """Call each process, again after a failure. The worker comes last, since it calls the shards."""
         if before is None:
-            await self._processes.tell_shards("open_topic", record_to(record))
-            await self._processes.tell_worker("open_topic", record_to(record))
+            await self._processes.call_shards("open_topic", record_to(record))
+            await self._processes.call_worker("open_topic", record_to(record))
         else:
             old, new = set(before.hosted or ()), set(record.hosted or ())
             if new - old or record.partitions > before.partitions:
-                await self._processes.tell_shards("open_added", record_to(record))
-            await self._processes.tell_shards("altered", record_to(record))
-            await self._processes.tell_worker("altered", record_to(record))
+                await self._processes.call_shards("open_added", record_to(record))
+            await self._processes.call_shards("altered", record_to(record))
+            await self._processes.call_worker("altered", record_to(record))
             if gone := sorted(old - new):
-                await self._processes.tell_shards("close_partitions", [record.name, gone])
+                await self._processes.call_shards("close_partitions", [record.name, gone])
                 await self._catalog.let_go(record, gone)
-        del self._half_told[record.name]
+        del self._unsent[record.name]

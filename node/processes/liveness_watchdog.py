@@ -1,9 +1,8 @@
-"""Ends a process of the node that hangs: it asks each one that serves for a sign of life, and kills who gives none.
+"""Kills a process of the node that hangs: it must answer a call within `process_silent_ms_max`.
 
-A shard that hangs keeps its port, so that connections go on coming to it, and leads on as far as the cluster can see:
-nobody would take its partitions over. Killed, it is started again by node/processes/supervisor.py like one that died.
-What it is not: a deadline for starting, which takes as long as recovery takes.
-What must hold: time in which the supervisor itself did not run, as on a machine that was paused, does not count.
+A hung shard would keep its port and its leaderships, so no other node would take over. After the kill
+node/processes/supervisor.py restarts it like one that died. Not a deadline for starts, which take as long as recovery
+takes. Invariant: time in which the supervisor itself did not run, as on a paused machine, does not count.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from typing import Any
 from gateway.links.link import Busy, Handler
 from node.processes.process_manager import Child
 
-LOOKS = 10  # in the time that a process may be silent: a pause of everything counts as one of them at most
+LOOKS = 10  # per silent time: a pause of the machine counts as one of them at most
 
 log = logging.getLogger("penstock.supervisor")
 
 
 async def kill_if_silent(child: Child, silent_ms_max: int) -> None:
-    """Watch the process that the child has now, until it is killed or the watch is cancelled."""
+    """Watch the child's current process until it is killed or the watch is cancelled."""
     process = child.process
     assert process is not None
     asked: asyncio.Future[Any] | None = None
@@ -34,7 +33,7 @@ async def kill_if_silent(child: Child, silent_ms_max: int) -> None:
             continue
         asked, looks_in_vain = None, 0
         if child.is_ready and child.link is not None:
-            with suppress(Busy):  # it is going down, which the supervisor sees
+            with suppress(Busy):  # it is ending, and the supervisor notices that
                 asked = child.link.begin("sign_of_life", None)
     log.error("a process hangs and is killed", extra={"shard": child.index, "silent_ms": silent_ms_max})
     with suppress(ProcessLookupError):
@@ -42,7 +41,7 @@ async def kill_if_silent(child: Child, silent_ms_max: int) -> None:
 
 
 async def sign_of_life(_: Any, __: bytes) -> tuple[None, bytes]:
-    """What every process answers."""
+    """Answer a call of the watchdog."""
     return None, b""
 
 

@@ -1,7 +1,7 @@
-"""What a supervisor does with the processes that it has started: tells them of changes, and ends them.
+"""Calls and ends the processes that a supervisor has started.
 
-Starting them, and starting them again, is node/processes/supervisor.py's. What must hold: one process that hangs keeps
-nobody from telling or ending the others, and none outlives its end: it would hold the data directory for ever.
+node/processes/supervisor.py starts and restarts them. Invariants: one process that hangs does not keep the others from
+being called or ended, and none outlives the node, since it would hold the lock of the data directory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.runtime.tasks import start_task
 from gateway.links.link import Link, LinkLost
 
 WORKER = -1
-KILLED_S = 5.0  # until the kernel has ended what was killed, and the lock of the data directory is free
+KILLED_S = 5.0  # until the kernel has ended a killed process and released the lock of the data directory
 
 log = logging.getLogger("penstock.supervisor")
 
@@ -38,9 +38,10 @@ class Child:
         return self.process if self.process is not None and self.process.returncode is None else None
 
 
-async def tell_links(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
-    """Tell every process. One that goes down meanwhile learns it from `joined` when it is back; one that is there and
-    has not taken it in time, while it recovers for instance, is to be told again: LinkLost says so.
+async def call_links(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
+    """Call every process. One that ends meanwhile is ignored: it learns of the change when it is back.
+
+    Raises the error of a call that was not answered in time or failed.
     """
     calls = [link.call(change, arguments, timeout_s=timeout_s) for link in links]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -50,14 +51,14 @@ async def tell_links(links: Sequence[Link], change: str, arguments: Any, timeout
             raise outcome
 
 
-async def tell_in_turn(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
-    """One after the other, and all of them, whatever becomes of one. Raises the first failure."""
+async def call_sequentially(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
+    """Call one process after the other, also after a failure. Raises the first failure."""
     failure: EngineError | None = None
     for link in links:
         if not link.is_up:
             continue
         try:
-            await tell_links([link], change, arguments, timeout_s)
+            await call_links([link], change, arguments, timeout_s)
         except EngineError as error:
             failure = failure or error
     if failure is not None:
@@ -65,7 +66,7 @@ async def tell_in_turn(links: Sequence[Link], change: str, arguments: Any, timeo
 
 
 async def end(children: Sequence[Child], deadline_s: float) -> bool:
-    """Tell them to end, and kill who has not after so long. Returns whether all ended clean."""
+    """Terminate the processes, and kill those left after `deadline_s`. Returns whether all ended clean."""
     running = {child.index: child.running for child in children}
     waits = {start_task(one.wait()): index for index, one in running.items() if one is not None}
     for one in running.values():
@@ -83,7 +84,7 @@ async def end(children: Sequence[Child], deadline_s: float) -> bool:
 
 
 def kill(children: Sequence[Child]) -> None:
-    """Those that are there still."""
+    """Kill the processes that still run."""
     for child in children:
         if child.running is not None:
             with suppress(ProcessLookupError):

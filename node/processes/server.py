@@ -1,9 +1,8 @@
-"""A node in one process: checks that it may start, puts the parts together, serves, and stops cleanly.
+"""A node in one process: checks, composition, serving, clean shutdown.
 
-A composition root: clocks, disks, stores, identifiers and randomness are made here, and in
-node/processes/supervisor.py's processes for a node of several shards.
-Start, in this order: port, tokens, data directory, store, log, listener; whatever is wrong is said in one line before
-anything else is touched. Stop: refuse new work, let what is under way finish, make everything durable, release.
+A composition root: clocks, disks, stores, ids and randomness are made here, and for a node of several shards in the
+processes of node/processes/supervisor.py. Start order: port, tokens, data directory, store, log, listener; an error is
+one line and changes nothing. Shutdown: reject new work, finish requests in progress, make everything durable, release.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ from node.setup.logs import set_up_logging
 from node.setup.reloading import first_tokens, reloader_of_one, use_tokens
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
 
-DISK_THREADS = 8  # reads that miss the page cache, and large bodies; the writer has a thread of its own
-STORE_THREADS = 4  # uploads and reads of the store: apart, so that a store that hangs stops nothing else
-GC_YOUNG = 50_000  # objects made, less those gone, before the youngest generation is collected; Python has 700
+DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
+STORE_THREADS = 4  # for uploads and reads of the store: a store that hangs blocks nothing else
+GC_YOUNG = 50_000  # net allocations before a collection of the youngest generation; Python's default is 700
 T = TypeVar("T")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 async def serve(settings: NodeSettings) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises StartRefused when it may not start."""
+    """Run a node until SIGTERM or SIGINT. Raises StartRefused."""
     set_up_logging(settings.log_level, requests=settings.request_log)
     settings = within_file_limit(settings)
     port = free_port(settings.host, settings.port)
@@ -67,15 +66,15 @@ async def serve(settings: NodeSettings) -> None:
         await listener.open()
         reloader = reloader_of_one(settings, node, listener)
         reloader.start()
-        tell_ready(node.peers.url, settings, node.tier.store_url)
-        await first_of(listener.closed_by_itself(), stop.wait())
+        print_ready(node.peers.url, settings, node.tier.store_url)
+        await stop.wait()
         reloader.stop()
         await listener.drain()
 
 
 @asynccontextmanager
 async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
-    """A node without a listener: what tests put behind aiohttp's own server."""
+    """Run a node without a listener; tests serve it with aiohttp's own server. Raises StartRefused."""
     tokens = first_tokens(settings)
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
     check_alone(disk, settings.directories[0])
@@ -128,7 +127,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
 
 
 def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> LogDirectories:
-    """Those of a cluster, if it is known which. Raises StartRefused."""
+    """Open the data directories, which must belong to the cluster if it is known. Raises StartRefused."""
     return open_data_directories(
         disk,
         settings.directories,
@@ -144,7 +143,7 @@ def store_url(settings: NodeSettings, directory: DataDirectory) -> str:
 
 
 def open_probed_store(url: str) -> ObjectStore:
-    """A store that is there and keeps its word on conditional puts. Raises EngineError; blocks."""
+    """Open a store and check that it supports conditional puts. Raises EngineError; blocks."""
     store = open_store(url)
     store.probe()
     return store
@@ -171,7 +170,7 @@ def own_partitions(shard: Shard) -> list[ScrubbedPartition]:
 
 
 def restoring(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
-    """Good copies of damaged segments come from the store."""
+    """Return a function that restores damaged segments from the store."""
 
     def restore(one: ScrubbedPartition, file: SealedFile) -> str | None:
         prefix = paths.store_partition_prefix(identity.cluster_id, one.topic, one.topic_id, one.number)
@@ -185,10 +184,10 @@ def new_id() -> str:
 
 
 def settle_memory() -> None:
-    """What is there by now stays: leave it out of every collection, and collect less often.
+    """Freeze the current objects out of garbage collection, and collect less often.
 
-    A request makes thousands of objects that die by themselves; at Python's own thresholds the collector walks the
-    whole heap again and again for them.
+    A request makes thousands of short-lived objects; at Python's thresholds the collector would walk the whole heap for
+    them again and again.
     """
     gc.collect()
     gc.freeze()
@@ -196,7 +195,7 @@ def settle_memory() -> None:
 
 
 def stop_event() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -204,7 +203,7 @@ def stop_event() -> asyncio.Event:
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for one of several things; the other waits end. Raises what the one raises."""
+    """Wait for the first of several coroutines and cancel the others. Raises its error."""
     tasks = [start_task(wait) for wait in waits]
     done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in others:
@@ -214,11 +213,11 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 class StoppedEarly(Exception):
-    """Told to stop before it was ready: no failure, and what had begun has been undone."""
+    """The node was stopped before it was ready. Not a failure: all steps of the start have been undone."""
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """What the work returns. When told to stop before, it is cancelled and cleans up; then raises StoppedEarly."""
+    """Return the result of the work, or cancel it if `stop` is set first. Raises StoppedEarly then."""
     working: asyncio.Task[T] = start_task(work)
     stopping = start_task(stop.wait())
     try:
@@ -233,6 +232,6 @@ async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T
     return working.result()
 
 
-def tell_ready(url: str, settings: NodeSettings, store: str) -> None:
+def print_ready(url: str, settings: NodeSettings, store: str) -> None:
     data = ", ".join(settings.data_dirs or (settings.data_dir,))
     print(f"penstock is ready on {url} (data: {data}, store: {store})", flush=True)  # noqa: T201

@@ -1,7 +1,7 @@
 """One shard of a node as a process: opens its partitions, serves the shared port and its own, answers its siblings.
 
-Started by node/processes/supervisor.py only, which tells it everything in one line on standard input. It ends when told
-by SIGTERM, or by itself when the supervisor is gone: a shard without one would serve topics that nobody can change.
+Started by node/processes/supervisor.py only, with its task as one line on standard input. Ends on SIGTERM, or when the
+supervisor is gone: without it no topic could be changed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ STATISTICS_S = 5.0
 
 
 async def run(task: ShardTask) -> None:
-    """Serve until stopped. Returns normally only if everything of this shard is durable."""
+    """Serve until stopped. Raises SystemExit if not everything of this shard is durable."""
     set_up_logging(task.settings.log_level, requests=task.settings.request_log)
     settings = within_file_limit(task.settings, ports=len(task.ports))
     stop = stop_event()
@@ -112,7 +112,9 @@ async def run(task: ShardTask) -> None:
         changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
         link = await joined(changes.supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
-        tokens, _ = await link.call("tokens", None, timeout_s=CHANGE_S)  # after joining: a later change will be told
+        tokens, _ = await link.call(
+            "tokens", None, timeout_s=CHANGE_S
+        )  # after connecting: a later change is sent by a call
         use_tokens(node, tokens)
         if cluster is not None:
             await cluster.take_view(link)
@@ -126,8 +128,10 @@ async def run(task: ShardTask) -> None:
         worker.connect()
         settle_memory()
         await listener.open()
-        await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
-        await first_of(listener.closed_by_itself(), stop.wait(), supervisor_gone.wait())
+        await first_of(stop.wait(), supervisor_gone.wait(), peers.wait_connected())
+        if not (stop.is_set() or supervisor_gone.is_set()):
+            await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
+        await first_of(stop.wait(), supervisor_gone.wait())
         if cluster is not None:
             await listener.say_farewell()
         await listener.drain()
@@ -139,7 +143,7 @@ async def run(task: ShardTask) -> None:
         peers.close()
         await logs.stop()
         if not await shard.stop():
-            raise SystemExit("not everything of this shard is durable")  # or the supervisor would call it clean
+            raise SystemExit("not everything of this shard is durable")  # a clean exit would skip recovery
 
 
 def _callers(task: ShardTask) -> dict[int, Caller]:
@@ -148,26 +152,26 @@ def _callers(task: ShardTask) -> dict[int, Caller]:
 
 
 class SupervisedChanges:
-    """Topics are made by the supervisor, which then tells every shard; both directions of that."""
+    """Forwards topic changes to the supervisor, and applies those that it sends to every shard."""
 
     supervisor: Caller
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._openings: dict[str, asyncio.Future[Any]] = {}  # of topics or added partitions, under way, by topic
+        self._openings: dict[str, asyncio.Future[Any]] = {}  # topics and partitions being opened, by topic
         self.is_started = asyncio.Event()
         self.is_standalone = True
         shard.keeper.when_failed = self._directory_failed
         self.when_all_ready: Callable[[], None] = lambda: None
 
     def link(self) -> Link:
-        """To the supervisor. Raises Busy while there is none."""
+        """Return the link to the supervisor. Raises Busy without one."""
         return self.supervisor.link()
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
-        # Here, as a link takes no number of any size.
+        # checked before the call: a link cannot carry integers of any size
         check_topic_wish(name, partitions, replication_factor, overrides, is_standalone=self.is_standalone)
         arguments = (name, partitions, replication_factor, dict(overrides))
         is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
@@ -179,7 +183,7 @@ class SupervisedChanges:
         return self._shard.topic(name)
 
     async def find_topic(self, name: str) -> bool:
-        """Whether the cluster has the topic; then this node has it too, by now."""
+        """True if the cluster has the topic; this node then has it too."""
         if self.is_standalone:
             return False
         is_there, _ = await self.supervisor.link().call("find_topic", name, timeout_s=CHANGE_S)
@@ -189,27 +193,27 @@ class SupervisedChanges:
         await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
 
     async def operate(self, name: str, *arguments: Any) -> Any:
-        """An operation on the cluster, of node/cluster/operations.py."""
+        """Run an operation of node/cluster/operations.py on the cluster."""
         result, _ = await self.supervisor.link().call("operate", (name, *arguments), timeout_s=CHANGE_S)
         return result
 
     def _directory_failed(self, directory: DataDirectory) -> None:
-        """The supervisor tells the log and the other shards. If it is gone, this shard ends too."""
+        """Report a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
         assert directory.fault is not None
         with suppress(Busy, LinkLost):
             arguments = (directory.directory_id, directory.fault.detail)
-            told = self.supervisor.link().begin("directory_failed", arguments)
-            told.add_done_callback(lambda future: future.cancelled() or future.exception())
+            sent = self.supervisor.link().begin("directory_failed", arguments)
+            sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """One at a time for a topic, however often it is told: who told and left leaves threads that open its files."""
+        """Open a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""
         await self._opened(name)
         opening = self._openings[name] = start_task(work())
         opening.add_done_callback(lambda _: self._openings.pop(name))
         await asyncio.shield(opening)
 
     async def _opened(self, name: str) -> None:
-        """Whatever is under way has come to its end."""
+        """Wait for a topic that is being opened."""
         while name in self._openings:
             await asyncio.wait([self._openings[name]])
 
@@ -218,7 +222,7 @@ class SupervisedChanges:
             await self._shard.open_topic(record)
 
     def handlers(self) -> dict[str, Handler]:
-        """What the supervisor calls. All wait until this shard has opened what it began with."""
+        """Return the handlers for calls of the supervisor. All wait until the shard has started."""
 
         async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
@@ -273,7 +277,7 @@ class SupervisedChanges:
 
 
 class SupervisedBlocks:
-    """Blocks of producer ids: the supervisor alone holds the coordination store."""
+    """Allocates blocks of producer ids from the supervisor, which alone has a coordination session."""
 
     def __init__(self, changes: SupervisedChanges) -> None:
         self._changes = changes
@@ -288,7 +292,7 @@ class SupervisedBlocks:
 
 
 class TierOfShard:
-    """The store as a shard sees it: the worker process ships, this process reads back."""
+    """Reads the tiered store for a shard; the worker process ships to it."""
 
     def __init__(self, shard: Shard, logs: RemoteLogs, worker: Caller, store_url: str) -> None:
         self.store_url = store_url
@@ -328,7 +332,7 @@ class TierOfShard:
         return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
 
     def handlers(self) -> dict[str, Handler]:
-        """What the worker calls."""
+        """Return the handlers for calls of the worker."""
 
         def partition_of(topic_id: str, name: str, number: int) -> Partition:
             partition = self._shard.partition(name, number)
@@ -337,10 +341,11 @@ class TierOfShard:
             return partition
 
         async def sealed_log(arguments: Any, _: bytes) -> tuple[Any, bytes]:
-            partition = partition_of(*arguments)
+            *which, above = arguments
+            partition = partition_of(*which)
             if partition.offline is not None:
                 raise partition.offline
-            log = local_log(partition, self._shard.leading_epoch(partition))
+            log = local_log(partition, self._shard.leading_epoch(partition), above)
             sealed = [dataclasses.astuple(segment) for segment in log.sealed]
             kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
@@ -373,7 +378,7 @@ class TierOfShard:
         return {"sealed_log": sealed_log, "tiered": tiered, "expired": expired, **scrubbing}
 
     def _sealed(self, partition: Partition) -> None:
-        """A missed wake costs `tier_check_ms`, no more."""
+        """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
         with suppress(Busy, LinkLost, KeyError):
             self._worker.link().begin("wake", (self._topic_ids[partition], partition.number))
 

@@ -1,9 +1,8 @@
-"""The supervisor of a node of several shards: holds the data directory and the topics, starts shards and the worker.
+"""The supervisor of a node of several shards: owns the data directory and the topics, starts shards and the worker.
 
-It serves no request. A shard that dies is started again; its siblings go on. When the supervisor itself dies, the
-shards stop by themselves, and until the last one has, the lock of the data directory stays held: each inherits it.
-What the node agrees upon, with itself or with others, is its `member`'s: node/cluster/standalone_topics.py, or in a
-cluster node/cluster/member.py.
+Serves no requests. A shard that dies is restarted while its siblings go on. If the supervisor dies, the shards end;
+each has inherited the lock of the data directory, which stays held until the last one ends. Topics and cluster
+membership are its `member`'s: node/cluster/standalone_topics.py or node/cluster/member.py.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ from gateway.links.link import Link
 from gateway.settings import NodeSettings
 from node.cluster.member import found_cluster
 from node.cluster.sessions import check_alone
-from node.cluster.standalone_topics import Alone, Membership
+from node.cluster.standalone_topics import Membership, Standalone
 from node.messages import CHANGE_S, DirectoryTask, Ports, ShardTask, record_to, supervisor_socket
 from node.processes.liveness_watchdog import kill_if_silent
-from node.processes.process_manager import WORKER, Child, end, kill, tell_in_turn, tell_links
+from node.processes.process_manager import WORKER, Child, call_links, call_sequentially, end, kill
 from node.processes.server import (
     StoppedEarly,
     new_id,
     open_directories,
     open_probed_store,
+    print_ready,
     stop_event,
     store_url,
-    tell_ready,
     unless_stopped,
 )
-from node.processes.supervisor_calls import Conversation
+from node.processes.supervisor_calls import SupervisorConnection
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
 from node.setup.reloading import FileReloader, first_tokens
 
-RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after so many deaths in a row; the last one goes on
+RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after 1, 2, 3 … deaths in a row; the last value repeats
 HEALTHY_S = 60.0
 STOP_MARGIN_S = 10.0
 
@@ -62,9 +61,9 @@ log = logging.getLogger("penstock.supervisor")
 
 
 async def serve_shards(settings: NodeSettings) -> None:
-    """Run a node of `shards` processes, alone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
+    """Run a node of `shards` processes, standalone or in a cluster, until SIGTERM or SIGINT. Raises StartRefused.
 
-    Told to stop before it is ready it goes no further: a start waits for the coordination store as long as that takes.
+    A stop before the node is ready ends the start, which waits indefinitely for the coordination store.
     """
     set_up_logging(settings.log_level)
     settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
@@ -79,7 +78,7 @@ async def serve_shards(settings: NodeSettings) -> None:
                 member = await unless_stopped(stop, _found_cluster(settings, ports, executor))
             else:
                 check_alone(RealDisk(), settings.directories[0])
-                member = Alone(executor)
+                member = Standalone(executor)
             await _serve(settings, ports, run_dir, executor, member, tokens, stop)
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
@@ -94,7 +93,7 @@ async def _serve(
     tokens: str | None,
     stop: asyncio.Event,
 ) -> None:
-    """With the data directories, until told to stop; then all of them are clean, or what was said of it stays."""
+    """Run with the data directories until stopped, then mark them clean if all shards ended clean."""
     try:
         directories = open_directories(RealDisk(), settings, member.cluster_id)
     except BaseException:
@@ -106,7 +105,7 @@ async def _serve(
         await unless_stopped(stop, supervisor.start())
         reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
         reloader.start()
-        tell_ready(supervisor.url, settings, supervisor.store_url)
+        print_ready(supervisor.url, settings, supervisor.store_url)
         await stop.wait()
         reloader.stop()
         is_clean = await supervisor.stop()
@@ -122,7 +121,7 @@ async def _serve(
 
 
 def _make_run_dir() -> str:
-    """For the sockets, whose paths have 107 bytes at most: not below a TMPDIR that leaves them no room."""
+    """Make the directory of the sockets, whose paths are limited to 107 bytes: not below a long TMPDIR."""
     parent = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="penstock-", dir=parent if len(os.fsencode(parent)) <= 70 else "/tmp")  # noqa: S108
 
@@ -142,8 +141,8 @@ class Supervisor:
         self.member = member
         self.url = settings.advertised_url or url_of(settings, ports.shared)
         self.store_url = store_url(settings, directories.first)
-        self.producer_floor = 0  # above every producer id that a log of this node remembers
-        self.tokens: str | None = None  # what the tokens file held when it could last be used
+        self.producer_floor = 0  # greater than every producer id in the logs of this node
+        self.tokens: str | None = None  # the last valid content of the tokens file
         self._settings = settings
         self._directories = directories
         self._run_dir = run_dir
@@ -158,13 +157,13 @@ class Supervisor:
         self._background = BackgroundTasks()
 
     async def start(self) -> None:
-        """Returns when every shard serves. Raises StartRefused when one cannot."""
+        """Start all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
         await self.member.begin(self._directories, self._catalog, self)
         self._directories.when_failed = self._directory_failed
         self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: Conversation(self).link, supervisor_socket(self._run_dir)
+            lambda: SupervisorConnection(self).link, supervisor_socket(self._run_dir)
         )
         try:
             self._keepers = [
@@ -174,24 +173,25 @@ class Supervisor:
             await self._until_all_up()
             await self.member.join()
             self._has_joined = True
-            await self.tell_shards("all_ready", None)
+            await self.call_shards("all_ready", None)
         except BaseException:
             await self.stop()
             raise
 
     async def _until_all_up(self) -> None:
-        """Raises StartRefused when a process has died before."""
+        """Wait until all processes serve. Raises StartRefused if one dies first."""
         up = start_task(self._all_up.wait())
         try:
             await asyncio.wait([up, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
         finally:
             up.cancel()
         if not self._all_up.is_set():
-            raise StartRefused("a shard could not start", hint="its reason stands above")
+            raise StartRefused("a shard could not start", hint="the reason is in the log above")
 
     async def stop(self) -> bool:
-        """End every process, shards first, whatever goes wrong with leaving. Returns whether all shards ended clean,
-        so that the next start need not scan.
+        """End every process, shards first, even if leaving the cluster fails.
+
+        Returns whether all shards ended clean, so that the next start can skip recovery.
         """
         try:
             if self._has_joined:
@@ -217,7 +217,7 @@ class Supervisor:
         return is_clean
 
     async def _keep(self, child: Child) -> None:
-        """Run one process, again and again. Ends only when it dies before the node was ever ready, or at the stop."""
+        """Run one process, and restart it when it dies. Ends if it dies before the node was ready, or at shutdown."""
         await _killed(child)  # two processes must not write the same partitions
         while True:
             began = asyncio.get_running_loop().time()
@@ -227,10 +227,10 @@ class Supervisor:
                 return
             for directory in self._directories:
                 if directory.last_stop is LastStop.CLEAN or self._all_up.is_set():
-                    directory.last_stop = LastStop.KILLED  # not before a power loss has been recovered from
+                    directory.last_stop = LastStop.KILLED  # a power loss stays recorded until it is recovered from
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.deaths_in_a_row = 0
-            if child.index != WORKER:  # while the node joins, too: it may be registered, and the shard have led
+            if child.index != WORKER:  # also during the join: the node may be registered, and the shard may have led
                 self.member.shard_died()
             pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
             child.deaths_in_a_row += 1
@@ -244,7 +244,7 @@ class Supervisor:
         except OSError as error:
             log.error("a process cannot be started", extra={"shard": child.index, "reason": str(error)})
             return str(error)
-        if self._is_stopping:  # the others have been told meanwhile
+        if self._is_stopping:  # the shutdown has begun and ended the others
             process.terminate()
         look = partial(kill_if_silent, child, self._settings.process_silent_ms_max)
         watch = keep_running(look, "watching for a process that hangs", of=str(child.index))
@@ -257,6 +257,7 @@ class Supervisor:
         module = "node.processes.worker_process" if child.index == WORKER else "node.processes.shard_process"
         child.process = process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # without the current directory, whose folders may have the names of ours
             "-m",
             module,
             stdin=asyncio.subprocess.PIPE,
@@ -264,7 +265,7 @@ class Supervisor:
             start_new_session=True,
         )
         assert process.stdin is not None
-        with suppress(OSError):  # it has died already, as its exit code will say
+        with suppress(OSError):  # it has already died; its exit code shows that
             process.stdin.write(self._task(child.index).line())
             await process.stdin.drain()
         process.stdin.close()
@@ -287,13 +288,13 @@ class Supervisor:
         )
 
     async def joined(self, index: int, link: Link) -> list[dict[str, Any]]:
-        """A process asks what to serve. From here on it hears of every change."""
+        """Register the link of a process. Returns the topics to serve; from now on it receives every change."""
         async with self._catalog.changing:
             self._children[index].link = link  # the worker, -1, is the last
             return [record_to(record) for record in self._catalog.records.values()]
 
     def ready(self, index: int, producer_floor: int) -> None:
-        """A process serves. Once all do, each may say so: they are called after this returns."""
+        """Record that a process serves. Once all do, they are notified, after this returns."""
         self.producer_floor = max(self.producer_floor, producer_floor)
         self._children[index].is_ready = True
         self._background.keep(self._look_whether_all_are_up, "noting that all processes serve")
@@ -303,41 +304,41 @@ class Supervisor:
             for directory in self._directories.usable:
                 await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
             self._all_up.set()
-            if self._has_joined:  # one of them was started again
-                await self.tell_shards("all_ready", None)
+            if self._has_joined:  # a restarted process
+                await self.call_shards("all_ready", None)
 
     def follow_failure(self, directory_id: str, detail: str) -> None:
-        """A shard has found a data directory failing."""
+        """Take a data directory offline that a shard has found failing."""
         self._directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
 
     def _directory_failed(self, directory: DataDirectory) -> None:
         log_offline(directory)
         assert directory.fault is not None
-        telling = partial(self.tell_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
+        telling = partial(self.call_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
         self._background.keep(telling, "reporting a failed data directory to the shards")
 
     async def use_tokens(self, text: str) -> None:
-        """Every shard checks requests against these once this returns."""
+        """Send new tokens to every shard; returns once all use them."""
         self.tokens = text
-        await self.tell_shards("tokens", text)
+        await self.call_shards("tokens", text)
 
     async def renew_tls(self) -> None:
-        """One shard after the other, so that the others take the connections meanwhile."""
-        await tell_in_turn(self.shard_links(), "renew_tls", None, CHANGE_S)
+        """Renew certificates one shard at a time, so that the others accept the connections meanwhile."""
+        await call_sequentially(self.shard_links(), "renew_tls", None, CHANGE_S)
 
-    async def tell_shards(self, change: str, arguments: Any) -> None:
-        await self._tell(self._children[:-1], change, arguments)
+    async def call_shards(self, change: str, arguments: Any) -> None:
+        await self._call(self._children[:-1], change, arguments)
 
-    async def tell_worker(self, change: str, arguments: Any) -> None:
-        await self._tell(self._children[-1:], change, arguments)
+    async def call_worker(self, change: str, arguments: Any) -> None:
+        await self._call(self._children[-1:], change, arguments)
 
     def shard_links(self) -> list[Link]:
-        """To every shard that is up, for what is said without waiting, in the order in which it is said."""
+        """Return the links to all running shards, for calls that are not awaited but keep their order."""
         return [child.link for child in self._children[:-1] if child.link is not None and child.link.is_up]
 
-    async def _tell(self, children: Sequence[Child], change: str, arguments: Any) -> None:
+    async def _call(self, children: Sequence[Child], change: str, arguments: Any) -> None:
         links = [child.link for child in children if child.link is not None and child.link.is_up]
-        await tell_links(links, change, arguments, CHANGE_S)
+        await call_links(links, change, arguments, CHANGE_S)
 
 
 async def _killed(child: Child) -> None:
@@ -347,7 +348,7 @@ async def _killed(child: Child) -> None:
 
 
 async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
-    """Raises StartRefused."""
+    """Make the member of the cluster in the settings. Raises StartRefused."""
     own = settings if settings.is_embedded else reachable(settings)
     urls = (
         settings.advertised_url or url_of(own, ports.shared),
@@ -360,7 +361,7 @@ async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadP
 
 
 def _free_ports(settings: NodeSettings) -> Ports:
-    """Raises StartRefused."""
+    """Find free ports for the node and its shards. Raises StartRefused."""
 
     def of_shards(base: int) -> list[int]:
         return [free_port(settings.host, base + index if base else 0) for index in range(settings.shards)]

@@ -1,4 +1,4 @@
-"""What shards and the worker ask of their supervisor over its Unix socket. node/processes/supervisor.py decides."""
+"""The calls of shards and the worker to their supervisor over its Unix socket. It handles them in supervisor.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node.cluster.standalone_topics import Membership
 
 
 class Supervising(Protocol):
-    """What is asked: of node.processes.supervisor.Supervisor."""
+    """The part of node.processes.supervisor.Supervisor that the calls use."""
 
     tokens: str | None
     producer_floor: int
@@ -22,8 +22,8 @@ class Supervising(Protocol):
     def follow_failure(self, directory_id: str, detail: str) -> None: ...
 
 
-class Conversation:
-    """One process talking to the supervisor."""
+class SupervisorConnection:
+    """Connects one process to the supervisor."""
 
     def __init__(self, supervisor: Supervising) -> None:
         self._supervisor = supervisor

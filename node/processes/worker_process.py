@@ -1,7 +1,7 @@
-"""The worker of a node of several shards: ships and scrubs sealed segments, niced, so that no shard's loop ever does.
+"""The worker of a node of several shards: ships and scrubs sealed segments at low priority, off the shards' loops.
 
-Started by node/processes/supervisor.py only. It asks the owner of each partition what is sealed and tells it what the
-store has; it opens segment files itself, which never change once sealed.
+Started by node/processes/supervisor.py only. Reads the sealed segments of a partition from its owner and reports to it
+what the store has; opens segment files itself, which never change once sealed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CALL_S = 10.0
 
 
 async def run(task: ShardTask) -> None:
-    """Ship until stopped."""
+    """Ship and scrub until stopped."""
     set_up_logging(task.settings.log_level)
     settings = within_file_limit(task.settings)
     stop = stop_event()
@@ -116,7 +116,7 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
 
 
 def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
-    """Serve a topic, or those of its partitions that have come to lie here; others may have left."""
+    """Serve a topic's local partitions, and stop those that were reassigned."""
     old = served.get(record.topic_id)
     before = set() if old is None else set(old.here)
     served[record.topic_id] = record
@@ -135,7 +135,7 @@ def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[Scru
 
 
 class _Scrubbed:
-    """A partition of a shard process, for the scrubber."""
+    """Gives the scrubber a partition of a shard process."""
 
     def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
         self.topic_id = record.topic_id
@@ -150,29 +150,29 @@ class _Scrubbed:
 
     async def found(self, file: SealedFile, finding: Finding) -> bool:
         arguments = (*self._which, astuple(file), finding.scrubbed_bytes, finding.damage)
-        return await self._told("scrubbed", arguments)
+        return await self._call("scrubbed", arguments)
 
     async def mend(self, file: SealedFile, path: str) -> bool:
-        return await self._told("mend", (*self._which, file.base_offset, path))
+        return await self._call("mend", (*self._which, file.base_offset, path))
 
-    async def _told(self, what: str, arguments: tuple[object, ...]) -> bool:
+    async def _call(self, what: str, arguments: tuple[object, ...]) -> bool:
         is_known, _ = await self._owner.link().call(what, arguments, timeout_s=CALL_S)
         return bool(is_known)
 
 
 class _Source:
-    """A partition of a shard process, for its shipper."""
+    """Gives the shipper a partition of a shard process."""
 
     def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
         self._owner = owner
         self._which = (record.topic_id, record.name, number)
-        self._told_end = 0
+        self._sent_end = 0
 
-    async def local_log(self) -> LocalLog:
-        answer, _ = await self._owner.link().call("sealed_log", self._which, timeout_s=CALL_S)
+    async def local_log(self, above: int) -> LocalLog:
+        answer, _ = await self._owner.link().call("sealed_log", (*self._which, above), timeout_s=CALL_S)
         positions, sealed, known_end, kept, leader_epoch, epochs = answer
-        if known_end < self._told_end:  # the shard has restarted since
-            await self.tiered(self._told_end)
+        if known_end < self._sent_end:  # the shard has restarted since
+            await self.tiered(self._sent_end)
         segments = tuple(SealedSegment(*fields) for fields in sealed)
         starts = tuple(EpochStart(*fields) for fields in epochs)
         log_start, local_log_start, log_end, high_watermark, durable_end = positions
@@ -193,7 +193,7 @@ class _Source:
 
     async def tiered(self, end_offset: int) -> None:
         await self._owner.link().call("tiered", (*self._which, end_offset), timeout_s=CALL_S)
-        self._told_end = end_offset
+        self._sent_end = end_offset
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How many files this process may have open, and which part of them the log, connections and everything else may take.
+"""The limit of open files of this process, and its shares for the log, for connections and for everything else.
 
-The log and connections are bounded so that neither can take the files of the other: clients never keep the log from
-opening a segment, and the log never keeps a client from connecting. The rest is for what is opened briefly or is few:
-indexes, snapshots, uploads, the store, other processes and nodes.
+The log and the connections are bounded separately: clients never keep the log from opening a segment, and the log never
+keeps a client from connecting. The rest is for files that are open briefly or are few: indexes, snapshots, uploads, the
+store, other processes and nodes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gateway.settings import NodeSettings
 
 LOG_SHARE = 4  # a quarter of the limit at most
 OTHERS_SHARE = 4
-OTHERS_MIN = 64  # a process with no topic and no connection has about 35 files open, its threads open a few each
+OTHERS_MIN = 64  # a process without topics and connections has about 35 files open, its threads open a few each
 OTHERS_MAX = 512
 CONNECTIONS_MIN = 16
-FILES_MIN = 128  # with fewer, a start that runs out of files half way ends in whatever the library at hand makes of it
+FILES_MIN = 128  # with fewer, a start fails with whatever error the library at hand raises
 
 log = logging.getLogger("penstock.node")
 
@@ -31,7 +31,7 @@ class FileShares(NamedTuple):
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files of this process, and of those it starts, to the hard limit. Returns it."""
+    """Raise the soft limit of open files of this process and its children to the hard limit. Returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -44,7 +44,7 @@ def raise_file_limit() -> int:
 
 
 def file_shares(files_max: int, settings: NodeSettings, ports: int = 1) -> FileShares:
-    """What the settings allow, lowered to what the limit has room for. `connections` is for each of the ports."""
+    """Return the shares by the settings, lowered to what the limit allows. `connections` is per port."""
     if files_max == resource.RLIM_INFINITY:
         return FileShares(settings.log_files_max, settings.connections_max)
     others = min(OTHERS_MAX, max(OTHERS_MIN, files_max // OTHERS_SHARE))
@@ -54,7 +54,7 @@ def file_shares(files_max: int, settings: NodeSettings, ports: int = 1) -> FileS
 
 
 def within_file_limit(settings: NodeSettings, ports: int = 1) -> NodeSettings:
-    """Raises the limit, and returns the settings with what exceeds its share lowered. Raises StartRefused."""
+    """Raise the limit, and return the settings with values above their share lowered. Raises StartRefused."""
     files_max = raise_file_limit()
     if files_max != resource.RLIM_INFINITY and files_max < FILES_MIN:
         hint = f"allow at least {FILES_MIN}, better 65536: ulimit -Hn, or LimitNOFILE of the service"

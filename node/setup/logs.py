@@ -1,7 +1,7 @@
-"""Structured logs: one JSON object a line on standard error. Never payloads, never secrets: nobody passes them here.
+"""Structured logs: one JSON object per line on standard error. No payloads and no secrets: no caller passes them.
 
-Lines of requests go through a thread, since standard error may be a pipe that nobody reads for a while, and the loop
-does not wait for that. What does not fit into the queue before it is lost and counted.
+Request lines go through a thread, since standard error may be a pipe whose reader is slow, and the loop must not block.
+Lines that exceed the queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import orjson
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-REQUEST_LINES_MAX = 10_000  # waiting; about 10 MB
+REQUEST_LINES_MAX = 10_000  # queued; about 10 MB
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger, message, and whatever was given as `extra`."""
+    """Formats time, level, logger, message and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -37,7 +37,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, *, requests: bool = False) -> None:
-    """`requests`: a line for each of them, whatever the level."""
+    """Set up logging. `requests` adds a line for each request, at any level."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -59,7 +59,7 @@ def _log_requests_to(handler: logging.Handler) -> None:
 
 
 class _Unwaiting(QueueHandler):
-    """Hands a line to the thread as it is, or loses it and says so with the next one that fits."""
+    """Queues a line for the thread, or drops it and reports the number of dropped lines with the next one."""
 
     lost = 0
 

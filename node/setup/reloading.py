@@ -1,8 +1,8 @@
-"""What a node takes over from changed files while it serves: its tokens and its TLS certificate.
+"""Reloads changed files while a node serves: its tokens and its TLS certificate.
 
-A node in one process does it itself. In a node of several shards the supervisor looks at the files and tells every
-shard, one after the other: so all of them know the same tokens, and one that is started again while a file is broken is
-given the tokens that the others have. What must hold: a file that cannot be used changes nothing.
+A single process does it itself. With several shards the supervisor watches the files and notifies every shard, one
+after the other, so that all have the same tokens; a shard that restarts while a file is broken gets the tokens of the
+others. Invariant: an invalid file changes nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from node.setup.watched_files import WatchedFiles
 
 
 class ReloadRefused(EngineError):
-    """A changed file cannot be used; what was read before goes on. Mend the file."""
+    """A changed file is invalid; the previous content stays in use. Fix the file."""
 
 
 def first_tokens(settings: NodeSettings) -> str | None:
-    """What the tokens file holds at a start; None when there is to be none. Blocks. Raises StartRefused."""
+    """Read the tokens file at a start; None if authentication is disabled. Blocks. Raises StartRefused."""
     if not settings.tokens_file:
         return None
     try:
@@ -43,7 +43,7 @@ def first_tokens(settings: NodeSettings) -> str | None:
 
 
 class FileReloader:
-    """Looks at the files of a node that serves, every so often and at SIGHUP."""
+    """Watches the files of a serving node at an interval and on SIGHUP."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class FileReloader:
             self._files.append(WatchedFiles([settings.tls_cert, settings.tls_key], executor, self._check_and_renew))
 
     def start(self) -> None:
-        """Watch until `stop`. A node without such files keeps SIGHUP's own meaning: its terminal has gone.
+        """Watch until `stop`. Without such files SIGHUP keeps its default: the process ends with its terminal.
 
-        The tokens are read once more at once: they may have changed while the node was starting.
+        Reads the tokens once more first: they may have changed during the start.
         """
         every_s = self._settings.files_check_ms / 1000
         self._watching = [
@@ -100,12 +100,12 @@ class FileReloader:
 
 
 def use_tokens(node: Node, text: str | None) -> None:
-    """From now on every request is checked against these."""
+    """Check every request against these tokens from now on."""
     node.access.tokens = None if text is None else parse_tokens(text)
 
 
 def reloader_of_one(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:
-    """For a node in one process."""
+    """Return the reloader for a node in one process."""
 
     async def use(text: str) -> None:
         use_tokens(node, text)
@@ -114,7 +114,7 @@ def reloader_of_one(settings: NodeSettings, node: Node, listener: Listener) -> F
 
 
 def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler]:
-    """What a shard does when its supervisor has seen a change."""
+    """Return a shard's handlers for changes that its supervisor has seen."""
 
     async def tokens(text: Any, _: bytes) -> tuple[None, bytes]:
         use_tokens(node, text)

@@ -1,6 +1,6 @@
-"""What a start says of a node's settings: flag, then environment, then TOML file, then default; and whether that fits.
+"""Reads a node's settings from flags, environment, a TOML file and defaults, in this order, and checks them together.
 
-Knows no setting but those whose relation to another is checked here; each one by itself is gateway/settings.py's.
+Checks only relations between settings; gateway/settings.py checks each setting by itself.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from engine.settings import checked
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_host
 from gateway.settings import NODE_RULES, NodeSettings
+from penstock.units import with_units
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
-_OF_COMMANDS = {"PENSTOCK_URL", "PENSTOCK_TOKEN"}
-_KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no setting's value begins so
+_OF_COMMANDS = {"PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CACERT", "PENSTOCK_CONTEXT"}
+_KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no value of a setting begins like this
 
 
 def load_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], config_file: str | None = None
 ) -> NodeSettings:
-    """The settings that a start asks for. Raises StartRefused, naming what is wrong and where it was given."""
+    """Load the settings of a start. Raises StartRefused, which names the wrong value and its source."""
     given: dict[str, object] = {}
     if config_file is not None:
         given |= _checked_from(config_file, _read_toml(config_file))
@@ -44,10 +45,10 @@ def load_settings(
 
 
 def ignored_variables(environment: Mapping[str, str]) -> list[str]:
-    """The variables with our prefix that no setting and no command reads, sorted.
+    """Return, sorted, the variables with our prefix that no setting and no command reads.
 
-    They are never refused: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…,
-    PENSTOCK_SERVICE_HOST and others in every container.
+    They are never an error: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…, PENSTOCK_SERVICE_HOST
+    and others in every container.
     """
     known = {ENVIRONMENT_PREFIX + name.upper() for name in NODE_RULES} | _OF_COMMANDS
     return sorted(
@@ -69,13 +70,15 @@ def _read_toml(path: str) -> dict[str, object]:
 
 def _checked_from(source: str, given: Mapping[str, object]) -> dict[str, object]:
     try:
-        return _of_one_wish(source, checked(NodeSettings, given))
+        return _of_one_wish(source, checked(NodeSettings, with_units(given, NODE_RULES)))
+    except ValueError as error:
+        raise StartRefused(f"{source}: {error}") from None
     except InvalidConfig as error:
         raise StartRefused(f"{source}: {error.detail}", hint=error.hint) from None
 
 
 def _of_one_wish(source: str, given: dict[str, object]) -> dict[str, object]:
-    """`data_dir` and `data_dirs` replace each other: whoever is asked first and gives one of them decides both."""
+    """Check that a source has only one of `data_dir` and `data_dirs`. The first source with either decides both."""
     if "data_dir" in given and "data_dirs" in given:
         raise StartRefused(f"{source}: both data_dir and data_dirs are given", hint="give one of them")
     if "data_dir" in given:
@@ -87,7 +90,7 @@ def _of_one_wish(source: str, given: dict[str, object]) -> dict[str, object]:
 
 
 def _from_word(name: str, word: str) -> object:
-    """An environment variable is text; the default says what it stands for."""
+    """Parse an environment variable by the type of the setting's default."""
     default = NODE_RULES[name].default
     if isinstance(default, bool):
         return {"true": True, "1": True, "false": False, "0": False}.get(word.lower(), word)
@@ -119,11 +122,11 @@ def _check_relations(settings: NodeSettings) -> None:
             hint = (
                 "an origin is a scheme, a host and a port if it is another than the scheme's: https://app.example.org"
             )
-            raise StartRefused(f"cors_origins names {origin!r}, which is no origin", hint=hint)
+            raise StartRefused(f"cors_origins names {origin!r}, which is not an origin", hint=hint)
     for name in settings.allowed_host_names:
         if not is_allowed_host(name):
             hint = "give names without scheme and port, a suffix such as .example.org, or *"
-            raise StartRefused(f"allowed_hosts names {name!r}, which is no host name", hint=hint)
+            raise StartRefused(f"allowed_hosts names {name!r}, which is not a host name", hint=hint)
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:
         hint = "every body that is taken must find room in the empty queue"
         raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)
@@ -142,7 +145,7 @@ def _check_relations(settings: NodeSettings) -> None:
 
 
 def _check_cluster(settings: NodeSettings) -> None:
-    """What several nodes need that one does not."""
+    """Check the settings that only several nodes need. Raises StartRefused."""
     if not settings.coordination or settings.is_embedded:
         if settings.default_replication_factor > 1:
             text = f"default_replication_factor is {settings.default_replication_factor} and the node is alone"
@@ -159,13 +162,13 @@ def _check_cluster(settings: NodeSettings) -> None:
 
 
 def check_certificate(cert: str, key: str) -> None:
-    """Try them as the listener will: it would fail later, and ask a terminal for the password of an encrypted key.
+    """Load the certificate as the listener does later. Rejects an encrypted key instead of prompting for its password.
 
     Blocks. Raises StartRefused.
     """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
-    except OSError as error:  # which SSLError is too
+    except OSError as error:  # includes SSLError
         text = f"{cert} and {key} cannot be used for TLS: {getattr(error, 'reason', None) or error.strerror or error}"
         hint = "tls_cert is a PEM certificate chain, tls_key its private key without a password"
         raise StartRefused(text, hint=hint) from None

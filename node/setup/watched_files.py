@@ -1,8 +1,8 @@
-"""Tells when files on disk have changed: looked at every few seconds, and at once when asked (SIGHUP).
+"""Watches files for changes: at an interval, and at once on request (SIGHUP).
 
-A change counts when two looks in a row see the same, so that a file half written, or a certificate whose key is still
-to come, is left alone. What the files mean is not known here; whoever is told may fail, which is logged, and keeps
-what it had.
+A change counts when two consecutive looks see the same state, so that a half-written file, or a certificate whose key
+is still missing, is skipped. The content is the callback's; its failure is logged, and the previous content stays in
+use.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ log = logging.getLogger("penstock.files")
 
 
 class WatchedFiles:
-    """Some files that belong together, and what to do when one of them has changed."""
+    """Files that belong together, and the callback for a change of any of them."""
 
     def __init__(self, paths: Sequence[str], executor: Executor, changed: Callable[[], Awaitable[None]]) -> None:
-        """`changed` may raise EngineError: what there was then stays, and the log says why."""
+        """`changed` may raise EngineError, which is logged."""
         self._paths = paths
         self._executor = executor
         self._changed = changed
@@ -36,11 +36,11 @@ class WatchedFiles:
         return f"WatchedFiles({', '.join(self._paths)})"
 
     def look_now(self) -> None:
-        """Take the files as they are, changed or not."""
+        """Call back with the files as they are, changed or not."""
         self._is_asked.set()
 
     async def watch(self, every_s: float) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(every_s):
@@ -51,9 +51,9 @@ class WatchedFiles:
             if self._is_asked.is_set() or (is_settled and stamp != self._adopted):
                 self._is_asked.clear()
                 self._adopted = stamp
-                await self._tell()
+                await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         try:
             await self._changed()
         except EngineError as error:
@@ -63,7 +63,7 @@ class WatchedFiles:
 
 
 def stamp_of(paths: Sequence[str]) -> Stamp:
-    """What tells one state of the files from another; None for one that cannot be looked at."""
+    """Return a value that differs when the file has changed; None if it cannot be read."""
     return tuple(map(_stamp_of_one, paths))
 
 

@@ -1,7 +1,7 @@
 """The methods that manage topics, written once for the async client, the sync client and short commands.
 
-They differ only in what a call gives: a JSON document, or something to await that gives one. Each returns the
-document of the contract unchanged, so a field that a newer node adds is there too.
+The clients differ in what a call returns: a JSON document, or an awaitable of one. Each document is returned as the
+node sent it, so fields that a newer node adds are included.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Admin(Generic[ResultT]):
         replication_factor: int | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> ResultT:
-        """Create a topic; what is not given is the node's default. The same again is no error."""
+        """Create a topic. Arguments left out take the node's defaults. Idempotent."""
         return self._call(api.create_topic(topic, partitions, replication_factor, config))
 
     def list_topics(self) -> ResultT:
@@ -45,8 +45,8 @@ class Admin(Generic[ResultT]):
         partitions: int | None = None,
         replication_factor: int | None = None,
     ) -> ResultT:
-        """Change the settings named in `config`, and no others; with `partitions`, grow the topic to so many; with
-        `replication_factor`, add or take away replicas, which goes on after the answer.
+        """Change the settings named in `config`, and no others. `partitions` grows the topic to this many;
+        `replication_factor` adds or removes replicas, which continues after the answer.
         """
         return self._call(api.alter_topic(topic, config, partitions, replication_factor))
 
@@ -61,25 +61,25 @@ class Admin(Generic[ResultT]):
         return self._call(api.tier_status(topic))
 
     def find_positions(self, topic: str, partition: int, timestamp: int | str | None = None) -> ResultT:
-        """The bounds of a partition and, for a timestamp, the first position at or after it."""
+        """Return the bounds of a partition and, for a timestamp, the first position at or after it."""
         return self._call(positions(topic, partition, timestamp))
 
     def cluster(self) -> ResultT:
         return self._call(api.cluster())
 
     def reassignments(self) -> ResultT:
-        """Which partitions are being moved."""
+        """List the partitions that are being moved."""
         return self._call(api.reassignments())
 
     def reassign(self, topic: str, targets: Mapping[int, Sequence[int]]) -> ResultT:
-        """Move partitions to these nodes, the preferred leader first; goes on after the answer."""
+        """Move partitions to these nodes, the preferred leader first. The move continues after the answer."""
         return self._call(api.reassign(topic, targets))
 
     def cancel_reassignment(self, topic: str, partition: int) -> ResultT:
         return self._call(api.cancel_reassignment(topic, partition))
 
     def drain_node(self, node_id: int, is_drained: bool = True) -> ResultT:
-        """Have a node lead nothing that another can lead, or take it back."""
+        """Move leadership off a node, or with `is_drained=False` allow it to lead again."""
         return self._call(api.drain_node(node_id, is_drained))
 
     def decommission_node(self, node_id: int) -> ResultT:
@@ -87,5 +87,5 @@ class Admin(Generic[ResultT]):
         return self._call(api.decommission_node(node_id))
 
     def balance(self, is_applied: bool = False) -> ResultT:
-        """Moves that spread bytes over the nodes; begun only if told so."""
+        """Return moves that spread bytes over the nodes, and with `is_applied` start them."""
         return self._call(api.balance(is_applied))

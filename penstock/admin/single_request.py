@@ -6,25 +6,29 @@ Not for producing or consuming: it blocks, keeps no connection and never retries
 from __future__ import annotations
 
 import http.client
+import ssl
 
 from penstock.admin.admin import Admin
 from penstock.errors import ConnectionFailed
 from penstock.transport.exchange import Answer, Json, Request
-from penstock.transport.nodes import Address, parse_address, parse_addresses
+from penstock.transport.nodes import Address, parse_address, parse_addresses, reason_of
 
 
 class OnceClient(Admin[Json]):
     """The topic management of a node. Raises ProblemError and ConnectionFailed like the other clients."""
 
-    def __init__(self, url: str, *, token: str | None = None, timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, url: str, *, token: str | None = None, cacert: str | None = None, timeout_ms: int = 30_000
+    ) -> None:
         self._addresses = [parse_address(one) for one in parse_addresses(url)]
         self._headers = {"Accept": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
+        self._cacert = cacert
         self._timeout_s = timeout_ms / 1000
 
     def send(self, request: Request) -> Answer:
-        """The answer of the first node that can be connected to, whatever its status. Raises ConnectionFailed."""
+        """Return the answer, whatever its status, of the first reachable node. Raises ConnectionFailed."""
         for address in self._addresses[:-1]:
             try:
                 return self._send_to(address, request)
@@ -34,8 +38,12 @@ class OnceClient(Admin[Json]):
         return self._send_to(self._addresses[-1], request)
 
     def _send_to(self, address: Address, request: Request) -> Answer:
-        kind = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
-        connection = kind(address.host, address.port, timeout=self._timeout_s)
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=self._timeout_s)
+        if address.is_tls:
+            trusted = ssl.create_default_context(cafile=self._cacert)
+            connection = http.client.HTTPSConnection(
+                address.host, address.port, timeout=self._timeout_s, context=trusted
+            )
         try:
             return self._exchange(connection, address, request)
         finally:
@@ -59,6 +67,5 @@ class OnceClient(Admin[Json]):
 
 
 def _failed(address: Address, error: Exception, *, no_side_effects: bool) -> ConnectionFailed:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    text = "no answer in time" if isinstance(error, TimeoutError) else reason[:1].lower() + reason[1:]
+    text = "no answer in time" if isinstance(error, TimeoutError) else reason_of(error)
     return ConnectionFailed(f"{address}: {text}", no_side_effects=no_side_effects)

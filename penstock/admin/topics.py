@@ -1,4 +1,4 @@
-"""How many partitions a topic has: asked at first use, and again now and then, because a topic may grow."""
+"""The number of partitions of each topic. Asks at first use, and again at intervals, because a topic may grow."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class TopicPartitions:
         self._asking: dict[str, asyncio.Task[int]] = {}
 
     def known(self, topic: str) -> int:
-        """The number of partitions, or 0 when nobody has asked yet."""
+        """Return the number of partitions, or 0 before the first answer."""
         return self._counts.get(topic, 0)
 
     def refresh_when_old(self, topic: str, now: float) -> None:
-        """Ask again in the background, if it was long ago. Until the answer, and without one, what was known holds."""
+        """Ask again in the background if the count is too old. The old count is used until an answer arrives."""
         if now - self._asked_at.get(topic, now) > self._age_s_max:
             self._asked_at[topic] = now
             self._start(topic)
 
     async def learn(self, topic: str) -> int:
-        """Ask the node; many callers at once ask it once. Raises ProblemError when there is no such topic."""
+        """Ask the node; concurrent callers share one request. Raises ProblemError if the topic does not exist."""
         return await asyncio.shield(self._start(topic))
 
     def _start(self, topic: str) -> asyncio.Task[int]:
@@ -41,7 +41,7 @@ class TopicPartitions:
     def _finish(self, topic: str, task: asyncio.Task[int]) -> None:
         del self._asking[topic]
         if not task.cancelled():
-            task.exception()  # looked at here, because all who asked may have been cancelled meanwhile
+            task.exception()  # retrieved here, because all callers may have been cancelled meanwhile
 
     async def _ask(self, topic: str) -> int:
         answer = await self._attempts.ask(api.describe_topic(topic), self._give_up_ms)

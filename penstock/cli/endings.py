@@ -1,6 +1,6 @@
-"""How a command ends: every failure becomes one line on standard error and an exit code that a script can branch on.
+"""Ends a command: turns every failure into one line on standard error and an exit code for scripts.
 
-What is not listed here is a mistake in Penstock and keeps its traceback.
+A failure that is not listed here is a bug of Penstock and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from penstock.errors import ClientClosed, ClientError, ConnectionFailed, Deliver
 
 class ExitCode(IntEnum):
     OK = 0
-    FAILED = 1  # what was asked for did not work out: a damaged file, a file that cannot be read
+    FAILED = 1  # the command did not succeed: a damaged file, a file that cannot be read
     USAGE = 2
     UNREACHABLE = 3  # no node answers
     REFUSED = 4  # the node answered with a problem
-    LOST = 5  # records are gone that were never ingested
+    LOST = 5  # records were deleted before they were ingested
     INTERRUPTED = 130  # 128 + SIGINT
-    BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader of our output went away
+    BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader of our output has closed it
 
 
-# The flags of commands, by the parameters of requests that they become.
+# The flags of commands, by the names of the request parameters that they set.
 _FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in ("key", "key_pointer", "acks", "partition", "config")},
     "offset": "--from",
@@ -38,7 +38,7 @@ _FLAGS = {
 
 
 class Failure(click.ClickException):
-    """A failure with its own line and code."""
+    """A failure with its own message and exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class Failure(click.ClickException):
 
 
 def ending_of(error: BaseException) -> int:
-    """Tell the failure and give its exit code. Raises it again when it is not one of ours."""
+    """Print the failure and return its exit code. Raises it unchanged if it is a bug."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return ExitCode.INTERRUPTED
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
@@ -71,7 +71,7 @@ def ending_of(error: BaseException) -> int:
 
 
 def line_of(error: ClientError) -> tuple[str, ExitCode]:
-    """What a failed request means for the person at the terminal, and the exit code."""
+    """Return a line for the terminal that explains a failed request, and the exit code."""
     if isinstance(error, ConnectionFailed):
         return f"cannot reach {error.detail}", ExitCode.UNREACHABLE
     if isinstance(error, ProblemError):
@@ -84,7 +84,7 @@ def line_of(error: ClientError) -> tuple[str, ExitCode]:
 
 
 def _in_flags(error: ProblemError) -> str:
-    """The detail, with the name of a query parameter replaced by that of the flag which it came from."""
+    """Return the detail, with the name of a query parameter replaced by the flag that set it."""
     flag = _FLAGS.get(str(error.members.get("parameter")))
     return error.detail if flag is None else error.detail.replace(str(error.members["parameter"]), flag, 1)
 
@@ -103,5 +103,5 @@ def _told(message: str, code: ExitCode) -> ExitCode:
 
 
 def _forget_stdout() -> None:
-    """Let the interpreter flush into nothing at its end, where it would complain once more."""
+    """Redirect standard output to /dev/null: the interpreter flushes it at exit, which would fail once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

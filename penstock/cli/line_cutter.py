@@ -1,17 +1,17 @@
-"""Cuts a stream of bytes into bodies of whole lines, in bulk: it looks for line feeds only where a body must end.
+"""Cuts a stream of bytes into bodies of whole lines. Searches for a line feed only where a body must end.
 
-Not a parser: what a line holds is for the node to judge. Memory is bounded by the body size and the longest line.
+Not a parser: the node validates the lines. Memory is bounded by the body size and the longest line.
 """
 
 from __future__ import annotations
 
 
 class LineTooLong(ValueError):
-    """A line does not end within the bound. It cannot be one record."""
+    """A line does not end within the bound, so it cannot be one record."""
 
 
 class LineCutter:
-    """feed() what was read, take() bodies until there is none; after the last read, take(is_end=True)."""
+    """Cuts bodies: feed() each piece that was read, take() until it returns None; after the last, take(is_end=True)."""
 
     def __init__(self, body_bytes: int, line_bytes_max: int) -> None:
         self._body_bytes = body_bytes
@@ -26,12 +26,15 @@ class LineCutter:
         self._rest += piece
 
     def take(self, *, is_end: bool = False) -> bytes | None:
-        """At most body_bytes of whole lines, unless the first line alone is longer. Raises LineTooLong."""
+        """Return at most body_bytes of whole lines, or a longer first line alone; None if no line is complete.
+
+        Raises LineTooLong.
+        """
         rest = self._rest
         if len(rest) <= self._body_bytes and is_end:
             cut = len(rest)
         else:
-            # 1. The last line that still fits. 2. No line fits: the first line, once its end is here.
+            # 1. The last line that still fits. 2. No line fits: the first line, once its end has been read.
             cut = rest.rfind(b"\n", 0, self._body_bytes) + 1 or rest.find(b"\n", self._body_bytes) + 1
             if cut == 0 and is_end:
                 cut = len(rest)

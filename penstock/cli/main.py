@@ -1,6 +1,7 @@
 """The `penstock` command: a table of its commands, each imported only when it is called.
 
-Knows nothing of what the commands do. Importing them all would cost more time than most of them take to run.
+Importing them all would take longer than most of them run. Commands without a module here come from the distribution
+`penstock-server` (penstock/cli/server_commands.py).
 """
 
 from __future__ import annotations
@@ -15,41 +16,56 @@ import click
 from click.shell_completion import shell_complete
 
 from penstock.cli.endings import ExitCode, ending_of
+from penstock.cli.groups import AliasGroup
+from penstock.cli.node import SHARED, shared_options
 
-_COMPLETION = "_PENSTOCK_COMPLETE"  # the shell sets it to ask for completions, as click's documentation tells
+_COMPLETION = "_PENSTOCK_COMPLETE"  # set by the shell when it asks for completions (click's documentation)
 
 
 class Place(NamedTuple):
-    module: str
-    name: str
-    summary: str  # what `penstock --help` shows, the same as the first sentence of the command's own help
+    """Holds the module of a command and its summary in `penstock --help`: the first sentence of its own help."""
+
+    module: str  # its function has the name of the command; SERVER: an entry point of penstock-server
+    summary: str
+
+
+SERVER = ""
 
 
 PLACES = {
-    "serve": Place("penstock.cli.commands.serve", "serve", "Run a node."),
-    "topic": Place("penstock.cli.commands.topic", "topic", "Create, list, describe, alter, delete and roll topics."),
-    "produce": Place("penstock.cli.commands.produce", "produce", "Send files or standard input to a topic."),
-    "consume": Place("penstock.cli.commands.consume", "consume", "Print the records of a topic."),
-    "token": Place("penstock.cli.commands.token", "token", "Make and list the tokens of a node."),
-    "tier": Place("penstock.cli.commands.tier", "tier", "See what is in the object store."),
-    "ingest": Place("penstock.cli.commands.ingest", "ingest", "Write topics into tables with Spark."),
-    "segment": Place("penstock.cli.commands.segment", "segment", "Look into segment files."),
-    "doctor": Place("penstock.cli.commands.doctor", "doctor", "Check this machine, and a running node."),
+    "serve": Place(SERVER, "Run a node."),
+    "topic": Place("penstock.cli.commands.topic", "Create, list, describe, alter, delete and roll topics."),
+    "produce": Place("penstock.cli.commands.produce", "Send files or standard input to a topic."),
+    "consume": Place("penstock.cli.commands.consume", "Print the records of a topic."),
+    "token": Place(SERVER, "Make and list the tokens of a node."),
+    "tier": Place("penstock.cli.commands.tier", "See what is in the object store."),
+    "ingest": Place(SERVER, "Write topics into tables with Spark."),
+    "segment": Place(SERVER, "Look into segment files."),
+    "context": Place("penstock.cli.commands.context", "Name nodes, and choose the one that commands talk to."),
+    "completion": Place("penstock.cli.commands.completion", "Print a completion script for a shell."),
+    "doctor": Place("penstock.cli.commands.doctor", "Check this machine, and a running node."),
     "cluster": Place(
-        "penstock.cli.commands.cluster", "cluster", "See the nodes of the cluster, and move partitions between them."
+        "penstock.cli.commands.cluster", "See the nodes of the cluster, and move partitions between them."
     ),
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(AliasGroup):
+    """Imports a command when it is called."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(PLACES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of this name. Raises Failure if it needs the server and that is not installed."""
         place = PLACES.get(cmd_name)
         if place is None:
             return None
-        command = getattr(import_module(place.module), place.name)
+        if place.module == SERVER:
+            from penstock.cli.server_commands import load_server_command
+
+            return load_server_command(cmd_name)
+        command = getattr(import_module(place.module), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -60,24 +76,37 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, option: click.Parameter, is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version  # slow, and needed by nobody else
+        from importlib.metadata import version  # slow to import, and used only here
 
         click.echo(f"penstock {version('penstock')}")
         ctx.exit()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@shared_options
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
-def penstock() -> None:
-    """An event log that speaks HTTP."""
+@click.pass_context
+def penstock(ctx: click.Context, /, **_: object) -> None:
+    """An event log that speaks HTTP.
+
+    Options for the node may be given here or after the command.
+
+    \f
+    Raises click.UsageError.
+    """
+    without_node = {name for name, place in PLACES.items() if place.module == SERVER} | {"context", "completion"}
+    if ctx.invoked_subcommand in without_node:
+        flags = [option.opts[0] for option in ctx.command.params if option.name in SHARED and ctx.params[option.name]]
+        if flags:
+            raise click.UsageError(f"{flags[0]} does not go before {ctx.invoked_subcommand}", ctx)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. A failure becomes one line on standard error.
+    """Run a command and return its exit code. A failure becomes one line on standard error.
 
-    Not click's own `main`, which ends with 1 on a broken pipe and prints for an interrupt.
+    Replaces click's own `main`, which exits with 1 on a broken pipe and prints on an interrupt.
     """
     completion = os.environ.get(_COMPLETION)
     if completion:

@@ -1,52 +1,130 @@
-"""The options that every command shares that talks to a node, and the node they name."""
+"""The options shared by every command that sends to a node, and the node that they name.
+
+They may be given before the subcommand too: `penstock --url http://b:8080 topic ls`. Precedence: the command's own
+option, the option before the subcommand, the environment, the current context (penstock/cli/contexts.py), the default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from penstock.admin.single_request import OnceClient
+from penstock.cli.contexts import contexts_path, read_contexts
 from penstock.transport.nodes import DEFAULT_URL, parse_addresses
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+SHARED = ("url", "token", "cacert", "context", "as_json")
 
 
 class Node(NamedTuple):
-    """The node, or the nodes of one cluster with commas between, that a command asks."""
+    """Names the node that a command asks, or the nodes of one cluster with commas between the URLs."""
 
     url: str
-    token: str | None
+    token: str | None = None
+    cacert: str | None = None
 
-    def once(self) -> OnceClient:
-        """For a command that makes a request or two."""
-        return OnceClient(self.url, token=self.token)
-
-
-def node_options(command: CommandT) -> CommandT:
-    """Add --url, --token and --json. The command gets `url`, `token` and `as_json`."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people."),
-        click.option("--token", envvar="PENSTOCK_TOKEN", metavar="TOKEN", help="Bearer token.  [env: PENSTOCK_TOKEN]"),
-        click.option(
-            "--url",
-            envvar="PENSTOCK_URL",
-            default=(DEFAULT_URL,),
-            multiple=True,
-            callback=check_urls,
-            metavar="URL",
-            help="Address of a node. Give several, again or with commas between, and the first that can be reached is "
-            f"asked.  [env: PENSTOCK_URL; default: {DEFAULT_URL}]",
-        ),
-    ):
-        command = option(command)
-    return command
+    def once(self, timeout_ms: int = 30_000) -> OnceClient:
+        """Return a client that opens a connection per request, for a command that makes one or two."""
+        return OnceClient(self.url, token=self.token, cacert=self.cacert, timeout_ms=timeout_ms)
 
 
 def check_urls(ctx: click.Context, option: click.Parameter, urls: tuple[str, ...]) -> str | None:
-    """For an option of addresses: in their normal form, with commas between; None if there is none."""
+    """Return addresses in their normal form, joined with commas; None if there are none. Raises click.BadParameter."""
     try:
         return ",".join(parse_addresses(urls)) if urls else None
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def check_cacert(ctx: click.Context, option: click.Parameter, path: str | None) -> str | None:
+    """Return the path, if TLS can use the file. Raises click.BadParameter."""
+    if path is not None:
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError as error:  # includes SSLError
+            raise click.BadParameter(f"{path} has no usable certificates: {error.strerror or error}") from error
+    return path
+
+
+_OPTIONS = (
+    click.option(
+        "--url",
+        multiple=True,
+        callback=check_urls,
+        metavar="URL",
+        help="Address of a node; several, repeated or with commas between: the first that can be reached is asked.  "
+        f"[env: PENSTOCK_URL; default: {DEFAULT_URL}]",
+    ),
+    click.option("--token", metavar="TOKEN", help="Bearer token.  [env: PENSTOCK_TOKEN]"),
+    click.option(
+        "--cacert",
+        callback=check_cacert,
+        metavar="FILE",
+        help="Trust these CA certificates (PEM) in place of the system's.  [env: PENSTOCK_CACERT]",
+    ),
+    click.option(
+        "--context", metavar="NAME", help="A node that `penstock context add` named.  [env: PENSTOCK_CONTEXT]"
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people."),
+)
+
+
+def shared_options(command: CommandT) -> CommandT:
+    """Add --url, --token, --cacert, --context and --json."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def node_options(command: CommandT) -> CommandT:
+    """Add the shared options. The command gets `node` and `as_json`."""
+
+    @wraps(command)
+    def with_node(*arguments: Any, **options: Any) -> Any:
+        for name in SHARED:
+            options.pop(name)
+        ctx = click.get_current_context()
+        return command(*arguments, node=node_of(ctx), as_json=given(ctx)["as_json"], **options)
+
+    return shared_options(with_node)  # type: ignore[return-value]
+
+
+def given(ctx: click.Context) -> dict[str, Any]:
+    """Return the shared options of a command. An option it lacks is taken from before the subcommand."""
+    before = ctx.find_root().params
+    return {name: ctx.params.get(name) or before.get(name) for name in SHARED}
+
+
+def node_of(ctx: click.Context, environment: Mapping[str, str] = os.environ) -> Node:
+    """Return the node that a command's options, the environment and the contexts name. Raises Failure, UsageError."""
+    options = given(ctx)
+    url, name = options["url"], options["context"]
+    if url and name:
+        raise click.UsageError("--url and --context exclude each other", ctx)
+    token, cacert = options["token"], options["cacert"]
+    if not url and not name:
+        url = check_urls(ctx, _parameter(ctx), tuple(environment.get("PENSTOCK_URL", "").split()))
+    if not url:
+        contexts = read_contexts(contexts_path(environment))
+        explicit = name or environment.get("PENSTOCK_CONTEXT")
+        chosen = explicit or contexts.current
+        if chosen:
+            context = contexts.get(chosen)
+            url = context.url
+            token, cacert = token or (context.token if explicit else None), cacert or context.cacert
+            token = token or environment.get("PENSTOCK_TOKEN") or context.token
+    return Node(
+        url or DEFAULT_URL,
+        token or environment.get("PENSTOCK_TOKEN") or None,
+        cacert or environment.get("PENSTOCK_CACERT") or None,
+    )
+
+
+def _parameter(ctx: click.Context) -> click.Parameter:
+    return next(one for one in ctx.command.params if one.name == "url")

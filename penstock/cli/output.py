@@ -1,7 +1,7 @@
-"""What people see: plain tables, facts, numbers with separators. Programs get JSON, one document per command.
+"""Output for people: plain tables, facts, numbers with separators. Programs get JSON, one document per command.
 
-Tables have no lines, headers are dim, numbers stand right. Colour and width adapt to a terminal; elsewhere the output
-is plain and never cut.
+Tables have no lines, dim headers, and numbers aligned right. Colour and width adapt to a terminal; elsewhere the output
+is plain and never truncated.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import click
 import orjson
 
-_WIDTH_WITHOUT_TERMINAL = 10_000  # a pipe has no edge: nothing is to be wrapped or cut
+_WIDTH_WITHOUT_TERMINAL = 10_000  # a pipe has no width: rows are never wrapped or truncated
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIME_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"))
 
 
 class Column(NamedTuple):
-    """A header, which may have two lines, and whether the column holds words (else numbers, which stand right)."""
+    """Holds a header of one or two lines, and whether the column is text, aligned left. Numbers are aligned right."""
 
     header: str
     is_text: bool = False
@@ -48,7 +48,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one a line."""
+    """Print names and values, one pair per line."""
     facts = list(facts)
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
@@ -56,12 +56,12 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def tell(message: str) -> None:
-    """A remark for the person, which must not get into what a program reads."""
+    """Print a remark on standard error, to keep it out of the output that programs read."""
     click.echo(message, err=True)
 
 
 def shown(value: object) -> str:
-    """A cell's text: whole numbers with separators, nothing as a dash."""
+    """Format the value of a cell: integers with separators, None as a dash."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -70,7 +70,7 @@ def shown(value: object) -> str:
 
 
 def shown_bytes(size_bytes: int) -> str:
-    """Three digits and a unit, as in `64.0 MiB`."""
+    """Format a size with three digits and a unit: `64.0 MiB`."""
     size, unit = float(size_bytes), 0
     while size >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
@@ -84,16 +84,16 @@ def shown_rate(count: float, seconds: float) -> str:
 
 
 def shown_time(timestamp_ms: int) -> str:
-    """A record's time in UTC, or the number when it is no time."""
+    """Format a record's time: in the local zone on a terminal, else in UTC. An invalid time stays a number."""
     try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, None if sys.stdout.isatty() else UTC)
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
 
 
 def shown_duration(duration_ms: int) -> str:
-    """In the largest unit that divides it: `7 days`, `90 seconds`."""
+    """Format a duration in the largest unit that divides it: `7 days`, `90 seconds`."""
     for unit_ms, name in _TIME_UNITS:
         if duration_ms and duration_ms % unit_ms == 0:
             count = duration_ms // unit_ms

@@ -1,21 +1,27 @@
 """Prints the records of a topic; the driver of `penstock consume`.
 
-Lines of NDJSON go to standard output as the node sent them; only raw values are decoded.
+Lines of NDJSON go to standard output as the node sent them. Records are decoded only where necessary: for raw values,
+--output, --grep and --until.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import click
 
 from penstock.aio import Client
 from penstock.cli.node import Node
+from penstock.cli.record_format import Shown
 from penstock.consumer.fetcher import Fetched, Fetcher, FetchView
 from penstock.consumer.start import Start
-from penstock.options import ClientOptions
-from penstock.records import decode_records
+from penstock.options import ClientOptions, OutOfRange
+from penstock.records import Record, decode_line, decode_records
 from penstock.transport.api import JSON_TYPE, NDJSON_TYPE
 
 _UNREACHABLE_MS = 30_000
@@ -23,64 +29,132 @@ _VALUE_END = {"lines": b"\n", "raw": b""}
 
 
 class Wanted(NamedTuple):
+    """Holds the arguments of `penstock consume`."""
+
     topic: str
     start: Start
-    partitions: tuple[int, ...]  # none given: all
+    partitions: tuple[int, ...]  # empty: all
     is_following: bool
     records_max: int | None
     form: str
+    tail: int | None = None  # records of each partition; replaces `start`
+    until: int | str | None = None  # an offset or a time
+    pattern: re.Pattern[bytes] | None = None
+    template: Shown | None = None
+
+    @property
+    def has_values(self) -> bool:
+        """True if values are printed as they are stored, or by a template."""
+        return self.template is not None or self.form in _VALUE_END
 
 
 async def print_records(node: Node, wanted: Wanted) -> None:
-    """Until the end, the count, or for ever."""
-    # Records that are deleted before we come to them are skipped, unless the caller asked for exactly those.
-    out_of_range = "fail" if isinstance(wanted.start, int) else "earliest"
+    """Print records until the end, until the count, or without end when following. Raises click.UsageError."""
+    # Records deleted before they are read are skipped, unless the caller gave the offset of the first one.
+    out_of_range: OutOfRange = "fail" if isinstance(wanted.start, int) else "earliest"
     options = ClientOptions(client_id="penstock-cli", unreachable_timeout_ms=_UNREACHABLE_MS, out_of_range=out_of_range)
-    async with Client(node.url, token=node.token, options=options) as client:
+    async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
         existing = len((await client.describe_topic(wanted.topic))["partitions"])
-        if isinstance(wanted.start, int) and existing > 1 and len(wanted.partitions) != 1:
+        has_offset = isinstance(wanted.start, int) or isinstance(wanted.until, int)
+        if has_offset and existing > 1 and len(wanted.partitions) != 1:
             raise click.UsageError(
                 f"an offset needs one --partition, and {wanted.topic} has {existing}", click.get_current_context()
             )
-        partitions = wanted.partitions or range(existing)
-        fetcher, _ = await client.fetcher(wanted.topic, partitions, wanted.start, _view(wanted), options)
+        partitions = wanted.partitions or tuple(range(existing))
+        start = wanted.start if wanted.tail is None else await _tails(client, wanted.topic, partitions, wanted.tail)
+        ends = None if wanted.until is None else await _ends(client, wanted.topic, partitions, wanted.until)
+        fetcher, _ = await client.fetcher(wanted.topic, partitions, start, _view(wanted), options, ends)
         try:
-            await _print_all(fetcher, wanted)
+            await _print_all(fetcher, wanted, ends or {})
         finally:
             await fetcher.close()
         if fetcher.repositions:
             click.echo("some records were deleted before they could be read", err=True)
 
 
-async def _print_all(fetcher: Fetcher, wanted: Wanted) -> None:
+async def _tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:
+    """Return the offset of the first of the last `count` records of each partition."""
+    found = await asyncio.gather(*(client.find_positions(topic, partition) for partition in partitions))
+    return {
+        partition: max(one["log_start"], one["high_watermark"] - count)
+        for partition, one in zip(partitions, found, strict=True)
+    }
+
+
+async def _ends(client: Client, topic: str, partitions: Sequence[int], until: int | str) -> dict[int, int]:
+    """Return the exclusive end offset of each partition."""
+    if isinstance(until, int):
+        return dict.fromkeys(partitions, until)
+    found = await asyncio.gather(*(client.find_positions(topic, partition, until) for partition in partitions))
+    return {
+        partition: one["high_watermark"] if one["offset"] is None else one["offset"]
+        for partition, one in zip(partitions, found, strict=True)
+    }
+
+
+async def _print_all(fetcher: Fetcher, wanted: Wanted, ends: Mapping[int, int]) -> None:
     left = wanted.records_max
+    is_chosen = bool(wanted.pattern or ends)
     while (left is None or left > 0) and (fetched := await fetcher.next()) is not None:
-        if wanted.form in _VALUE_END:
-            printed = _print_values(fetched.body, _VALUE_END[wanted.form], left)
+        if is_chosen or wanted.has_values:
+            pieces = list(islice(_chosen(fetched, wanted, ends.get(fetched.partition)), left))
+            printed = len(pieces)
+            _write(b"".join(pieces))
         else:
             is_of_records = wanted.form != "values"
-            printed = _print_lines(_with_partition(fetched) if is_of_records else fetched.body, left)
+            printed = _print_lines(
+                _with_partition(fetched.body, fetched.partition) if is_of_records else fetched.body, left
+            )
         left = None if left is None else left - printed
+
+
+def _chosen(fetched: Fetched, wanted: Wanted, end: int | None) -> Iterator[bytes]:
+    """Yield the rendered records of an answer that match --until and --grep."""
+    if wanted.has_values:
+        records = decode_records(fetched.body)
+        lines = [b""] * len(records)
+    else:
+        lines = fetched.body.splitlines(keepends=True)
+        records = [decode_line(line) for line in lines]
+    for record, line in zip(records, lines, strict=True):
+        if (end is None or record.offset < end) and (wanted.pattern is None or _matches(record, wanted.pattern)):
+            yield _rendered(record, line, wanted, fetched.partition)
+
+
+def _rendered(record: Record, line: bytes, wanted: Wanted, partition: int) -> bytes:
+    if wanted.template is not None:
+        return wanted.template(record).encode() + b"\n"
+    if wanted.form in _VALUE_END:
+        return (record.value or b"") + _VALUE_END[wanted.form]
+    return record.shown_value + b"\n" if wanted.form == "values" else _with_partition(line, partition)
+
+
+def _matches(record: Record, pattern: re.Pattern[bytes]) -> bool:
+    """True if the key or the value matches --grep. A record that cannot be decoded never matches."""
+    if record.error is not None:
+        return False
+    return any(data is not None and pattern.search(data) for data in (record.value, record.key))
 
 
 def _view(wanted: Wanted) -> FetchView:
     query: dict[str, str | int] = {}
-    if wanted.records_max is not None:
+    is_chosen = wanted.pattern is not None or wanted.until is not None
+    if wanted.records_max is not None and not is_chosen:
         query["max_records"] = min(wanted.records_max, 1_000_000)
-    if wanted.form in _VALUE_END:
+    if wanted.has_values:
         return FetchView(JSON_TYPE, query | {"value": "json"}, wanted.is_following)
-    if wanted.form == "values":
+    if wanted.form == "values" and not is_chosen:
         query["ndjson"] = "values"
     return FetchView(NDJSON_TYPE, query, wanted.is_following)
 
 
-def _with_partition(fetched: Fetched) -> bytes:
-    """The lines with the partition as their first field. A line holds no line feed."""
-    return (b"\n" + fetched.body).replace(b"\n{", b'\n{"partition":%d,' % fetched.partition)[1:]
+def _with_partition(lines: bytes, partition: int) -> bytes:
+    """Insert the partition as the first field of each line. Relies on NDJSON: a line contains no line feed."""
+    return (b"\n" + lines).replace(b"\n{", b'\n{"partition":%d,' % partition)[1:]
 
 
 def _print_lines(body: bytes, most: int | None) -> int:
-    """How many lines were printed."""
+    """Print at most `most` lines and return how many were printed."""
     count = body.count(b"\n")
     if most is not None and count > most:
         body, count = b"".join(line + b"\n" for line in body.split(b"\n", most)[:most]), most
@@ -88,14 +162,8 @@ def _print_lines(body: bytes, most: int | None) -> int:
     return count
 
 
-def _print_values(body: bytes, end: bytes, most: int | None) -> int:
-    records = decode_records(body)[:most]
-    _write(b"".join([(record.value or b"") + end for record in records]))
-    return len(records)
-
-
 def _write(data: bytes) -> None:
     left = memoryview(data)
-    while left:  # with PYTHONUNBUFFERED set, a write may take only a part and not say so but in its result
+    while left:  # with PYTHONUNBUFFERED a write may be partial, which only its result shows
         left = left[sys.stdout.buffer.write(left) :]
     sys.stdout.buffer.flush()

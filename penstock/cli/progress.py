@@ -1,4 +1,4 @@
-"""A progress bar on standard error, if that is a terminal; elsewhere nothing."""
+"""A progress bar on standard error, if that is a terminal; nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.cli.reading import STDIN
 
 
 class Progress(NamedTuple):
-    """`advance` is told how many bytes more are through, and how many records in all."""
+    """Updates the bar: `advance` takes the bytes done since the last call, and the records done in total."""
 
     advance: Callable[[int, int], None]
 
 
 @contextmanager
 def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
-    """A bar while the block runs, unless somebody is typing the input. An unknown total shows only what is done."""
+    """Show a bar while the block runs, unless the input is typed at a terminal. Shows no total if it is unknown."""
     total_bytes = input_bytes(inputs)
     if not sys.stderr.isatty() or (STDIN in inputs and sys.stdin.isatty()):
         yield Progress(_show_nothing)
@@ -33,7 +33,7 @@ def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
         progress.TextColumn("{task.fields[text]}"),
         progress.TimeRemainingColumn(compact=True),
         console=Console(stderr=True),
-        transient=True,  # the summary line says it all in the end
+        transient=True,  # the summary line replaces it at the end
     )
     with bar:
         task = bar.add_task("", total=total_bytes, text="")
@@ -55,7 +55,7 @@ def _show_nothing(size_bytes: int, records: int) -> None:
 
 
 def input_bytes(inputs: Iterable[str]) -> int | None:
-    """The size of all inputs together, unless one of them is standard input or no plain file."""
+    """Return the total size of the inputs in bytes, or None if one is standard input or not a regular file."""
     total = 0
     for name in inputs:
         if name == STDIN or not os.path.isfile(name):

@@ -1,8 +1,9 @@
-"""Reads a file or standard input in a thread, so that reading goes on while a request is under way.
+"""Reads a file or standard input in a thread, so that reading continues while a request is in flight.
 
-What has been read meanwhile is given out in one piece: a fast input makes large pieces, a slow one is not delayed.
-Invariants: it holds at most `held_bytes_max` and one read; the thread alone uses and closes the descriptor. Python's
-own file objects are not used, because one that a thread is reading from cannot be closed, not even at the exit.
+All bytes read since the last call are returned in one piece: a fast input makes large pieces, a slow one is not
+delayed.
+Invariants: at most `held_bytes_max` and one read are held; only the thread uses and closes the descriptor. Python's own
+file objects are not used: one that a thread is reading from cannot be closed, not even at exit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _READ_BYTES = 256 * 1024
 
 
 class InputReader:
-    """`async with InputReader(name) as reader`; `-` is standard input. Raises OSError when it cannot be opened."""
+    """Reads an input: `async with InputReader(name) as reader`; `-` is standard input. Raises OSError on opening."""
 
     def __init__(self, name: str, held_bytes_max: int) -> None:
         self._descriptor = 0 if name == STDIN else os.open(name, os.O_RDONLY | os.O_CLOEXEC)
@@ -29,7 +30,7 @@ class InputReader:
         self._held = bytearray()
         self._end: OSError | bool = False  # True at the end of the input
         self._is_stopped = False
-        # A daemon, because a read of a terminal or pipe cannot be interrupted and must not hold up the end.
+        # A daemon: a read of a terminal or pipe cannot be interrupted and must not delay the exit.
         threading.Thread(target=self._read_all, name="reader", daemon=True).start()
 
     async def __aenter__(self) -> Self:
@@ -43,7 +44,7 @@ class InputReader:
             self._changed.notify()
 
     async def next(self) -> bytes:
-        """What has come since the last call; waits for something; nothing at the end. Raises OSError."""
+        """Return the bytes read since the last call, waiting for the first; b"" at the end. Raises OSError."""
         while True:
             self._has_news.clear()
             with self._changed:
@@ -65,7 +66,7 @@ class InputReader:
                 self._end = end
             try:
                 self._loop.call_soon_threadsafe(self._has_news.set)
-            except RuntimeError:  # the loop is closed: the command is over
+            except RuntimeError:  # the loop is closed: the command has ended
                 break
             with self._changed:
                 self._changed.wait_for(lambda: self._is_stopped or len(self._held) < self._held_bytes_max)

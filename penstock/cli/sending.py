@@ -1,7 +1,7 @@
 """Sends inputs to a topic, one body at a time; the driver of `penstock produce`.
 
-Every body has an Idempotency-Key of its own, so that one that is sent again because its answer was lost is stored once.
-Reading goes on while a body is under way (penstock/cli/reading.py); where bodies end is penstock/cli/line_cutter.py.
+Every body has its own Idempotency-Key, so a retry after a lost answer stores nothing twice. Reading continues while a
+body is in flight (penstock/cli/reading.py); penstock/cli/line_cutter.py decides where bodies end.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from penstock.cli.output import counted, tell
 from penstock.cli.progress import Progress, progress_of
 from penstock.cli.reading import STDIN, InputReader
 from penstock.errors import ClientError, ProblemError
-from penstock.options import ClientOptions
+from penstock.options import Acks, ClientOptions
 from penstock.transport import api
 
 MIB = 1024 * 1024
 _LINE_BYTES_MAX = 64 * MIB  # the largest record_bytes_max that a topic can have
-_LINES_MAX = 100_000  # half of a node's records_per_request_max, so that it never depends on the last line feed
+_LINES_MAX = 100_000  # half of a node's records_per_request_max, so that a missing last line feed never matters
 _RETRY_MS = 30_000
-_TEXT_TYPE = b'"headers":{"content-type":"text/plain; charset=utf-8"}'  # so that consumers show text, not base64
+_TEXT_TYPE = b'"headers":{"content-type":"text/plain; charset=utf-8"}'  # with it, consumers show text instead of base64
 
 
 class Target(NamedTuple):
-    """Where records go and how."""
+    """Holds the destination of the records and how to send them."""
 
     topic: str
     form: str  # ndjson, records, lines or raw
     partition: int | None
     key: str | None
     key_pointer: str | None
-    acks: str
+    acks: Acks
     body_bytes: int
 
 
@@ -59,12 +59,12 @@ class Sent(NamedTuple):
 
 
 async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
-    """Send every input; how much it was. Raises Failure at the first body that does not get through."""
+    """Send every input and return the totals. Raises Failure at the first body that fails."""
     options = ClientOptions(client_id="penstock-cli", acks=target.acks, delivery_timeout_ms=_RETRY_MS)
     records = size_bytes = 0
     keys = _keys(uuid.uuid4().hex)
     began = time.monotonic()
-    async with Client(node.url, token=node.token, options=options) as client:
+    async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
         await _expect_node(client, target.topic)
         with progress_of(inputs) as progress:
             for name in inputs:
@@ -74,7 +74,7 @@ async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
 
 
 async def _expect_node(client: Client, topic: str) -> None:
-    """Fail at once when nobody is there, before retries would hide it. What the node says of the topic can wait."""
+    """Fail at once if no node answers, before retries hide it. The first produce reports problems of the topic."""
     try:
         await client.describe_topic(topic)
     except ProblemError as problem:
@@ -83,7 +83,7 @@ async def _expect_node(client: Client, topic: str) -> None:
 
 
 def _keys(run: str) -> Iterator[str]:
-    """For the bodies of one run, in order; no other run has them."""
+    """Yield the keys of one run's bodies, in order. The run's id makes them unique."""
     return (f"penstock-cli-{run}-{number}" for number in count())
 
 
@@ -135,7 +135,7 @@ async def _read_whole(reader: InputReader) -> bytes:
 
 
 def _encoded(data: bytes, target: Target) -> list[Body]:
-    """NDJSON goes as it is. Text lines become record objects, which are larger, so they may need several bodies."""
+    """Encode lines as bodies: NDJSON unchanged, text lines as larger record objects, which may need several bodies."""
     if target.form != "lines":
         return _halved(data)
     key = b'"key":' + orjson.dumps(target.key) + b"," if target.key is not None else b""
@@ -155,7 +155,7 @@ def _encoded(data: bytes, target: Target) -> list[Body]:
 
 
 def _halved(data: bytes) -> list[Body]:
-    """Bodies of no more lines than a node takes at once, whatever the number of bytes."""
+    """Halve the data until each body has at most _LINES_MAX lines."""
     lines = data.count(b"\n")
     middle = data.find(b"\n", len(data) // 2) + 1 if lines > _LINES_MAX else 0
     if middle == 0:
@@ -164,7 +164,7 @@ def _halved(data: bytes) -> list[Body]:
 
 
 async def _post(client: Client, target: Target, body: Body, idempotency_key: str) -> int:
-    """How many records were stored."""
+    """Post a body and return how many records were stored."""
     is_raw = target.form == "raw"
     ndjson = {"ndjson": "values", "records": "records", "lines": "records", "raw": None}[target.form]
     produced = await client.post_records(
@@ -181,7 +181,7 @@ async def _post(client: Client, target: Target, body: Body, idempotency_key: str
 
 
 def _failure(error: Exception, name: str, lines_before: int, records: int) -> Failure:
-    """The line of the file, not of the body, and how much got through."""
+    """Return a failure that names the line of the file, not of the body, and how many records were sent."""
     text, code = line_of(error) if isinstance(error, ClientError) else (str(error), ExitCode.FAILED)
     line = error.members.get("line") if isinstance(error, ProblemError) else None
     if isinstance(line, int):

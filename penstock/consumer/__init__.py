@@ -1,1 +1,1 @@
-"""Fetches records: start positions, one long poll for each partition, decoding."""
+"""Fetches records: start positions, one long poll per partition, decoding."""

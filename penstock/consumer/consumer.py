@@ -1,7 +1,7 @@
-"""The consumer: records of a topic's partitions, one by one or in lists.
+"""The consumer: returns the records of a topic's partitions, one by one or in lists.
 
-Decodes what penstock/consumer/fetcher.py hands out and keeps the positions. The server keeps nothing for a reader, so
-resuming is: save positions() with your results, and pass them as `start` next time.
+Decodes the answers of penstock/consumer/fetcher.py and keeps the positions. The server stores no state for a consumer.
+To resume, save positions() with your results and pass them as `start` next time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Opener = Callable[[], Awaitable[tuple[Fetcher, list[StartPosition]]]]
 
 
 class Consumer:
-    """Made by Client.consume(). Iterate over it (`async for record`), or call poll() for lists, which is faster."""
+    """Returns records; made by Client.consume(). `async for record` iterates; poll() returns lists, which is faster."""
 
     def __init__(self, topic: str, opener: Opener, decode: Decode) -> None:
         self._topic = topic
@@ -31,7 +31,7 @@ class Consumer:
         self._positions: dict[int, int] = {}
         self._records: list[Record] = []  # the list that is being iterated over
         self._index = 0
-        self._after_list: tuple[int, int] | None = None  # partition, and where to go on after the list
+        self._after_list: tuple[int, int] | None = None  # partition, and its position after the list
         self._is_at_end = False
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Consumer:
         return record
 
     def next_nowait(self) -> Record | None:
-        """The next record of those that are here already."""
+        """Return the next record that is already fetched, or None."""
         if self._index >= len(self._records):
             return None
         record = self._records[self._index]
@@ -65,19 +65,19 @@ class Consumer:
         return record
 
     async def next(self) -> Record | None:
-        """The next record; None at the end, which without `follow` there is."""
+        """Return the next record; None at the end, which only a consumer without `follow` reaches."""
         while self._index >= len(self._records) and not self._is_at_end:
             await self._next_list(None)
         return self.next_nowait()
 
     async def start(self) -> None:
-        """Pin where each partition begins. Called by the first read, too."""
+        """Fix the start offset of each partition. The first read calls it too."""
         if self._fetcher is None:
             self._fetcher, starts = await self._opener()
             self._positions = {start.partition: start.offset for start in starts}
 
     async def poll(self, timeout_ms: int | None = None) -> list[Record]:
-        """Records of one partition, in order; [] when none came in time or, without following, at the end."""
+        """Return records of one partition, in order; [] if none arrived in time or, without following, at the end."""
         if self._index >= len(self._records):
             await self._next_list(timeout_ms)
         records = self._records[self._index :] if self._index else self._records
@@ -86,12 +86,12 @@ class Consumer:
         return records
 
     def positions(self) -> dict[int, int]:
-        """Per partition, where to go on after the records handed out so far, whether or not you are done with them."""
+        """Return the next offset of each partition after the records handed out so far, processed or not."""
         return dict(self._positions)
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every record there was at the start has been handed out; never true while following."""
+        """True if every record that existed at the start was handed out; never true while following."""
         return self._is_at_end
 
     async def close(self) -> None:
@@ -115,12 +115,12 @@ class Consumer:
         try:
             self._records = self._decode(self._topic, fetched)
         except ClientError:
-            await self._fetcher.close()  # to go on would be to leave these records out in silence
+            await self._fetcher.close()  # continuing would silently skip these records
             raise
         self._after_list = (fetched.partition, fetched.next_offset)
 
     def _finish_list(self) -> None:
-        """All of the list is handed out: go past what the log holds after its last record without giving it out."""
+        """Advance the position past the last record of a finished list, over offsets that hold no records."""
         if self._after_list is not None:
             partition, next_offset = self._after_list
             self._positions[partition] = next_offset
@@ -128,6 +128,7 @@ class Consumer:
 
 
 def decode_json(topic: str, fetched: Fetched) -> list[Record]:
+    """Decode the records of a JSON answer. Raises ClientError if it is not one."""
     try:
         return decode_records(fetched.body)
     except ValueError as error:
@@ -135,6 +136,6 @@ def decode_json(topic: str, fetched: Fetched) -> list[Record]:
 
 
 def decode_verified(topic: str, fetched: Fetched) -> list[Record]:
-    from penstock.consumer.stored_batches import decode_stored  # loads the record codec, which few need
+    from penstock.consumer.stored_batches import decode_stored  # loads the record codec, which few consumers need
 
     return decode_stored(fetched.body, topic, fetched.partition, fetched.offset)

@@ -1,9 +1,8 @@
-"""Follows the partitions of a topic with one long poll each, all at once, and hands out the answers as they come.
+"""Follows the partitions of a topic with one concurrent long poll each, and returns the answers as they arrive.
 
-Does not look into bodies: penstock/consumer/consumer.py decodes records, `penstock consume` passes lines on as they
-are.
-Invariants: per partition, answers come in the order of the log and without gaps, unless the log itself was cut and
-the out-of-range policy allows to go on; at most `prefetch_batches` answers per partition are held.
+Does not parse bodies: penstock/consumer/consumer.py decodes records, `penstock consume` passes lines on unchanged.
+Invariants: per partition, answers come in log order and without gaps, unless the log was truncated and the out-of-range
+policy allows continuing; at most `prefetch_batches` answers per partition are held.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ Growth = Callable[[str], Awaitable[int]]
 
 
 class Fetched(NamedTuple):
-    """One answer that has at least one record."""
+    """Holds one answer, which has at least one record."""
 
     partition: int
     body: bytes
-    offset: int  # what was asked for
+    offset: int  # the requested offset
     next_offset: int
 
 
 class FetchView(NamedTuple):
-    """In which form the records are wanted, and where to stop."""
+    """Holds the form of the records, and where to stop."""
 
     accept: str
     query: Mapping[str, str | int]
-    is_following: bool  # False: each partition ends at the high watermark that it had at the start
+    is_following: bool  # False: each partition ends at its high watermark of the start
 
 
 class Fetcher:
@@ -60,7 +59,7 @@ class Fetcher:
         self._options = options
         self._ready: asyncio.Queue[Fetched | Exception | None] = asyncio.Queue()  # None: a partition is at its end
         self._credits = {start.partition: asyncio.Semaphore(options.prefetch_batches) for start in starts}
-        self._epochs: dict[int, int] = {}  # the newest leader epoch that was told of each partition
+        self._epochs: dict[int, int] = {}  # the newest leader epoch received, per partition
         self._failure: Exception | None = None
         self._unfinished = len(starts)
         self.repositions = 0
@@ -73,7 +72,7 @@ class Fetcher:
         return f"<Fetcher {self._topic} following={self._unfinished} ready={self._ready.qsize()}>"
 
     async def next(self) -> Fetched | None:
-        """The next answer of any partition; None when all are at their end. Raises what ended a partition."""
+        """Return the next answer of any partition; None when all are at their end. Raises a partition's error."""
         while self._failure is None:
             if self._unfinished == 0:
                 return None
@@ -93,10 +92,10 @@ class Fetcher:
         await self._stop_tasks()
 
     async def _run(self, start: StartPosition) -> None:
-        """Follow one partition; how it ended is the last thing it hands out."""
+        """Follow one partition, then queue its end: None, or the error that ended it."""
         try:
             await self._follow(start.partition, start.offset, None if self._view.is_following else start.end)
-        except Exception as error:  # handed to the caller of next(), whatever it is
+        except Exception as error:  # next() raises it to the caller
             self._ready.put_nowait(error)
         else:
             self._ready.put_nowait(None)
@@ -105,7 +104,7 @@ class Fetcher:
         """Follow the partitions that the topic grows by, from their beginning."""
         while True:
             await asyncio.sleep(self._options.partitions_age_ms_max / 1000)
-            with contextlib.suppress(ClientError):  # what is wrong for long, the others will tell
+            with contextlib.suppress(ClientError):  # the other partitions report an error that persists
                 new = [number for number in range(await growth(self._topic)) if number not in self._credits]
                 give_up_ms = self._options.unreachable_timeout_ms
                 for start in await start_positions(self._attempts, self._topic, new, "earliest", give_up_ms):
@@ -115,7 +114,7 @@ class Fetcher:
 
     async def _follow(self, partition: int, offset: int, end: int | None) -> None:
         credit = self._credits[partition]
-        is_first = True  # a start beyond the end is for the node to refuse
+        is_first = True  # the node rejects a start beyond the end
         while end is None or offset < end or (is_first and offset > end):
             is_first = False
             await credit.acquire()
@@ -148,7 +147,7 @@ class Fetcher:
 
 
 def reposition(problem: ProblemError, policy: str) -> int:
-    """Where to go on after 410 or 416, by the caller's policy. Raises the problem when there is no such place."""
+    """Return the next offset after a 410 or 416, by the caller's policy. Raises `problem` if there is none."""
     bound = {"earliest": "log_start", "latest": "high_watermark", "fail": None}[policy]
     if problem.code not in _OUT_OF_RANGE or bound is None or not isinstance(problem.members.get(bound), int):
         raise problem
@@ -163,6 +162,6 @@ def _next_offset(answer: Answer) -> int:
 
 
 def _leader_epoch(answer: Answer) -> int:
-    """0 from a node of an older release."""
+    """Return the leader epoch of an answer; 0 if the node is of an older release."""
     text = answer.headers.get("Penstock-Leader-Epoch", "")
     return int(text) if text.isdecimal() else 0

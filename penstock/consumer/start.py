@@ -1,6 +1,6 @@
-"""Where a consumer begins: what the caller said, turned into one offset per partition before the first fetch.
+"""Turns the start of a consumer into one offset per partition, before the first fetch.
 
-Pinned at the start, so that "latest" means the moment of starting and not that of the first answer that got through.
+Fixed at the start: "latest" means the moment of starting, not that of the first successful answer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ class StartPosition(NamedTuple):
     offset: int
     end: int  # the high watermark when the consumer started
 
+    def ending_at(self, end: int) -> StartPosition:
+        """Return the position with an earlier end. An end before the start leaves nothing to read."""
+        return self if end >= self.end else self._replace(end=max(end, min(self.offset, self.end)))
+
 
 async def start_positions(
     attempts: Attempts, topic: str, partitions: Iterable[int], start: Start, give_up_ms: int
 ) -> list[StartPosition]:
-    """Ask for all partitions at once. A partition that a mapping leaves out begins at its earliest record."""
+    """Find all start positions concurrently. A partition that a mapping omits begins at its earliest record."""
 
     async def ask(partition: int) -> StartPosition:
         timestamp = _timestamp_of(start)
@@ -57,5 +61,5 @@ def _offset_of(start: Start, partition: int, bounds: Mapping[str, int | None]) -
         return log_start
     if start == "latest":
         return high_watermark
-    found = bounds["offset"]  # nothing at or after the time: wait for what comes
+    found = bounds["offset"]  # none at or after the time: wait for new records
     return high_watermark if found is None else found

@@ -1,7 +1,9 @@
-"""Records of one partition that travel in one request, and the queue of such batches for one partition.
+"""The batches of records sent in one request each, the queue of a partition's batches, and the Delivery of each record.
 
-Sync and without I/O: the producer decides when to send, this decides what goes together and in which order.
-Invariant: a queue gives out batches in the order in which their records came; a batch that comes back (split)
+Synchronous and without I/O: the producer decides when to send; this file decides which records are sent together, and
+in which order. A Delivery costs two references per record and no future: all records of a batch share its event, and a
+record's position follows from its rank in the batch.
+Invariant: a queue returns batches in the order in which their records came; a batch that is put back (after a split)
 goes to the front.
 """
 
@@ -9,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Generator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.errors import ClientError
 from penstock.producer.lines import Line, as_record_line
-from penstock.producer.outgoing import OutgoingRecord
+from penstock.producer.preparation import OutgoingRecord
 
 
 class Placed(NamedTuple):
@@ -23,7 +26,7 @@ class Placed(NamedTuple):
 
 
 class Batch:
-    """Lines until it is settled; afterwards an outcome, or the parts that it was split into."""
+    """Holds the lines of its records until it is settled; afterwards an outcome, or the parts of its split."""
 
     __slots__ = (
         "_outcome",
@@ -48,10 +51,10 @@ class Batch:
         self.is_plain = True
         self.size_bytes = 0
         self.settled = asyncio.Event()
-        self.parts: list[tuple[int, Batch]] = []  # (rank of its first record here, part)
+        self.parts: list[tuple[int, Batch]] = []  # (rank of the part's first record here, part)
         self.is_failure_seen = False
         self.is_sent = False  # at least once
-        self.kept: list[OutgoingRecord] = []  # pairwise with the lines; empty when there are no interceptors
+        self.kept: list[OutgoingRecord] = []  # one per line; empty without interceptors
         self._outcome: Placed | ClientError | None = None
 
     def __repr__(self) -> str:
@@ -67,7 +70,7 @@ class Batch:
         return self._outcome if isinstance(self._outcome, ClientError) else None
 
     def add(self, line: Line) -> int:
-        """Append a record; by how many bytes the batch grew."""
+        """Append a record. Returns by how many bytes the batch grew."""
         text, is_plain = line
         before_bytes = self.size_bytes
         if is_plain != self.is_plain:
@@ -83,13 +86,13 @@ class Batch:
         return b"\n".join(self.lines)
 
     def keep(self, record: OutgoingRecord) -> None:
-        """Of the record that was added last, for interceptors."""
+        """Keep the last added record for the interceptors."""
         self.kept.append(record)
 
     def settle(self, outcome: Placed | ClientError) -> list[OutgoingRecord]:
-        """Every record has its answer. The lines are let go; the deliveries may live on for long.
+        """Set the outcome of every record and release the lines, because deliveries may long outlive them.
 
-        Returns the records kept for interceptors, and keeps them no longer.
+        Returns the records kept for interceptors, and releases them too.
         """
         assert self._outcome is None
         self._outcome = outcome
@@ -99,6 +102,7 @@ class Batch:
         return kept
 
     def outcome(self) -> Placed:
+        """Return the position of the records. Raises their ClientError, or InvalidStateError before that is known."""
         if self._outcome is None:
             raise asyncio.InvalidStateError("the record is not acknowledged yet")
         if isinstance(self._outcome, ClientError):
@@ -107,7 +111,7 @@ class Batch:
         return self._outcome
 
     def split(self, at: list[int]) -> list[Batch]:
-        """Replace this batch by parts that begin at these ranks; awaiting deliveries move on to them."""
+        """Split this batch into parts that begin at these ranks; its deliveries follow their record into its part."""
         assert at[0] == 0
         bounds = [*at, len(self.lines)]
         for start, end in pairwise(bounds):
@@ -137,7 +141,7 @@ class Batch:
 
 
 class PartitionQueue:
-    """The batches of one partition that wait to be sent, the last of them still open for more records."""
+    """Queues the batches of one partition that wait to be sent. The last one is still open for more records."""
 
     __slots__ = ("_closed_bytes", "_is_due", "_ready", "batch_bytes", "open_batch", "partition", "topic")
 
@@ -147,7 +151,7 @@ class PartitionQueue:
         self.batch_bytes = batch_bytes
         self.open_batch: Batch | None = None
         self._ready: deque[Batch] = deque()
-        self._closed_bytes = 0  # of batches that are ready or under way
+        self._closed_bytes = 0  # of batches that are ready or in flight
         self._is_due = False
 
     def __repr__(self) -> str:
@@ -155,7 +159,7 @@ class PartitionQueue:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of records that have no result yet."""
+        """Bytes of the records without a result."""
         return self._closed_bytes + (0 if self.open_batch is None else self.open_batch.size_bytes)
 
     def new_batch(self, now: float) -> Batch:
@@ -166,7 +170,7 @@ class PartitionQueue:
         return self.open_batch
 
     def mark_due(self, batch: Batch) -> None:
-        """The linger of this batch is over. It stays open until a sender takes it, growing meanwhile."""
+        """Mark that the linger of this batch is over. It stays open, and may grow, until a sender takes it."""
         if batch is self.open_batch:
             self._is_due = True
 
@@ -180,7 +184,7 @@ class PartitionQueue:
         return bool(self._ready) or (self.open_batch is not None and self._is_due)
 
     def peek(self) -> Batch | None:
-        """What take() would give."""
+        """Return what take() would return."""
         if self._ready:
             return self._ready[0]
         return self.open_batch if self._is_due else None
@@ -194,6 +198,55 @@ class PartitionQueue:
         self._ready.extendleft(reversed(batches))
 
     def forget(self, batch: Batch) -> None:
-        """The batch is settled."""
+        """Subtract the bytes of a settled batch."""
         self._closed_bytes -= batch.size_bytes
         assert self._closed_bytes >= 0
+
+
+class RecordPosition(NamedTuple):
+    """Says where a record was stored. With acks=0 the node does not report it, so offset is None."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: int | None
+
+
+class Delivery:
+    """Awaits one record, any number of times or never: returns its RecordPosition or raises its ClientError."""
+
+    __slots__ = ("_rank", "batch")
+
+    def __init__(self, batch: Batch, rank: int) -> None:
+        self.batch = batch
+        self._rank = rank
+
+    def __await__(self) -> Generator[Any, None, RecordPosition]:
+        self._follow_splits()
+        while not self.batch.is_settled:
+            yield from self.batch.settled.wait().__await__()
+            self._follow_splits()
+        return self.result()
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self._rank} of {self.batch!r}>"
+
+    def done(self) -> bool:
+        self._follow_splits()
+        return self.batch.is_settled
+
+    def result(self) -> RecordPosition:
+        """Return the position, without waiting. Raises the record's ClientError, or InvalidStateError if not done."""
+        self._follow_splits()
+        return position_in(self.batch, self._rank)
+
+    def _follow_splits(self) -> None:
+        while self.batch.parts:
+            self.batch, self._rank = self.batch.part_of(self._rank)
+
+
+def position_in(batch: Batch, rank: int) -> RecordPosition:
+    """Return the position of a record. Raises the batch's ClientError, or InvalidStateError before it is settled."""
+    placed = batch.outcome()
+    offset = None if placed.base_offset is None else placed.base_offset + rank
+    return RecordPosition(batch.topic, batch.partition, offset, placed.timestamp)

@@ -1,7 +1,7 @@
-"""The bound on unacknowledged bytes: room is taken when a record comes and given back when it has its result.
+"""Bounds the unacknowledged bytes: a record takes room when it is sent and gives it back when it has its result.
 
-Invariant: used_bytes never exceeds the maximum, but for a single record that is larger than the whole buffer, and
-for the few bytes by which lines grow when their batch changes form.
+Invariant: used_bytes exceeds the maximum only by a single record that is larger than the whole buffer, and by the few
+bytes that lines grow when their batch changes form.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from penstock.errors import BufferFull
 
 
 class SendBuffer:
-    def __init__(self, bytes_max: int, when_full: str) -> None:
+    def __init__(self, bytes_max: int, full_policy: str) -> None:
         self._bytes_max = bytes_max
-        self._when_full = when_full
+        self._full_policy = full_policy
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.used_bytes = 0
 
@@ -23,17 +23,17 @@ class SendBuffer:
         return f"<SendBuffer {self.used_bytes} of {self._bytes_max} bytes, {len(self._waiters)} waiting>"
 
     def take_nowait(self, size_bytes: int) -> bool:
-        """Whether there was room; then it is taken. Those who wait already come first."""
+        """Take room if there is enough and no earlier caller waits. Returns whether it was taken."""
         if self._waiters or not self._fits(size_bytes):
             return False
         self.used_bytes += size_bytes
         return True
 
     async def take(self, size_bytes: int) -> None:
-        """Take room, waiting for it if that is the policy. Raises BufferFull if it is not."""
+        """Take room, waiting for it if the policy is to block. Raises BufferFull if the policy is to raise."""
         if self.take_nowait(size_bytes):
             return
-        if self._when_full == "raise":
+        if self._full_policy == "raise":
             raise BufferFull(f"{self.used_bytes} of {self._bytes_max} bytes wait for their acknowledgement")
         granted = asyncio.get_running_loop().create_future()
         self._waiters.append((size_bytes, granted))

@@ -1,8 +1,8 @@
-"""What the lanes of a producer share: requests from batches, results for records, the tasks that are under way.
+"""The part that all lanes of a producer share: requests from batches, results for records, running tasks.
 
 A lane (penstock/producer/plain_lane.py, penstock/producer/sequenced_lane.py) decides when a batch of its partition is
-sent and sent again; this file does not. Invariant: a batch that was opened gets its result here, exactly once, or is
-split into such.
+sent and retried; this file does not.
+Invariant: every opened batch gets its result here, exactly once, or is split into batches that do.
 """
 
 from __future__ import annotations
@@ -10,22 +10,33 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.errors import ClientClosed, ClientError, DeliveryTimedOut, ProblemError
 from penstock.options import ClientOptions
-from penstock.producer.batch import Batch, PartitionQueue, Placed
-from penstock.producer.blame import cut_for
+from penstock.producer.batch import Batch, PartitionQueue, Placed, position_in
 from penstock.producer.buffer import SendBuffer
-from penstock.producer.delivery import position_in
-from penstock.producer.outgoing import OutgoingRecord, Preparation
+from penstock.producer.preparation import OutgoingRecord, Preparation
 from penstock.producer.statistics import Tally
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
 from penstock.transport.compression import encoding_headers, packed
 from penstock.transport.exchange import Answer, Request, not_a_node
 
-_REMEMBERED_FAILURES = 1000  # batches that failed and that no Delivery has shown; the first is what flush() raises
+_REMEMBERED_FAILURES = 1000  # failed batches that no Delivery has shown; flush() raises the first
+# Problems caused by one record, or by the size of the batch. The batch is not stored, and other records can be sent.
+_BLAMES_A_RECORD = frozenset(
+    {
+        "malformed_ndjson",
+        "malformed_json",
+        "json_too_complex",
+        "invalid_body",
+        "invalid_utf8",
+        "unknown_field",
+        "record_too_large",
+    }
+)
+_BLAMES_THE_SIZE = frozenset({"batch_too_large", "body_too_large"})
 
 
 class Dispatch:
@@ -55,11 +66,11 @@ class Dispatch:
         self._unsettled.add(batch)
 
     def deadline(self, batch: Batch) -> float:
-        """Loop time, seconds."""
+        """Return the delivery deadline of a batch: loop time, in seconds."""
         return batch.created_at + self.options.delivery_timeout_ms / 1000
 
     def request(self, batch: Batch, headers: Mapping[str, str] = {}) -> Request:
-        """To be made once for a batch, however often it is sent."""
+        """Make the request of a batch. Call it once per batch, however often the request is sent."""
         query = self._query | {"ndjson": "values" if batch.is_plain else "records"}
         plain = batch.body()
         body = packed(plain, self.options.compression)
@@ -76,7 +87,7 @@ class Dispatch:
         )
 
     def cut(self, queue: PartitionQueue, batch: Batch, problem: ProblemError) -> list[Batch]:
-        """Fail a refused batch, or only the record that is to blame; what is to be sent in its place."""
+        """Fail a rejected batch, or only the record to blame. Returns the batches to send in its place."""
         cut = cut_for(problem, len(batch.lines))
         if cut is None:
             self.settle(queue, batch, problem)
@@ -100,10 +111,10 @@ class Dispatch:
         kept = batch.settle(outcome)
         self._buffer.give_back(batch.size_bytes)
         if kept:
-            self._tell_interceptors(batch, kept)
+            self._notify_interceptors(batch, kept)
 
     async def wait_settled(self) -> None:
-        """Everything opened before. Raises the first failure that no Delivery has shown."""
+        """Wait for all batches opened before the call. Raises the first failure that no Delivery has shown."""
         for batch in list(self._unsettled):
             await batch.wait_settled()
         failed, self._failed = self._failed, deque(maxlen=_REMEMBERED_FAILURES)
@@ -112,7 +123,7 @@ class Dispatch:
                 batch.outcome()
 
     async def stop(self) -> None:
-        """Cancel what is under way; each task gives its batch a result."""
+        """Cancel the requests in flight; each task gives its batch a result."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -120,17 +131,17 @@ class Dispatch:
     def unsettled(self) -> list[Batch]:
         return list(self._unsettled)
 
-    def _tell_interceptors(self, batch: Batch, records: list[OutgoingRecord]) -> None:
-        """A mistake of an interceptor goes to the loop's handler of exceptions: no caller waits here to be told."""
+    def _notify_interceptors(self, batch: Batch, records: list[OutgoingRecord]) -> None:
+        """Notify the interceptors. Their errors go to the loop's exception handler, because no caller waits here."""
         for rank, record in enumerate(records):
-            for error in self._preparation.tell(record, batch.failure or position_in(batch, rank)):
+            for error in self._preparation.notify(record, batch.failure or position_in(batch, rank)):
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "an interceptor failed in on_delivery", "exception": error}
                 )
 
 
 def placed(answer: Answer, count: int) -> Placed:
-    """Where the one partition of the request put its records."""
+    """Return the position from the answer for the request's one partition. Raises ProblemError if it is missing."""
     try:
         (result,) = answer.json()["results"]
         base_offset, timestamp, stored = result["base_offset"], result["timestamp"], result["count"]
@@ -146,3 +157,28 @@ def stopped() -> ClientClosed:
 
 def not_sent_in_time() -> DeliveryTimedOut:
     return DeliveryTimedOut("not sent before the delivery timeout", last=None, no_side_effects=True)
+
+
+class Cut(NamedTuple):
+    """Holds where to split a rejected batch: the ranks at which parts begin, and that of the failed part, if known."""
+
+    starts: list[int]
+    culprit: int | None
+
+
+def cut_for(problem: ProblemError, count: int) -> Cut | None:
+    """Return how to continue with a rejected batch of `count` records; None if all of it fails.
+
+    1. The problem names a line or a record: that record fails, the records before and after it are sent.
+    2. It names none: the batch is halved, and halved again, until the culprit is alone.
+    3. The size is to blame: the batch is halved as in 2, without a culprit.
+    """
+    blames_a_record = problem.code in _BLAMES_A_RECORD
+    if count == 1 or not problem.no_side_effects or not (blames_a_record or problem.code in _BLAMES_THE_SIZE):
+        return None
+    record = problem.members.get("record")
+    line = record + 1 if isinstance(record, int) else problem.members.get("line")
+    if not (blames_a_record and isinstance(line, int) and 1 <= line <= count):
+        return Cut([0, count // 2], None)
+    culprit = line - 1
+    return Cut(sorted({0, culprit, culprit + 1} - {count}), culprit)

@@ -1,11 +1,11 @@
-"""A record as one NDJSON line, in one of two forms; pure and on the hot path of producing.
+"""Encodes a record as one NDJSON line, in one of two forms. Pure, and on the hot path of producing.
 
-A *plain* line is the record's JSON value and nothing else (`ndjson=values`); a record that has a key, headers, a
-timestamp, or a value that is not JSON needs a record object (`ndjson=records`). Plain lines go in a batch of their
-own form, because the node stores those fastest.
+A *plain* line is only the record's JSON value (`ndjson=values`). A record with a key, headers, a timestamp, or a value
+that is not JSON needs a record object (`ndjson=records`). Plain lines are batched separately, because the node stores
+them fastest.
 
-Invariant: what is stored for a value given as bytes are exactly these bytes. JSON text that a line cannot carry
-unchanged (line breaks, outer white space) therefore travels as base64, like bytes that are not JSON at all.
+Invariant: a value given as bytes is stored as exactly these bytes. JSON text that a line cannot carry unchanged (line
+breaks, outer white space) is therefore sent as base64, like bytes that are not JSON at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.records import Timestamp, milliseconds
 HeaderValue = str | bytes | None
 Headers = Mapping[str, HeaderValue | Sequence[HeaderValue]] | Iterable[tuple[str, HeaderValue]]
 
-# The same parser as the node's, so the two cannot disagree about what JSON is.
+# The node uses the same parser, so both agree about what is JSON.
 _parse_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _dumps = orjson.dumps
 _NON_STR_KEYS = orjson.OPT_NON_STR_KEYS
@@ -33,10 +33,10 @@ Line = tuple[bytes, bool]
 
 
 def line_of(value: Any, key: Any = None, headers: Headers | None = None, timestamp: Timestamp | None = None) -> Line:
-    """The line of one record. Raises TypeError or ValueError when it cannot be one."""
-    # 1. Bytes that are one JSON value go as they are. 2. Other bytes go as base64; so do those of a JSON string beside
-    # headers, because the node takes it for a text if they say so. 3. Anything else becomes JSON here, so a caller may
-    # change the object afterwards.
+    """Make the line of one record. Raises TypeError or ValueError if it cannot be encoded."""
+    # 1. Bytes that are one JSON value are sent unchanged. 2. Other bytes are sent as base64. So is a JSON string given
+    # as bytes with headers, because a content type may make the node treat it as text. 3. Anything else is encoded as
+    # JSON here, so the caller may change the object afterwards.
     if type(value) is bytes:
         is_json = is_json_line(value) and not (headers and value[:1] == b'"')
         text = value if is_json else b64encode(value)
@@ -55,25 +55,25 @@ def line_of(value: Any, key: Any = None, headers: Headers | None = None, timesta
 
 
 def as_record_line(plain: bytes) -> bytes:
-    """A plain line as a record object, for a batch in which some other record needs one."""
+    """Return a plain line as a record object, for a batch in which another record needs one."""
     return b'{"value":' + plain + b"}"
 
 
 def key_bytes(key: Any) -> bytes:
-    """The bytes that the node stores for a key, which decide its partition."""
+    """Return the bytes that the node stores for a key. They decide its partition."""
     if type(key) is bytes:
         return key
     return key.encode() if isinstance(key, str) else _dumps(key, None, _NON_STR_KEYS)
 
 
 def is_json_line(value: bytes) -> bool:
-    """Whether these bytes are one JSON value that can stand on a line unchanged, and not the tombstone `null`."""
+    """True if these bytes are one JSON value that can be a line unchanged, and not the tombstone `null`."""
     try:
         if len(_parse_raw(value)) != len(value) or b"\n" in value or value == b"null":
             return False
         if not value.isascii():
             value.decode()
-    except (ValueError, RecursionError):  # of msgspec or of the UTF-8 decoder; nested too deeply for either side
+    except (ValueError, RecursionError):  # msgspec or the UTF-8 decoder; RecursionError if nested too deeply
         return False
     return True
 
@@ -90,7 +90,7 @@ def _key_field(key: Any) -> bytes:
 
 
 def _headers_object(headers: Headers) -> bytes:
-    """Repeated names become arrays; the order among one name's values is kept."""
+    """Return the headers as a JSON object. Repeated names become arrays, in the order of their values."""
     grouped: dict[str, list[Any]] = {}
     if isinstance(headers, Mapping):
         for name, value in headers.items():

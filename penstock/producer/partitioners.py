@@ -1,14 +1,14 @@
-"""Chooses the partition of a record that names none: by its key, spread out, or as the caller's function says.
+"""Chooses the partition of a record that names none: by its key, evenly, or by the caller's function.
 
-A partitioner gives a partition, or None for the sticky choice: a batch's worth to one partition, then to the least
-busy. Keys go where a Kafka producer would put them, by the rule that the node applies to records without a partition.
-The client applies it itself because only then it knows the position of each record of a batch.
+A partitioner returns a partition, or None for the sticky choice: it fills a batch for one partition, then takes the
+least busy one. Keys go to the same partition as with a Kafka producer; the node applies the same rule to records
+without a partition. The client applies it itself to know the position of each record of a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from murmurhash2 import murmurhash2
 
@@ -24,11 +24,11 @@ Choose = Callable[[str, Any, int], int | None]
 _KAFKA_SEED = 0x9747B28C
 _POSITIVE = 0x7FFFFFFF
 
-NAMES = ("key_hash", "sticky", "round_robin")
+PartitionerName = Literal["key_hash", "sticky", "round_robin"]
 
 
-def chooser(partitioner: str | Partitioner) -> Choose:
-    """Raises ValueError for a name that is none."""
+def chooser(partitioner: PartitionerName | Partitioner) -> Choose:
+    """Return the function that chooses partitions. Raises ValueError for an unknown name."""
     if partitioner == "key_hash":
         return by_key_hash
     if partitioner == "sticky":
@@ -36,22 +36,24 @@ def chooser(partitioner: str | Partitioner) -> Choose:
     if partitioner == "round_robin":
         return RoundRobin()
     if not callable(partitioner):
-        raise ValueError(f"a partitioner is a function, or one of {', '.join(NAMES)}; got {partitioner!r}")
+        raise ValueError(
+            f"a partitioner is a function, or one of {', '.join(get_args(PartitionerName))}; got {partitioner!r}"
+        )
     return _checked(partitioner)
 
 
 def by_key_hash(topic: str, key: Any, partitions: int) -> int | None:
-    """As Kafka clients choose; without a key, sticky."""
+    """Choose by the hash of the key, as Kafka clients do; sticky without a key."""
     return None if key is None else partition_of_key(key_bytes(key), partitions)
 
 
 def always_sticky(topic: str, key: Any, partitions: int) -> int | None:
-    """Keys do not matter: the fullest batches, and records of one key anywhere."""
+    """Ignore keys, which gives the fullest batches. Records of one key go to any partition."""
     return None
 
 
 class RoundRobin:
-    """One record to each partition in turn, whatever its key: the most even, with the smallest batches."""
+    """Sends one record to each partition in turn, whatever its key: the most even choice, with the smallest batches."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
@@ -73,21 +75,21 @@ def _checked(partitioner: Partitioner) -> Choose:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Kafka's default for keys: murmur2 of the key, modulo the number of partitions."""
+    """Return Kafka's default partition of a key: murmur2 of the key, modulo the number of partitions."""
     return int(murmurhash2(key, _KAFKA_SEED) & _POSITIVE) % partitions
 
 
 class StickyPartition:
-    """Where records of one topic without a key go. Sync; `queues` holds the topic's partitions in order.
+    """Chooses the partition for a topic's records without a key. Synchronous; `queues` has its partitions in order.
 
-    Spreading them one by one would make many small batches; and a slow partition must not hold up the others.
+    One record to each in turn would make many small batches, and a slow partition must not delay the others.
     """
 
     def __init__(self, queues: Sequence[PartitionQueue]) -> None:
         self._queues = queues
         self.count = len(queues)
         self._current = 0
-        self.batch: Batch | None = None  # the one that the last record went into; stay while it is open
+        self.batch: Batch | None = None  # the batch of the last record; the choice holds while it is open
 
     def queue_for(self, line_bytes: int) -> PartitionQueue:
         queue = self._queues[self._current]

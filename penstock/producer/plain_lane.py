@@ -1,7 +1,7 @@
-"""One partition's batches without sequence numbers: one request at a time, because a retry could be overtaken.
+"""Sends one partition's batches without sequence numbers: one request at a time, because a retry could be overtaken.
 
-For acks=0, where no answer tells of a failure, and for `idempotence="off"`. A request that failed ambiguously (reset
-connection, 504) may store its records twice when it is repeated: `retry_ambiguous`.
+For acks=0, where no answer reports a failure, and for `idempotence="off"`. A request that failed ambiguously (reset
+connection, 504) may store its records twice when it is retried: `retry_ambiguous`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class PlainLane:
         return f"<PlainLane {self.queue!r}>"
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Start sending if a batch is ready."""
         if not self._is_sending and self.queue.has_ready():
             self._is_sending = True
             self._dispatch.start(self._send_all())
 
     def stop(self) -> None:
-        """No more: tasks are cancelled by the dispatch."""
+        """No-op: the dispatch cancels the tasks."""
 
     async def _send_all(self) -> None:
         """Send batches one after the other, until none is ready."""
@@ -46,6 +46,6 @@ class PlainLane:
             self.queue.put_back(dispatch.cut(self.queue, batch, problem))
         except ClientError as error:
             dispatch.settle(self.queue, batch, error)
-        except BaseException:  # cancelled, or a mistake of ours: no record may be left without a result
+        except BaseException:  # cancelled, or a bug: every record must get a result
             dispatch.settle(self.queue, batch, stopped())
             raise

@@ -1,12 +1,12 @@
 """The producer: collects records into batches per partition and sends each batch in one request.
 
-Driver of penstock/producer/batch.py. How a record becomes a line is penstock/producer/lines.py; when batches are sent,
-and sent again, is decided by the lane of their partition: penstock/producer/sequenced_lane.py, or
-penstock/producer/plain_lane.py without sequence numbers.
+Driver of penstock/producer/batch.py. penstock/producer/lines.py encodes records as lines. The lane of a partition
+decides when its batches are sent and retried: penstock/producer/sequenced_lane.py, or penstock/producer/plain_lane.py
+without sequence numbers.
 
 Guarantees, with the default options: the records that one task sends to one partition are stored in that order, each
 once; every record gets a result; a record that got a position is stored as `acks` says. A record that failed with
-`no_side_effects` false may be stored all the same, but never twice.
+`no_side_effects` false may be stored nevertheless, but never twice.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from typing import Any, Self
 from penstock.admin.topics import TopicPartitions
 from penstock.errors import ClientClosed
 from penstock.options import ClientOptions
-from penstock.producer.batch import Batch, PartitionQueue
+from penstock.producer.batch import Batch, Delivery, PartitionQueue
 from penstock.producer.buffer import SendBuffer
-from penstock.producer.delivery import Delivery
 from penstock.producer.dispatch import Dispatch
-from penstock.producer.lines import Headers, Line, line_of
-from penstock.producer.outgoing import OutgoingRecord, Preparation
+from penstock.producer.lines import Headers, Line
 from penstock.producer.partitioners import Choose, StickyPartition
 from penstock.producer.plain_lane import PlainLane
+from penstock.producer.preparation import OutgoingRecord, Preparation, with_keys
 from penstock.producer.producer_ids import ProducerIds
 from penstock.producer.sequenced_lane import SequencedLane
 from penstock.producer.statistics import ProducerStatistics
@@ -37,7 +36,7 @@ Lane = SequencedLane | PlainLane
 
 
 class Producer:
-    """Made by Client.producer(). Use it from one event loop; any number of tasks may send."""
+    """Sends records; made by Client.producer(). Use it from one event loop; any number of tasks may send."""
 
     def __init__(
         self,
@@ -52,11 +51,10 @@ class Producer:
         self._options = options
         self._choose = choose
         self.preparation = preparation
-        self._is_prepared = preparation.is_needed
         self._buffer = SendBuffer(options.buffer_bytes, options.buffer_full)
         self._dispatch = Dispatch(attempts, options, self._buffer, preparation)
         self._ids = ProducerIds(attempts, options.delivery_timeout_ms)
-        self._is_sequenced = options.idempotence != "off" and options.acks != "0"  # acks=0: no answer tells of a gap
+        self._is_sequenced = options.idempotence != "off" and options.acks != "0"  # acks=0: no answer reports a gap
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, StickyPartition] = {}
         self._is_closed = False
@@ -82,20 +80,18 @@ class Producer:
         timestamp: Timestamp | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Hand over a record; waits only for room in the buffer. Await the Delivery to learn its position.
+        """Queue a record. Waits only for room in the buffer; await the Delivery to get its position.
 
-        Bytes are stored as they are; anything else as its JSON; None is a tombstone. Text keys are stored as UTF-8.
-        Without a partition the key decides, as in Kafka; without a key the least busy partition gets a batch's worth.
+        Bytes are stored unchanged; other values are stored as JSON; None is a tombstone. Text keys are stored as UTF-8.
+        Without a partition the key decides, as in Kafka; without a key the least busy partition gets a batch of
+        records.
         """
-        if self._is_prepared:
-            record = OutgoingRecord(topic, value, key, headers, timestamp, partition)
-            return await self.send_line(*self.preparation.prepare(record))
-        return await self.send_line(topic, line_of(value, key, headers, timestamp), key, partition)
+        return await self.send_line(*self.preparation.prepare(topic, value, key, headers, timestamp, partition))
 
     async def send_line(
         self, topic: str, line: Line, key: Any, partition: int | None, record: OutgoingRecord | None = None
     ) -> Delivery:
-        """As send(), for a record whose line is made already; the key only chooses the partition."""
+        """Send a record whose line is already made; the key only chooses the partition. Raises ClientClosed."""
         if partition is None:
             count = self._topics.known(topic) or await self._topics.learn(topic)
             partition = self._choose(topic, key, count)
@@ -116,18 +112,15 @@ class Producer:
     async def send_many(
         self, topic: str, values: Iterable[Any], *, keys: Iterable[Any] | None = None, partition: int | None = None
     ) -> list[Delivery]:
-        """Hand over many records, keys pairwise with values. As send() for each."""
+        """Queue many records, keys pairwise with values, each as send() does."""
         send = self.send
-        if keys is None:
-            return [await send(topic, value, partition=partition) for value in values]
-        pairs = zip(values, keys, strict=True)
-        return [await send(topic, value, key=key, partition=partition) for value, key in pairs]
+        return [await send(topic, value, key=key, partition=partition) for value, key in with_keys(values, keys)]
 
     async def flush(self) -> None:
-        """Wait until every record handed over before the call has its result.
+        """Wait until every record sent before the call has its result.
 
-        Raises the first failure that no Delivery has shown yet, so that a caller who awaits none of them cannot lose
-        records without noticing.
+        Raises the first failure that no Delivery has shown, so a caller that awaits no Delivery cannot lose records
+        unnoticed.
         """
         for lane in self._lanes.values():
             lane.queue.close_batch()
@@ -135,12 +128,12 @@ class Producer:
         await self._dispatch.wait_settled()
 
     async def close(self) -> None:
-        """Refuse further records, and flush. Raises like flush()."""
+        """Reject further records, and flush. Raises like flush()."""
         self._is_closed = True
         await self.flush()
 
     async def abort(self) -> None:
-        """Stop at once. Records without a result fail with ClientClosed; those under way may still be stored."""
+        """Stop at once. Records without a result fail with ClientClosed; those in flight may still be stored."""
         self._is_closed = True
         for lane in self._lanes.values():
             lane.queue.close_batch()
@@ -164,7 +157,7 @@ class Producer:
         return delivery
 
     def _append(self, queue: PartitionQueue, line: Line, size_bytes: int) -> Delivery:
-        """Put a record, for which the buffer has given room, into its batch."""
+        """Add a record to its batch. The buffer has already given room for it."""
         batch = queue.open_batch
         if batch is None or batch.size_bytes + size_bytes > queue.batch_bytes:
             batch = self._new_batch(self._lane(queue.topic, queue.partition))

@@ -1,4 +1,4 @@
-"""The producer id under which a producer's records are numbered: asked for at first use, shared by its partitions."""
+"""The producer id for the records of a producer. Requested at first use, and shared by its partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.errors import IdempotenceUnavailable, ProblemError
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
 
-_UNKNOWN_HERE = frozenset({404, 405, 501})  # what nodes answer that do not give ids
+_UNKNOWN_HERE = frozenset({404, 405, 501})  # answers of nodes that have no producer ids
 
 
 class ProducerIds:
@@ -22,9 +22,9 @@ class ProducerIds:
         return f"<ProducerIds {self._current}>"
 
     async def get(self, stale: int | None) -> int:
-        """The id, another than `stale`; many partitions at once ask the node once.
+        """Return an id other than `stale`; concurrent callers share one request.
 
-        Raises IdempotenceUnavailable when the node gives none, or the ClientError that asking ended with.
+        Raises IdempotenceUnavailable if the node has no producer ids, or the ClientError of the request.
         """
         if self._current is None or self._current == stale:
             if self._asking is None:
@@ -36,7 +36,7 @@ class ProducerIds:
     def _finish(self, task: asyncio.Task[int]) -> None:
         self._asking = None
         if not task.cancelled():
-            task.exception()  # looked at here, because all who asked may have been cancelled meanwhile
+            task.exception()  # retrieved here, because all callers may have been cancelled meanwhile
 
     async def _ask(self) -> int:
         try:

@@ -1,14 +1,14 @@
-"""One partition's batches with sequence numbers: several requests at once, each record stored once and in order.
+"""Sends one partition's batches with sequence numbers: several requests at once, each record stored once and in order.
 
-Driver of penstock/producer/sequences.py, which decides what may be sent; here answers are turned into what they mean
-for it:
+Driver of penstock/producer/sequences.py, which decides what may be sent. This file maps each answer to its meaning:
 1. Stored, now or before: done. `duplicate_older_than_window` is that too, without a position.
-2. `sequence_gap`: not stored; it waits for what comes before it.
-3. `producer_fenced`: another took over under our id. This partition is over: all that waits fails, too.
-4. `unknown_producer`: another log behind the same address; go on under a fresh id.
-5. What may pass (overload, lost connection, 504): again after a pause, under the same numbers.
-6. Any other refusal: the record to blame fails, or the whole batch; what follows is numbered anew.
-At the delivery timeout a batch fails as 6, and whether it may be stored is told.
+2. `sequence_gap`: not stored; the batch waits for those before it.
+3. `producer_fenced`: another producer took over our id. This lane ends: all waiting batches fail too.
+4. `unknown_producer`: another log behind the same address; continue under a new id.
+5. A temporary failure (overload, lost connection, 504): a retry after a pause, under the same numbers.
+6. Any other rejection: the record to blame fails, or the whole batch; the batches after it get new numbers.
+
+At the delivery timeout a batch fails as in 6, and the error says whether it may be stored.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from penstock.producer.producer_ids import ProducerIds
 from penstock.producer.sequences import Numbers, Pipeline, Sent
 from penstock.transport.exchange import Request
 
-_PAUSE_S = 60.0  # after so long without an answer the node may have forgotten the producer: its memory is bounded
+_PAUSE_S = 60.0  # after this time without an answer the node may have forgotten the producer: its memory is bounded
 
 
 class Flight:
-    """A batch and how it has fared so far."""
+    """Holds a batch and its attempts so far."""
 
     __slots__ = ("batch", "due_at", "failures", "last", "may_be_stored", "request")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.request: Request | None = None  # made when it is first sent under its present numbers
+        self.request: Request | None = None  # made when the batch is first sent under its present numbers
         self.failures = 0
         self.due_at = 0.0  # loop time, seconds
         self.last: ClientError | None = None
@@ -49,17 +49,17 @@ class SequencedLane:
         self._is_asking_id = False
         self._is_stopped = False
         self._fenced: ClientError | None = None
-        self._without: PlainLane | None = None  # takes over when the node gives no ids and that is allowed
+        self._without: PlainLane | None = None  # replaces this lane on a node without producer ids
         self._timer: asyncio.TimerHandle | None = None
         self._answered_at = 0.0
-        self._restarts = 0  # of the numbers, in a row, because the node has lost something
-        self._paused_until = 0.0  # loop time; a node that takes no epoch is not asked without a pause
+        self._restarts = 0  # consecutive renumberings because the node lost its state
+        self._paused_until = 0.0  # loop time; limits how often new epochs are tried on a node that takes none
 
     def __repr__(self) -> str:
         return f"<SequencedLane {self.queue!r} {self._pipeline!r}>"
 
     def wake(self) -> None:
-        """Send whatever may be sent now. To be called after every change."""
+        """Send all that may be sent now. Must be called after every change."""
         if self._without is not None:
             self._without.wake()
         elif not self._is_stopped:
@@ -67,7 +67,7 @@ class SequencedLane:
             self._send_new()
 
     def stop(self) -> None:
-        """Send nothing any more. Batches that wait to be sent again get their result here, others from their task."""
+        """Stop sending. Batches that wait for a retry get their result here, others from their task."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -117,7 +117,7 @@ class SequencedLane:
             if flight.request is None:
                 flight.request = self._dispatch.request(flight.batch, _headers(sent.numbers))
             await self._ask(sent, flight.request)
-        except BaseException:  # cancelled, or a mistake of ours: no record may be left without a result
+        except BaseException:  # cancelled, or a bug: every record must get a result
             self._pipeline.on_refused(sent)
             if not flight.batch.settled.is_set():
                 self._settle(flight, stopped())
@@ -143,7 +143,7 @@ class SequencedLane:
         self._settle(sent.item, where)
 
     def _on_failed(self, sent: Sent[Flight], error: ClientError) -> None:
-        """The cases are those of the file's head."""
+        """Handle a failed attempt; the cases are those of the module docstring."""
         flight, code = sent.item, error.code
         if code == "duplicate_older_than_window":
             self._dispatch.tally.duplicates += 1
@@ -168,7 +168,7 @@ class SequencedLane:
             self._fail(sent, error)
 
     def _hold(self, sent: Sent[Flight], error: ClientError) -> None:
-        """Until its pause is over and its turn comes; or fail, if that would be after its deadline."""
+        """Hold a batch for a retry after its pause, or fail it if the pause would pass its deadline."""
         flight = sent.item
         flight.failures += 1
         flight.due_at = asyncio.get_running_loop().time() + self._dispatch.attempts.delay_s(error, flight.failures)
@@ -227,7 +227,7 @@ class SequencedLane:
         self.wake()
 
     def _fail_next(self, error: ClientError) -> None:
-        """For want of an id; so whatever became of that request, the batch was not sent."""
+        """Fail the next batch for lack of a producer id. It was never sent, so it is not stored."""
         if self.queue.has_ready():
             self._dispatch.settle(self.queue, _taken(self.queue), error.told_as(no_side_effects=True))
 

@@ -1,20 +1,20 @@
-"""The numbers under which one partition's batches are sent, so that the node stores each once and in order.
+"""The sequence numbers of one partition's batches, with which the node stores each once and in order.
 
-Pure: told what was sent and what came of it, it says what may be sent next. It knows no clock, no HTTP, no records:
-an item is whatever the driver (penstock/producer/sequenced_lane.py) sends in one request, `count` its records.
+Pure: from what was sent and the outcomes it decides what may be sent next. It has no clock, HTTP or records: an item is
+what the driver (penstock/producer/sequenced_lane.py) sends in one request, and `count` is its number of records.
 
-Sequences count records. Requests travel on several connections, so they may arrive in another order; the node refuses
-what is not next (a *gap*), and what was refused goes out again when all before it is stored.
+Sequences count records. Requests use several connections, so they may arrive in another order. The node rejects a batch
+that is not the next one (a *gap*); it is retried when all before it are stored.
 
-When a batch fails for good, those behind it can never be stored under their numbers. The epoch is raised (KIP-360):
-1. Nothing new is sent until the fate of every batch under way is known; one of unknown fate is asked for again, under
+When a batch fails permanently, those behind it can never be stored under their numbers. The epoch is raised (KIP-360):
+1. No new batch is sent until the outcome of every batch in flight is known. A batch of unknown outcome is retried under
    its old numbers, because under new ones it could be stored twice.
-2. What was not stored is numbered anew in the next epoch, from 0, and goes out in the old order.
-3. A batch that may still be on its way, behind one that failed and may still be on its way too, is given up as
-   *doubtful*: both could yet arrive, and then it would be there twice.
+2. Batches that were not stored are numbered from 0 in the next epoch and sent in the old order.
+3. A batch that may still arrive, behind a failed one that may still arrive too, is given up as *doubtful*: both could
+   arrive, and a retry would then store it twice.
 
-Invariants: a number of an epoch names the same records for ever; at most `in_flight_max` batches are under way; in a
-new epoch, or after a pause, the first goes alone, because a node that knows nothing of a producer takes any number.
+Invariants: a number of an epoch always names the same records; at most `in_flight_max` batches are in flight; in a new
+epoch, or after a pause, the first batch is sent alone, because a node without state of a producer accepts any number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 EPOCH_MAX = 32_767
-IN_FLIGHT_MAX = 16  # the node remembers so many batches of a producer; one that is asked for again must be among them
+IN_FLIGHT_MAX = 16  # the node remembers this many batches of a producer; a retried batch must be among them
 _SEQUENCES = 2**31
 
 ItemT = TypeVar("ItemT")
@@ -36,7 +36,7 @@ class Numbers(NamedTuple):
 
 
 class Sent(Generic[ItemT]):
-    """A batch under way: asked, with an answer to come, or held until its turn."""
+    """Holds a batch that was sent: asked (its answer is awaited), or held until its retry."""
 
     __slots__ = ("again", "is_alone", "is_asked", "is_repeated", "is_unknown", "item", "may_arrive", "numbers")
 
@@ -44,11 +44,11 @@ class Sent(Generic[ItemT]):
         self.item = item
         self.numbers = numbers
         self.is_asked = True
-        self.is_alone = is_alone  # everything before it was stored when it was asked
+        self.is_alone = is_alone  # every batch before it was stored when it was sent
         self.is_repeated = False
-        self.is_unknown = False  # an attempt may have stored it, and no answer since has told
-        self.may_arrive = False  # an attempt of it was never answered, and may yet come to the node
-        self.again: list[ItemT] | None = None  # refused for good: what goes out in its place, if anything
+        self.is_unknown = False  # an attempt may have stored it, and no later answer has decided that
+        self.may_arrive = False  # an attempt was never answered and may still reach the node
+        self.again: list[ItemT] | None = None  # permanently rejected: the items to send in its place, if any
 
     def __repr__(self) -> str:
         state = "asked" if self.is_asked else "refused" if self.again is not None else "held"
@@ -56,10 +56,10 @@ class Sent(Generic[ItemT]):
 
 
 class Drained(NamedTuple, Generic[ItemT]):
-    """What is left when everything under way has its fate."""
+    """Holds the remaining items once every batch in flight has an outcome."""
 
-    again: list[ItemT]  # to be sent before anything else, in this order
-    doubtful: list[ItemT]  # failed, and perhaps stored all the same
+    again: list[ItemT]  # to be sent before all others, in this order
+    doubtful: list[ItemT]  # failed, but possibly stored
 
 
 class Pipeline(Generic[ItemT]):
@@ -70,10 +70,10 @@ class Pipeline(Generic[ItemT]):
         self._producer_id: int | None = None
         self._epoch = 0
         self._next_sequence = 0
-        self._is_open = False  # the node is known to know this epoch
+        self._is_open = False  # the node is known to have this epoch
         self._is_draining = False
         self._is_id_lost = False
-        self.lost_id: int | None = None  # no longer of use, so another is needed
+        self.lost_id: int | None = None  # unusable, so another id is needed
 
     def __repr__(self) -> str:
         state = " draining" if self._is_draining else "" if self._is_open else " narrow"
@@ -90,17 +90,17 @@ class Pipeline(Generic[ItemT]):
         return self._producer_id is None
 
     def begin(self, producer_id: int, epoch: int = 0) -> None:
-        """Go on under a fresh id, which no partition knows yet."""
+        """Continue under a new id, which no partition has seen."""
         assert self._producer_id is None
         assert not self._sent
         self._producer_id, self._epoch, self._next_sequence, self._is_open = producer_id, epoch, 0, False
 
     def narrow(self) -> None:
-        """After a pause: the node may have forgotten the producer, so the next batch goes alone."""
+        """Limit the next send to one batch. For use after a pause: the node may have expired the producer."""
         self._is_open = False
 
     def can_take(self) -> bool:
-        """Whether a new batch may go out: never behind one that had to be repeated, which would only be refused."""
+        """True if a new batch may be sent. Never behind a retried one: the node would only reject it."""
         if self._producer_id is None or self._is_draining:
             return False
         depth = self._in_flight_max if self._is_open else 1
@@ -116,7 +116,7 @@ class Pipeline(Generic[ItemT]):
         return sent
 
     def turn(self) -> Sent[ItemT] | None:
-        """The one held batch that may be asked for again now."""
+        """Return the one held batch that may be retried now, or None."""
         for sent in self._sent:
             if sent.is_asked:
                 return None
@@ -130,38 +130,39 @@ class Pipeline(Generic[ItemT]):
         sent.is_alone = sent is self._sent[0]
 
     def on_stored(self, sent: Sent[ItemT]) -> None:
-        """Now or by an earlier attempt. So is everything before it, whose answers are still to come."""
+        """Remove a batch that is stored, now or by an earlier attempt. All batches before it are stored too."""
         self._sent.remove(sent)
         self._is_open = True
 
     def on_held(self, sent: Sent[ItemT], *, is_unknown: bool) -> None:
-        """The attempt failed in a way that may pass; `is_unknown`: it may have stored the batch, or may yet."""
+        """Hold a batch after a temporary failure. `is_unknown`: the attempt may have stored it, or still may."""
         sent.is_asked = False
         if is_unknown:
             sent.is_unknown = sent.may_arrive = True
 
     def on_gap(self, sent: Sent[ItemT]) -> None:
-        """The node is not that far, so the batch is not stored. It waits for those before it; if there are none, the
-        node has lost what it had, and goes on with the next epoch.
+        """Hold a batch that the node rejected because earlier ones are missing: it is not stored.
+
+        It waits for the batches before it. If there are none, the node has lost its state: the next epoch begins.
         """
         sent.is_asked = sent.is_unknown = False
         if sent.is_alone and not self._is_draining:
             self.on_refused(sent, [sent.item])
 
     def on_refused(self, sent: Sent[ItemT], again: Sequence[ItemT] = ()) -> None:
-        """Never to be stored under its numbers; `again` goes out in its place. Without: it failed."""
+        """Give up a batch under its numbers. `again` is sent in its place; if empty, the batch failed."""
         sent.may_arrive = sent.may_arrive or sent.is_unknown
         sent.is_asked = sent.is_unknown = False
         sent.again = list(again)
         self._is_draining = True
 
     def on_id_lost(self, sent: Sent[ItemT]) -> None:
-        """The node never gave this id out: another log is behind its address now."""
+        """Give up the producer id, which the node does not know: its address now belongs to another log."""
         self._is_id_lost = True
         self.on_refused(sent, [sent.item])
 
     def drained(self) -> Drained[ItemT] | None:
-        """Raise the epoch, if that is due and nothing is under way any more; what is to be done with the rest."""
+        """Raise the epoch if that is due and no batch is in flight. Returns the remaining items, or None."""
         if not self._is_draining or any(sent.is_asked or sent.is_unknown for sent in self._sent):
             return None
         rest: Drained[ItemT] = Drained([], [])

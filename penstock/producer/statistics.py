@@ -1,7 +1,7 @@
-"""What a producer has done so far: counted per batch, never per record, and shown as one frozen value.
+"""The counts of a producer since it was made: updated per batch, never per record, and returned as a frozen value.
 
-Durations are kept in bounded memory: counts in buckets that grow by a fifth. A quantile is the upper bound of its
-bucket, so it is too large by a fifth at most and never too small. Pure: takes durations, reads no clock.
+Durations take bounded memory: counts in buckets that grow by a fifth. A quantile is the upper bound of its bucket, so
+it is at most a fifth too large and never too small. Pure: takes durations, reads no clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BUCKETS = 120  # 30 octaves: from 10 us to three hours
 
 @dataclass(frozen=True)
 class Durations:
-    """What Timings have seen. All zero when there was nothing to see."""
+    """Summarizes durations, in milliseconds. All zero if there are none."""
 
     count: int = 0
     mean_ms: float = 0.0
@@ -59,17 +59,17 @@ class Timings:
 
 @dataclass(frozen=True)
 class ProducerStatistics:
-    """Since the producer was made. Bytes are those of bodies; a repeat of a request is not counted in them again."""
+    """Counts since the producer was made. Bytes are those of bodies; retries do not count again."""
 
     records_acknowledged: int
     records_failed: int
     batches: int
     body_bytes: int  # of the batches sent, as lines
-    packed_bytes: int  # the same as they travel, after `compression`
+    packed_bytes: int  # of the same bodies after `compression`
     requests: int
     retries: int
-    duplicates: int  # batches that the node had already when they were sent again
-    epochs_raised: int  # how often batches were numbered anew, after a failure for good or because a node had lost some
+    duplicates: int  # retried batches that the node had already stored
+    epochs_raised: int  # how often batches were renumbered, after a permanent failure or because a node lost its state
     buffered_bytes: int  # of records without a result
     queue_time: Durations  # from a batch's first record to its first request
     delivery_time: Durations  # from a batch's first record to its acknowledgement, retries included
@@ -88,7 +88,7 @@ class Tally:
         self._delivery_time = Timings()
 
     def on_sent(self, waited_s: float, body_bytes: int, packed_bytes: int) -> None:
-        """A batch goes out for the first time."""
+        """Count a batch that is sent for the first time."""
         self.batches += 1
         self.body_bytes += body_bytes
         self.packed_bytes += packed_bytes

@@ -1,8 +1,8 @@
 """The producer for code without an event loop.
 
-Records are encoded in the caller's thread and put on a list, which the loop's thread empties into the async producer
-in one go: a wake-up per record would cost more than the record.
-Invariant: `_is_draining` is true exactly while a drain is scheduled or runs; both only change under the lock.
+Records are encoded in the caller's thread and appended to a list. The loop's thread moves the whole list to the async
+producer: a wake-up per record would cost more than the record.
+Invariant: `_is_draining` is true exactly while a drain is scheduled or runs; both change only under the lock.
 """
 
 from __future__ import annotations
@@ -10,32 +10,31 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from itertools import repeat
 from types import TracebackType
 from typing import Any, Self
 
 from penstock.errors import ClientError
-from penstock.producer import delivery as async_delivery
+from penstock.producer import batch as async_batch
 from penstock.producer import producer as async_producer
-from penstock.producer.delivery import RecordPosition
-from penstock.producer.lines import Headers, Line, line_of
-from penstock.producer.outgoing import OutgoingRecord
+from penstock.producer.batch import RecordPosition
+from penstock.producer.lines import Headers
+from penstock.producer.preparation import Prepared, with_keys
 from penstock.producer.statistics import ProducerStatistics
 from penstock.records import Timestamp
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
-_HANDED_OVER_MAX = 10_000  # records on the list before the caller waits; what follows is bounded by buffer_bytes
+_HANDED_OVER_MAX = 10_000  # records on the list before the caller waits; buffer_bytes bounds the records after it
 
 
 class Delivery:
-    """What became of one record; `result()` waits for it."""
+    """Holds the outcome of one record; `result()` waits for it."""
 
     __slots__ = ("_delivery", "_error", "_producer")
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._delivery: async_delivery.Delivery | None = None
+        self._delivery: async_batch.Delivery | None = None
         self._error: ClientError | None = None
 
     def __repr__(self) -> str:
@@ -45,7 +44,7 @@ class Delivery:
         return self._error is not None or (self._delivery is not None and self._delivery.done())
 
     def result(self) -> RecordPosition:
-        """Where the record was stored, once the node has said so. Raises its ClientError."""
+        """Wait for the answer and return the position of the record. Raises its ClientError."""
         if self._error is None and self._delivery is None:
             self._producer.hand_over()
         if self._error is not None:
@@ -55,15 +54,15 @@ class Delivery:
         return self._delivery.result() if self._delivery.done() else self._producer.wait_for(self._delivery)
 
 
-Handed = tuple[Delivery, str, Line, Any, int | None, OutgoingRecord | None]
+Handed = tuple[Delivery, Prepared]
 
 
 class Producer:
-    """Made by penstock.sync.Client.producer(). Any number of threads may send."""
+    """Sends records; made by penstock.sync.Client.producer(). Any number of threads may send."""
 
     def __init__(self, producer: async_producer.Producer, run: Runner, loop: asyncio.AbstractEventLoop) -> None:
         self._producer = producer
-        self._is_prepared = producer.preparation.is_needed
+        self._prepare = producer.preparation.prepare
         self._run = run
         self._loop = loop
         self._lock = threading.Lock()
@@ -96,14 +95,9 @@ class Producer:
         timestamp: Timestamp | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Hand over a record, waiting only for room. With `buffer_full="raise"` a full buffer shows in the Delivery."""
+        """Queue a record, waiting only for room. With `buffer_full="raise"`, the Delivery raises BufferFull."""
         delivery = Delivery(self)
-        handed: Handed
-        if self._is_prepared:
-            record = OutgoingRecord(topic, value, key, headers, timestamp, partition)
-            handed = (delivery, *self._producer.preparation.prepare(record))
-        else:
-            handed = (delivery, topic, line_of(value, key, headers, timestamp), key, partition, None)
+        handed = delivery, self._prepare(topic, value, key, headers, timestamp, partition)
         with self._lock:
             self._handed.append(handed)
             must_start = not self._is_draining
@@ -118,8 +112,8 @@ class Producer:
     def send_many(
         self, topic: str, values: Iterable[Any], *, keys: Iterable[Any] | None = None, partition: int | None = None
     ) -> list[Delivery]:
-        pairs = zip(values, repeat(None), strict=False) if keys is None else zip(values, keys, strict=True)
-        return [self.send(topic, value, key=key, partition=partition) for value, key in pairs]
+        """Queue many records, keys pairwise with values, each as send() does."""
+        return [self.send(topic, value, key=key, partition=partition) for value, key in with_keys(values, keys)]
 
     def flush(self) -> None:
         """Wait until every record has its result. Raises the first failure that no Delivery has shown."""
@@ -130,7 +124,7 @@ class Producer:
             raise failure
 
     def close(self) -> None:
-        """Flush, and refuse further records. Raises like flush()."""
+        """Flush, and reject further records. Raises like flush()."""
         try:
             self.flush()
         finally:
@@ -144,10 +138,10 @@ class Producer:
         return self._producer.statistics()
 
     def hand_over(self) -> None:
-        """Wait until the async producer has taken everything handed in so far."""
+        """Wait until the async producer has taken all records queued so far."""
         self._run(self._wait_drained())
 
-    def wait_for(self, delivery: async_delivery.Delivery) -> RecordPosition:
+    def wait_for(self, delivery: async_batch.Delivery) -> RecordPosition:
         return self._run(_awaited(delivery))  # type: ignore[no-any-return]
 
     def forget_failure(self, error: ClientError) -> None:
@@ -158,26 +152,26 @@ class Producer:
         self._drain = self._loop.create_task(self._drain_all())
 
     async def _wait_drained(self) -> None:
-        await asyncio.sleep(0)  # a drain that was just scheduled starts first
+        await asyncio.sleep(0)  # lets a drain that was just scheduled start first
         if self._drain is not None:
             await asyncio.shield(self._drain)
 
     async def _drain_all(self) -> None:
         while taken := self._take_handed():
-            for delivery, *record in taken:
+            for delivery, prepared in taken:
                 try:
-                    delivery._delivery = await self._producer.send_line(*record)
+                    delivery._delivery = await self._producer.send_line(*prepared)
                 except ClientError as error:
                     delivery._error = error
                     self._unseen_failure = self._unseen_failure or error
 
     def _take_handed(self) -> list[Handed]:
-        """All that was handed over; nothing, and then the drain is over."""
+        """Take all queued records. If there are none, the drain ends."""
         with self._lock:
             taken, self._handed = self._handed, []
             self._is_draining = bool(taken)
             return taken
 
 
-async def _awaited(delivery: async_delivery.Delivery) -> RecordPosition:
+async def _awaited(delivery: async_batch.Delivery) -> RecordPosition:
     return await delivery

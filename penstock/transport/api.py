@@ -1,7 +1,7 @@
 """The routes of records, as functions from arguments to Request values: produce, fetch, positions, producer ids.
 
-Pure. Bodies of records are made in penstock/producer/lines.py; this file only says where they go. The routes of topics
-and of the cluster are in penstock/admin/api.py.
+Pure. penstock/producer/lines.py makes bodies of records; this file only addresses them. The routes of topics and of the
+cluster are in penstock/admin/api.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BATCH_TYPE = "application/vnd.penstock.recordbatch"
 
 
 def topic_path(topic: str) -> str:
-    """Where a topic is: `/v1/topics/{topic}`, with the name escaped."""
+    """Return the path of a topic: `/v1/topics/{topic}`, with the name escaped."""
     return f"/v1/topics/{quote(topic, safe='')}"
 
 
@@ -46,7 +46,7 @@ def produce(
 def produce_conditions(
     idempotency_key: str | None, expected_end: int | None, fencing_token: str | None
 ) -> dict[str, str]:
-    """The headers of what a produce request may demand of the node."""
+    """Return the headers for the conditions of a produce request."""
     wanted = {
         "Idempotency-Key": idempotency_key,
         "Penstock-Expected-End": expected_end,
@@ -63,7 +63,7 @@ def fetch(
     leader_epoch: int | None = None,
     rack: str = "",
 ) -> Request:
-    """With a `leader_epoch` no leader is served from that knows only of an earlier one; with a `rack`, from there."""
+    """Make a fetch request. A leader older than `leader_epoch` rejects it; `rack` prefers a replica of that rack."""
     headers = {"Accept": accept}
     if leader_epoch:
         headers["Penstock-Leader-Epoch"] = str(leader_epoch)

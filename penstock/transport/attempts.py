@@ -1,4 +1,4 @@
-"""Send one request until it is answered well, can never be, or its time is over: the retry rules put to work."""
+"""Sends one request until it succeeds, fails permanently, or its time is over: applies the retry rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.transport.transport import Transport
 
 
 class Attempts:
-    """Shared by everything that retries in one client; counts what it did."""
+    """Makes the attempts of everything that retries in one client, and counts them."""
 
     def __init__(self, transport: Transport, options: ClientOptions, jitter: random.Random) -> None:
         self._transport = transport
@@ -26,11 +26,12 @@ class Attempts:
         return f"<Attempts requests={self.requests} retries={self.retries}>"
 
     async def send(self, request: Request, deadline: float, *, is_repeatable: bool = False) -> Answer:
-        """A 2xx answer. Raises the error that ends it, or DeliveryTimedOut at the deadline (loop time, seconds).
+        """Send a request until it has a 2xx answer, and return that. `deadline` is loop time, in seconds.
 
-        Unless the request `is_repeatable`, because the node would notice, a repeat after an ambiguous failure may
-        store records twice: `retry_ambiguous` forbids such repeats, at the price of reporting as failed what may be
-        stored. After an ambiguous failure no later refusal is proof that nothing was stored.
+        An attempt that failed ambiguously may have stored its records, so a retry may duplicate them, unless the
+        request `is_repeatable`: the node detects its duplicates. `retry_ambiguous` forbids such retries, so records may
+        be reported as failed although they are stored. After an ambiguous failure no later rejection proves that
+        nothing was stored. Raises the ClientError of a permanent failure, or DeliveryTimedOut at the deadline.
         """
         rules = self._rules._replace(retry_ambiguous=True) if is_repeatable else self._rules
         failures = 0
@@ -39,7 +40,7 @@ class Attempts:
         while True:
             try:
                 return await self._send_once(request, deadline)
-            except TimeoutError as error:  # the deadline, not the transport's own: that is ConnectionFailed
+            except TimeoutError as error:  # the deadline; the transport's own timeout is ConnectionFailed
                 raise _timed_out(failures + 1, last, is_ambiguous=True) from error
             except ClientError as error:
                 failures += 1
@@ -56,18 +57,18 @@ class Attempts:
             await asyncio.sleep(delay_s)
 
     async def try_once(self, request: Request, deadline: float) -> Answer:
-        """One attempt, for whoever decides about the next one. Raises DeliveryTimedOut at the deadline."""
+        """Make one attempt and return its 2xx answer. Raises ClientError, or DeliveryTimedOut at the deadline."""
         try:
             return await self._send_once(request, deadline)
         except TimeoutError as error:
             raise _timed_out(1, None, is_ambiguous=True) from error
 
     def delay_s(self, error: ClientError, failures: int) -> float:
-        """The pause after the failed attempt of this number, from 1."""
+        """Return the pause in seconds after this many failures, from 1."""
         return retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
 
     async def ask(self, request: Request, give_up_ms: int, *, wait_ms: int = 0) -> Answer:
-        """A 2xx answer to a request that only reads. Raises the last error when give_up_ms have passed without one.
+        """Retry a request that only reads, and return its 2xx answer. Raises the last error after give_up_ms.
 
         No attempt is cut short: give_up_ms counts from the first failure, and 0 means a single attempt.
         """

@@ -1,7 +1,7 @@
-"""One request and its answer as values, and how an answer becomes JSON or an error.
+"""One request and its answer as values, and the conversion of an answer into JSON or an error.
 
-Knows nothing of sockets: penstock/transport/transport.py (aiohttp) and penstock/admin/single_request.py (standard
-library) carry these.
+Without sockets: penstock/transport/transport.py (aiohttp) and penstock/admin/single_request.py (standard library) send
+and receive these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 _PROBLEM_MEMBERS = frozenset(
     {"type", "title", "status", "code", "detail", "retryable", "no_side_effects", "request_id", "instance"}
 )
-# Without a problem document it was not the node that answered, but something between: these may pass.
+# Without a problem document a proxy answered, not the node: these statuses may be temporary.
 _RETRYABLE_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 _DETAIL_CHARACTERS = 300  # enough of a proxy's error page to recognise it
 
@@ -33,17 +33,17 @@ class Request(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Path and query as they stand in the request line."""
+        """Path and query of the request line."""
         return f"{self.path}?{urlencode(self.query, quote_via=quote)}" if self.query else self.path
 
 
 class Answer(NamedTuple):
     status: int
-    headers: Mapping[str, str]  # looked up without regard to case
+    headers: Mapping[str, str]  # case-insensitive
     body: bytes
 
     def json(self) -> Json:
-        """The JSON document of a good answer; {} when there is no body. Raises ProblemError for a bad one."""
+        """Return the JSON document of a 2xx answer; {} if it has no body. Raises ProblemError for any other answer."""
         self.check()
         if not self.body:
             return {}
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 
 def problem_of(answer: Answer) -> ProblemError:
-    """The error that an answer describes. Anything that is no problem document counts as maybe carried out."""
+    """Return the error of an answer. Without a problem document, the request counts as possibly carried out."""
     try:
         document = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -73,7 +73,7 @@ def problem_of(answer: Answer) -> ProblemError:
 
 
 def problem_from(document: Json, status: int, headers: Mapping[str, str]) -> ProblemError:
-    """The error in a problem document, whether it was a whole answer or one partition's part of a 207."""
+    """Return the error of a problem document: a whole answer, or one partition's part of a 207."""
     return ProblemError(
         str(document.get("detail") or document.get("title") or document["code"]),
         status=status,
@@ -88,7 +88,7 @@ def problem_from(document: Json, status: int, headers: Mapping[str, str]) -> Pro
 
 
 def not_a_node(answer: Answer) -> ProblemError:
-    """The error for a good status with a body that no node sends."""
+    """Return the error for a 2xx status with a body that no node sends."""
     return ProblemError(
         "the answer is not a JSON document; is this the address of a Penstock node?",
         status=answer.status,
@@ -111,6 +111,6 @@ def _foreign_error(answer: Answer) -> ProblemError:
 
 
 def _retry_after_ms(headers: Mapping[str, str]) -> int | None:
-    """Retry-After in its seconds form; the date form is a proxy's, and the own backoff serves as well."""
+    """Parse Retry-After in seconds. The date form comes only from proxies, and the client's own backoff replaces it."""
     text = headers.get("Retry-After")
     return int(text) * 1000 if text is not None and text.isdecimal() else None

@@ -1,7 +1,7 @@
-"""Where the leaders of partitions are, as answers told: requests for a partition go there first.
+"""The leaders of partitions, learned from answers. Requests for a partition go there first.
 
-Pure. A hint and no more: any node takes any request, and a leader that has moved tells of the next one. The token goes
-along, so an address is taken only as far as the caller allows: by default if its host is one of those that were given.
+Pure. Only a hint: any node takes any request, and an old leader names the new one. The token is sent along, so
+`leader_addresses` decides which addresses are used: by default those whose host is one of the given hosts.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from penstock.transport.nodes import parse_address
 
 LEADER_HEADER = "Penstock-Leader"
-_KNOWN_MAX = 10_000  # partitions; beyond that all are learnt anew
+_KNOWN_MAX = 10_000  # partitions; beyond that the table is cleared and learned again
 
 
 class KnownLeaders:
-    """By the path of a partition's records, which produces and fetches share."""
+    """Maps the path of a partition's records, which produces and fetches share, to the URL of its leader."""
 
     def __init__(self, given: Iterable[str], policy: str) -> None:
         self._policy = policy
@@ -29,7 +29,7 @@ class KnownLeaders:
         return self._urls.get(path)
 
     def on_told(self, path: str, url: str) -> None:
-        """An answer named another node as the leader."""
+        """Remember the leader that an answer named, if its address is allowed."""
         if not self._is_allowed(url):
             return
         if len(self._urls) >= _KNOWN_MAX:

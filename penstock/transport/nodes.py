@@ -1,25 +1,27 @@
-"""The addresses of a cluster's nodes, and which of them to ask: the one that answered last, until it does not.
+"""The addresses of a cluster's nodes, and the order to ask them in: the one that answered last, until it fails.
 
-Pure: it is told the time and what happened. Every node of a cluster takes every request, so there is no best one, and
-a client stays where it is. Nothing but the addresses that the caller gave is ever in this list: neither a redirect nor
-what a node says of others adds to it (leaders are apart, in penstock/transport/leaders.py).
+Pure: the caller passes the time and the events. Every node of a cluster takes every request, so none is preferred and
+the client stays with its node. The list has only the addresses that the caller gave: neither a redirect nor an answer
+adds to it (penstock/transport/leaders.py keeps the leaders).
 """
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-_IPV6 = "an IPv6 address stands in brackets: http://[::1]:8080"
+_IPV6 = "an IPv6 address needs brackets: http://[::1]:8080"
 
 
 class Address(NamedTuple):
     is_tls: bool
     host: str
     port: int
-    base_path: str  # without a slash at its end; empty unless the node sits behind a path of a proxy
+    base_path: str  # without a slash at its end; empty unless the node is behind a proxy's path
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -27,7 +29,7 @@ class Address(NamedTuple):
 
 
 def parse_address(url: str) -> Address:
-    """Raises ValueError, with a text for the person who wrote the address."""
+    """Parse the address of a node. Raises ValueError with a text for its author."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host, port = parts.hostname, parts.port
@@ -44,7 +46,7 @@ def parse_address(url: str) -> Address:
 
 
 class Node:
-    """One address and how it has been doing. Ready from `down_until` on, loop time in seconds."""
+    """Holds one address and its failures. Ready from `down_until` on: loop time, in seconds."""
 
     __slots__ = ("down_until", "failures", "url")
 
@@ -58,7 +60,9 @@ class Node:
 
 
 class NodeList:
-    """Invariant: order() gives every node once, so a request is refused only when each of them refused it."""
+    """Orders the nodes to try.
+    Invariant: order() returns every node once, so each is tried before a request fails.
+    """
 
     def __init__(self, urls: Sequence[str], backoff_ms: int, backoff_ms_max: int) -> None:
         assert urls
@@ -79,13 +83,13 @@ class NodeList:
         return self._current.url
 
     def order(self, now: float) -> list[Node]:
-        """The order in which to try: the current node and those after it that are ready, then the one ready soonest."""
+        """Return the nodes in the order to try them: from the current one on, ready ones first."""
         start = self._nodes.index(self._current)
         turned = self._nodes[start:] + self._nodes[:start]
         return sorted(turned, key=lambda node: max(node.down_until, now))
 
     def on_answer(self, node: Node, now: float) -> None:
-        """A late answer of a node that was left does not bring it back before its time."""
+        """Make this the current node, unless it is still in its backoff: a late answer does not end that."""
         if now < node.down_until:
             return
         node.failures = 0
@@ -94,7 +98,7 @@ class NodeList:
             self.changes += 1
 
     def on_failure(self, node: Node, now: float) -> None:
-        """It is left for a while that doubles with every failure, counting once what fails together."""
+        """Start a backoff for the node, doubled with every failure. Failures within a backoff count once."""
         if now < node.down_until:
             return
         backoff_ms = min(self._backoff_ms << min(node.failures, 20), self._backoff_ms_max)
@@ -102,7 +106,7 @@ class NodeList:
         node.down_until = now + backoff_ms / 1000
 
     def leave(self, node: Node, now: float) -> None:
-        """The next try is another's, however long the caller pauses: it said so itself, or failed in the middle."""
+        """Start a backoff and make the next node current, at once: this one is stopping, or failed within a request."""
         self.on_failure(node, now)
         if node is self._current and len(self._nodes) > 1:
             self._current = self._nodes[(self._nodes.index(node) + 1) % len(self._nodes)]
@@ -110,9 +114,21 @@ class NodeList:
 
 
 def parse_addresses(given: str | Iterable[str]) -> list[str]:
-    """One address or several, also with commas between, in their normal form, each once. Raises ValueError."""
+    """Return addresses, given singly or joined with commas, in normal form without duplicates. Raises ValueError."""
     texts = [given] if isinstance(given, str) else given
     addresses = [str(parse_address(url.strip())) for text in texts for url in text.split(",")]
     if not addresses:
         raise ValueError("a client needs the address of at least one node")
     return list(dict.fromkeys(addresses))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a connection failed, in a few words of the system or of TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        text = error.reason or str(error)
+    else:
+        number = getattr(error, "errno", None)
+        text = os.strerror(number) if number is not None and number > 0 else str(error) or type(error).__name__
+    return text[:1].lower() + text[1:]

@@ -1,7 +1,7 @@
-"""Whether and when to try again: a decision from values, made without a clock or randomness of its own.
+"""Decides whether and when to retry, from values alone: no clock and no randomness of its own.
 
-Rules, in order: what can never succeed is not repeated; what may have been stored is repeated only if allowed;
-the node's Retry-After is obeyed; nothing is repeated beyond the deadline.
+Rules, in order: an error that cannot be temporary is not retried; a request that may have been stored is retried only
+if allowed; the node's Retry-After is obeyed; nothing is retried beyond the deadline.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def may_retry(error: ClientError, rules: RetryRules) -> bool:
 
 
 def retry_delay_ms(error: ClientError, attempt: int, rules: RetryRules, jitter: float) -> int:
-    """The pause after the failed attempt of this number (from 1). `jitter` is a random value in [0, 1).
+    """Return the pause in milliseconds after attempt number `attempt` (from 1). `jitter` is a random value in [0, 1).
 
-    Half of the backoff is fixed and half random: clients that failed together do not come back together. A
-    Retry-After is a lower bound, so jitter is only added to it.
+    Half of the backoff is fixed and half random, so clients that failed together do not retry together. A Retry-After
+    is a lower bound, so jitter is only added to it.
     """
     assert attempt >= 1
     assert 0 <= jitter < 1

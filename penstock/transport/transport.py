@@ -1,15 +1,15 @@
-"""The one door to aiohttp: carries Request values over kept-alive HTTP/1.1 connections.
+"""The one module that uses aiohttp: sends Request values over kept-alive HTTP/1.1 connections.
 
-HTTP/1.1 on purpose: a Python HTTP/2 client is many times slower. Never repeats a request that a node may have seen;
-one that could not be handed over goes to the next node. What a failure means for the request (surely not carried out,
-or maybe) is decided here, because only here it is known. Redirects are not followed: the token is for the nodes given,
-and for leaders that they tell of as far as `leader_addresses` allows.
+HTTP/1.1 on purpose: a Python HTTP/2 client is many times slower. Never repeats a request that a node may have received;
+one that was not sent goes to the next node. This module decides whether a failed request may have been carried out,
+because only it knows how far the request got. Redirects are not followed: the token goes only to the given nodes, and
+to leaders that they name, as far as `leader_addresses` allows.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import ssl
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -22,25 +22,28 @@ from penstock.options import ClientOptions
 from penstock.transport.api import RACK_HEADER
 from penstock.transport.exchange import Answer, Request, problem_of
 from penstock.transport.leaders import LEADER_HEADER, KnownLeaders
-from penstock.transport.nodes import NodeList, parse_addresses
+from penstock.transport.nodes import NodeList, parse_addresses, reason_of
 
 _NOT_NOW = 503
-_LEFT_FOR = ("draining", "not_leader", "no_leader")  # it stops, or knows no leader: another one may know better
+_LEFT_FOR = ("draining", "not_leader", "no_leader")  # the node stops or knows no leader: another may know more
 _READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
 
 
 class Transport:
-    """A pool of connections to the nodes given. The pool is opened by the first request, inside the running loop."""
+    """Pools the connections to the given nodes. The first request opens the pool, inside the running loop."""
 
-    def __init__(self, urls: str | Iterable[str], token: str | None, options: ClientOptions) -> None:
+    def __init__(
+        self, urls: str | Iterable[str], token: str | None, options: ClientOptions, cacert: str | None = None
+    ) -> None:
         self.nodes = NodeList(parse_addresses(urls), options.backoff_ms, options.backoff_ms_max)
         self.leaders = KnownLeaders([node.url for node in self.nodes.order(0.0)], options.leader_addresses)
         self.requests = 0
         self._options = options
-        # aiohttp would ask for gzip: within a data centre that costs both ends more than the bytes it saves.
+        # aiohttp would accept gzip: in a data centre, compressing costs more than the bytes it saves.
         self._headers = {"Penstock-Client-Id": options.client_id, "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
+        self._tls = True if cacert is None else ssl.create_default_context(cafile=cacert)
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
 
@@ -48,10 +51,11 @@ class Transport:
         return f"<Transport {self.nodes!r}{' closed' if self._is_closed else ''}>"
 
     async def send(self, request: Request, *, wait_ms: int = 0) -> Answer:
-        """The answer, whatever its status. Raises ConnectionFailed. `wait_ms` is what the node may wait.
+        """Return the answer, whatever its status. `wait_ms` is how long the node may wait. Raises ConnectionFailed.
 
-        A node that cannot be reached is left for the next one, and ConnectionFailed comes when there is none left. One
-        that failed with the request in its hands is left too, but repeating that request is the caller's decision.
+        After a node that cannot be reached, the next one is asked; ConnectionFailed is raised when none is left. A node
+        that failed after it may have received the request is left too, but repeating that request is the caller's
+        decision.
         """
         loop = asyncio.get_running_loop()
         answer = await self._ask_leader(request, wait_ms)
@@ -78,7 +82,7 @@ class Transport:
         raise failure
 
     async def _ask_leader(self, request: Request, wait_ms: int) -> Answer | None:
-        """Of the partition that the request is for, if one is known. None: any node may be asked now."""
+        """Ask the leader of the request's partition. Returns None if none is known or reachable: then ask any node."""
         url = None if RACK_HEADER in request.headers else self.leaders.url_of(request.path)
         if url is None:
             return None
@@ -89,7 +93,7 @@ class Transport:
             if not error.no_side_effects:
                 raise
             return None
-        if answer.status >= _NOT_NOW:  # whoever is asked next looks for the leader itself
+        if answer.status >= _NOT_NOW:  # the next node finds the leader itself
             self.leaders.on_failure(request.path)
         self._learn(request, answer)
         return answer
@@ -134,7 +138,7 @@ class Transport:
             raise ClientClosed("the client is closed")
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._options.connections_max),
+                connector=aiohttp.TCPConnector(limit=self._options.connections_max, ssl=self._tls),
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_BUFFER_BYTES,
@@ -143,7 +147,7 @@ class Transport:
 
 
 def _reason(error: Exception) -> str:
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    number = getattr(cause, "errno", None)
-    text = os.strerror(number) if number is not None and number > 0 else str(cause) or type(cause).__name__
-    return text[:1].lower() + text[1:]
+    """Return the reason of the error that aiohttp wraps, if any."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return reason_of(error.certificate_error)
+    return reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)

@@ -1,1 +1,1 @@
-"""What the nodes of a cluster agree upon: its topics, partition states, members and operations."""
+"""The state that the nodes of a cluster share: topics, partition states and members, and operations on them."""

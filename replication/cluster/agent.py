@@ -1,9 +1,9 @@
-"""A node's part in its cluster: its session with the coordination store, and everything that is done through it.
+"""A node's membership in its cluster: its session with the coordination store, and everything that is done through it.
 
-The composition of membership.py, cluster_watch.py, controller.py, cluster_topics.py and operations.py over one session
-after the other: a session that is lost takes all of them with it, and the node registers anew as another incarnation.
-Lives in the supervisor; shards hear of it through the listener. Does not know partitions' logs, nor HTTP.
-Invariant: the listener has heard of the end of one registration before it hears of the next.
+Composes membership.py, watch.py, controller.py, topics.py and operations.py for one session after the other. A lost
+session ends all of them, and the node registers again with a greater broker epoch. Runs in the supervisor; shards are
+notified through the listener. Knows neither partitions' logs nor HTTP. Invariant: the listener receives the end of one
+registration before the start of the next.
 """
 
 from __future__ import annotations
@@ -19,12 +19,20 @@ from typing import Protocol
 from engine.errors import EngineError, StartRefused
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import BackgroundTasks, in_background, keep_running, warn_of
-from replication.cluster.controller import ControllerOffice, Rebalancing
-from replication.cluster.identity import check_not_older, found_again, joined
+from replication.cluster.controller import ControllerCandidate, Rebalancing
 from replication.cluster.keys import PartitionKey, block_of, partition_name
-from replication.cluster.leadership_check import Gathering
-from replication.cluster.membership import Contact, Membership, OwnNode, close_session, until_lost
+from replication.cluster.membership import (
+    Heartbeat,
+    Membership,
+    OwnNode,
+    check_not_older,
+    check_same_cluster,
+    close_session,
+    join,
+    until_lost,
+)
 from replication.cluster.operations import Operations
+from replication.cluster.store_calls import Coalescer
 from replication.cluster.topics import ClusterTopics
 from replication.cluster.values import ClusterIdentity, NotKnown, Outcome, Proposal, TopicEntry
 from replication.cluster.view import ClusterView, StateChange
@@ -32,28 +40,30 @@ from replication.cluster.watch import ClusterWatch
 from replication.coordination.interface import Session, SessionLost, State
 from replication.cores.partition_state import Member, VersionedState
 
-RETRY_S = (0.1, 0.5, 1.0, 2.0)  # after so many failures to begin again; the last one goes on
-CONFIRM_PAUSE_S = 0.01  # between two commits that only confirm: they cost the store as much as any other
-NEWS_S = 5.0  # until what a commit has made is heard of here; longer only when the store itself stands still
+RETRY_S = (0.1, 0.5, 1.0, 2.0)  # after 1, 2, 3 … failed registrations in a row; the last value repeats
+CONFIRM_PAUSE_S = 0.01  # between two commits that only check versions: they cost the store as much as a write
+VIEW_TIMEOUT_S = 5.0  # until a commit is visible in the view here; longer only if the store itself is slow
 
 log = logging.getLogger("penstock.cluster")
 
 
 class ClusterListener(Protocol):
-    """All called in the event loop, synchronous, cheap."""
+    """Receives the changes of the cluster. All methods are called in the event loop, are synchronous and cheap."""
 
     def on_registered(self, member: Member) -> None: ...
 
     def on_session_lost(self) -> None:
-        """Everything we lead is over; a new registration follows."""
+        """Stop leading everything; a new registration follows."""
 
     def on_contact(self, at: float) -> None:
-        """The store has answered what was sent at this time of Clock.boottime."""
+        """Note that the store has answered a request sent at this time of Clock.boottime."""
 
     def on_nodes(self, view: ClusterView) -> None: ...
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
-        """`deleted`: gone from the store. Files may go only if `is_deleted` says so."""
+        """Handle changed topics. `deleted` have left the store; their files may be deleted only if `is_deleted`
+        confirms it.
+        """
 
     def on_states(self, changed: list[StateChange]) -> None: ...
 
@@ -65,8 +75,8 @@ class AgentSettings:
     leader_imbalance_percent: int = 10
 
 
-class _Life:
-    """What belongs to one session."""
+class _ActiveSession:
+    """The parts that belong to one session."""
 
     def __init__(self, agent: ClusterAgent, session: Session) -> None:
         settings = agent.settings
@@ -74,21 +84,24 @@ class _Life:
         rebalancing = Rebalancing(settings.leader_rebalance_check_ms, settings.leader_imbalance_percent)
         self.session = session
         self.membership = Membership(session, agent.own, agent.new_id, timeout_s * 1.5)
-        self.contact = Contact(session, timeout_s, agent.clock, agent.listener.on_contact)
-        self.watch = ClusterWatch(session, agent.view, agent, agent.broken)
-        self.confirmed = Gathering(self.watch.blocks.confirm, CONFIRM_PAUSE_S)
+        self.contact = Heartbeat(session, timeout_s, agent.clock, agent.listener.on_contact)
+        self.watch = ClusterWatch(session, agent.view, agent, agent.on_broken)
+        self.confirmed = Coalescer(self.watch.blocks.confirm, CONFIRM_PAUSE_S)
         self.topics = ClusterTopics(session, agent.view, agent.clock, agent.new_id)
-        self.operations = Operations(session, agent.view, self.topics, self.watch.blocks, agent.until_heard)
-        self.office = ControllerOffice(
+        self.operations = Operations(session, agent.view, self.topics, self.watch.blocks, agent.wait_in_view)
+        self.candidate = ControllerCandidate(
             session, agent.view, self.watch.blocks, agent.own.node_id, rebalancing, agent.clock
         )
-        self.has_seen_own = False  # the registration, among those of all nodes
+        self.has_seen_own = False  # the own registration, among those of all nodes
         self._again = agent.register_again
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """A life without one of these would lose contact for ever, or be a controller that does nothing."""
-        works = {"asking whether the session lives": self.contact.run(), "the controller's office": self.office.run()}
+        """If one of these tasks fails, the node registers again, since it needs both."""
+        works = {
+            "sending heartbeats": self.contact.run(),
+            "running for controller": self.candidate.run(),
+        }
         self._tasks += [in_background(work, doing, self._again) for doing, work in works.items()]
 
     async def end(self) -> None:
@@ -100,7 +113,7 @@ class _Life:
 
 
 class ClusterAgent:
-    """See the head of the file."""
+    """The node's agent over all its sessions."""
 
     def __init__(
         self,
@@ -122,43 +135,46 @@ class ClusterAgent:
         self._open_session = open_session
         self._random = random
         self._identity: ClusterIdentity | None = None
-        self._session: Session | None = None  # of join_cluster, until start takes it
-        self._life: _Life | None = None
+        self._session: Session | None = None  # from join_cluster until start takes it
+        self._active: _ActiveSession | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._epochs: Mapping[PartitionKey, int] = {}  # leader epochs that have been, as known before this session
+        self._epochs: Mapping[PartitionKey, int] = {}  # leader epochs known before this session
         self._is_leaving = False
         self._offline: frozenset[str] = frozenset()
         self._updating = BackgroundTasks()
-        self._news = asyncio.Event()
+        self._view_changed = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"ClusterAgent(node={self.own.node_id}, member={self.member}, {self.view})"
 
     @property
     def is_controller(self) -> bool:
-        return self._life is not None and self._life.office.epoch is not None
+        return self._active is not None and self._active.candidate.epoch is not None
 
     @property
     def contact_at(self) -> float:
-        """When the last question was sent that the store has answered."""
-        return -inf if self._life is None else self._life.contact.at
+        """The time at which the last answered request was sent, in seconds of Clock.boottime."""
+        return -inf if self._active is None else self._active.contact.at
 
-    # Begin and end.
+    # Start and stop.
 
     async def join_cluster(self, wanted_id: str = "", directory_id: str = "") -> ClusterIdentity:
-        """Read which cluster this is; the first node makes it. `wanted_id` is the setting, `directory_id` the cluster
-        that the data directory belongs to, if it was used. Raises StartRefused.
+        """Read the cluster's identity, or create the cluster. Raises StartRefused.
+
+        `wanted_id` is the setting, `directory_id` the cluster of the data directory, if it was used before.
         """
         self._session = await self._open_session()
         try:
-            self._identity = await joined(self._session, self.new_id, wanted_id, directory_id)
+            self._identity = await join(self._session, self.new_id, wanted_id, directory_id)
         except BaseException:
             await self._session.close()
             raise
         return self._identity
 
     async def start(self, local_epochs: Mapping[PartitionKey, int] | None = None) -> None:
-        """Register; from here on the listener is told everything. Raises StartRefused."""
+        """Register, and start to notify the listener. `local_epochs` are the leader epochs in the logs. Raises
+        StartRefused.
+        """
         session, self._session = self._session, None
         if session is None or session.state is State.LOST:
             session = await self._open_session()
@@ -173,183 +189,183 @@ class ClusterAgent:
         self._keeping = keep_running(self._keep, "keeping a session")
 
     async def stop(self) -> None:
-        """End the session: who is led by others learns at once."""
+        """End the session, so that the partitions fail over at once."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         self._updating.cancel()
-        if self._life is not None:
-            life, self._life = self._life, None
-            await life.end()
+        if self._active is not None:
+            active, self._active = self._active, None
+            await active.end()
         if self._session is not None:
             await self._session.close()
 
     async def leave(self, deadline_s: float) -> None:
-        """Say that this node is leaving; returns when it leads nothing that another could, or after so long."""
+        """Announce that this node leaves. Returns after `deadline_s`, or when no leadership is left to move."""
         self._is_leaving = True
         try:
             async with asyncio.timeout(deadline_s):
-                if self._life is not None:
-                    await self._life.membership.update(is_leaving=True)
-                await self._until(lambda: not self._leads_what_another_could())
+                if self._active is not None:
+                    await self._active.membership.update(is_leaving=True)
+                await self._until(lambda: not self.view.has_transferable_leadership(self.own.node_id))
         except (TimeoutError, EngineError):
             return
 
     def register_again(self) -> None:
-        """A process of this node has died and forgotten what it had said as a leader: be another incarnation.
+        """Register with a new broker epoch, because a process of this node died and lost its leader state.
 
-        It opens its partitions anew; of those that a disk has failed all processes tell again (ReplicaHost).
+        It opens its partitions again; all processes report the partitions on failed disks again (ReplicaHost).
         """
         self._offline = frozenset()
-        if self._life is not None:
-            self._updating.start(close_session(self._life.session), "ending the session")
+        if self._active is not None:
+            self._updating.start(close_session(self._active.session), "ending the session")
 
-    # What shards ask for.
+    # Calls of the shards.
 
     async def confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
-        """As the store has it at some time after this call. Raises SessionLost, Unsure, Conflict."""
+        """Return the state as the store has it at some time after this call. Raises SessionLost, Unsure, Conflict."""
         return (await self._now.confirmed.answer(block_of(topic_id, number)) or {}).get(number)
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
-        """An outcome for each. NotKnown ends with the session: what came of it is among the states that follow."""
-        if self._life is None:
+        """Write partition states; returns an outcome for each. After NotKnown, later states show the outcome."""
+        if self._active is None:
             return [NotKnown() for _ in proposals]
-        return await self._life.watch.blocks.write(proposals)
+        return await self._active.watch.blocks.write(proposals)
 
     def partition_offline(self, topic_id: str, number: int) -> None:
-        """This node's disk has failed a partition: others are to lead it."""
+        """Report that this node's disk has failed a partition, so that another replica is elected."""
         self._offline |= {partition_name(topic_id, number)}
-        self._updating.start(self._update_offline(), "telling what is offline")
-
-    # Topics.
+        self._updating.start(self._update_offline(), "reporting offline partitions")
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[TopicEntry, bool]:
-        """The topic, and whether it is new; heard of here when this returns. Raises TopicExists, Invalid."""
+        """Create a topic and wait until the view has it. Returns it, and whether it is new. Raises TopicExists,
+        Invalid.
+        """
         topic, is_new = await self._now.topics.create(name, partitions, replication_factor, overrides)
-        await self.until_heard(lambda: self._knows(topic))
+        await self.wait_in_view(lambda: self.view.has(topic))
         return topic, is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicEntry:
-        """Raises UnknownTopic, InvalidConfig."""
+        """Change settings or the number of partitions. Raises UnknownTopic, InvalidConfig."""
         topic = await self._now.topics.alter(name, overrides, partitions)
-        await self.until_heard(lambda: self._knows(topic))
+        await self.wait_in_view(lambda: self.view.has(topic))
         return topic
 
     async def delete_topic(self, name: str) -> TopicEntry:
-        """Raises UnknownTopic."""
+        """Delete a topic and wait until the view has dropped it. Raises UnknownTopic."""
         topic = await self._now.topics.delete(name)
-        await self.until_heard(lambda: self.view.topic_by_id(topic.topic_id) is None)
+        await self.wait_in_view(lambda: self.view.topic_by_id(topic.topic_id) is None)
         return topic
 
     async def find_topic(self, name: str) -> TopicEntry | None:
         return await self._now.topics.find(name)
 
     async def is_deleted(self, topic_id: str) -> bool:
-        """Whether a topic that the store does not know has a tombstone: else its files are set aside, not removed."""
+        """True if a topic that is not in the store has a tombstone; otherwise its files are set aside, not deleted."""
         return await self._now.topics.is_deleted(topic_id)
 
     @property
     def operations(self) -> Operations:
-        """What operators ask for. Raises SessionLost while there is no session."""
+        """The administrative operations. Raises SessionLost without a session."""
         return self._now.operations
 
-    # What the watch tells, to the listener and to the controller.
+    # ViewListener: forwards changes to the listener and to the controller.
 
     def on_nodes(self, view: ClusterView) -> None:
         self.listener.on_nodes(view)
-        if self._life is not None:
-            self._look_for_own(self._life, view)
-            self._life.office.on_nodes()
-        self._news.set()
+        if self._active is not None:
+            self._check_registration(self._active, view)
+            self._active.candidate.on_nodes()
+        self._view_changed.set()
 
-    def _look_for_own(self, life: _Life, view: ClusterView) -> None:
-        """A registration may go, or say what another life said, while its session lives: versions of a key that is made
-        anew begin at 0 again, so what a dead life had sent, and came late, took this key for the one it had known.
-        Nobody else tells. What is seen before the own registration is seen is older than that.
+    def _check_registration(self, active: _ActiveSession, view: ClusterView) -> None:
+        """The own registration may vanish or carry an older nonce while its session is alive: versions of a key that
+        was created again begin at 0, so a late request of an earlier session may hit the new key. No other event
+        reports this. Views older than the own registration are skipped.
         """
         found = view.nodes.get(self.own.node_id)
         if self.member is None:
             return
-        is_as_new = found is not None and found.incarnation >= self.member.incarnation
-        if found is not None and is_as_new and found.nonce == life.membership.nonce:
-            life.has_seen_own = True
-        elif life.has_seen_own or is_as_new:
-            log.error("this node's registration is gone; it registers anew", extra={"was": self.member.incarnation})
-            life.has_seen_own = False
+        is_as_new = found is not None and found.broker_epoch >= self.member.broker_epoch
+        if found is not None and is_as_new and found.nonce == active.membership.nonce:
+            active.has_seen_own = True
+        elif active.has_seen_own or is_as_new:
+            log.error("this node's registration is gone; it registers again", extra={"was": self.member.broker_epoch})
+            active.has_seen_own = False
             self.register_again()
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
         self.listener.on_topics(changed, deleted)
-        if self._life is not None:
-            self._life.office.on_topics(changed, deleted)
-        self._news.set()
+        if self._active is not None:
+            self._active.candidate.on_topics(changed, deleted)
+        self._view_changed.set()
 
     def on_states(self, changed: list[StateChange]) -> None:
         self.listener.on_states(changed)
-        if self._life is not None:
-            self._life.office.on_states(changed)
-        self._news.set()
+        if self._active is not None:
+            self._active.candidate.on_states(changed)
+        self._view_changed.set()
 
-    def broken(self, error: Exception) -> None:
-        """The store holds what this version does not understand: end this session, and do not act upon it."""
-        log.error("the coordination store cannot be followed", extra={"reason": str(error) or repr(error)})
+    def on_broken(self, error: Exception) -> None:
+        """End this session: the store has data that this version does not understand and must not act on."""
+        log.error("the coordination store cannot be read", extra={"reason": str(error) or repr(error)})
         self.register_again()
 
     # Sessions.
 
     @property
     def session(self) -> Session:
-        """For what else lies in the store. Raises SessionLost while there is none."""
+        """The session, for other keys of the store. Raises SessionLost without one."""
         return self._now.session
 
     @property
-    def _now(self) -> _Life:
-        if self._life is None:
+    def _now(self) -> _ActiveSession:
+        if self._active is None:
             raise SessionLost("there is no session with the coordination store now", hint="try again")
-        return self._life
+        return self._active
 
     async def _begin(self, session: Session) -> None:
-        """Raises StartRefused, SessionLost, Corrupt. The view is that of the store then, though it may be refused."""
-        self._identity = await found_again(session, self._identity)
-        life = _Life(self, session)
+        """Raises StartRefused, SessionLost, Corrupt. The view is filled even if the registration is rejected."""
+        self._identity = await check_same_cluster(session, self._identity)
+        active = _ActiveSession(self, session)
         try:
-            await life.watch.load()
+            await active.watch.load()
             check_not_older(self.view, self._epochs)
-            member = await life.membership.register(self._is_leaving, self._offline)
+            member = await active.membership.register(self._is_leaving, self._offline)
         except BaseException:
-            await life.end()
+            await active.end()
             raise
-        self._life, self.member = life, member
+        self._active, self.member = active, member
         self.listener.on_registered(member)
-        self.listener.on_contact(life.contact.at)
-        life.watch.begin()
-        life.begin()
+        self.listener.on_contact(active.contact.at)
+        active.watch.begin()
+        active.begin()
 
     async def _keep(self) -> None:
-        """A session that is lost is followed by another one, whatever it takes."""
+        """Replaces a lost session by a new one, indefinitely."""
         while True:
-            if self._life is not None:
-                await until_lost(self._life.session)
-                await self._end_life(self._life)
+            if self._active is not None:
+                await until_lost(self._active.session)
+                await self._end_session(self._active)
             failures = 0
-            while self._life is None:
+            while self._active is None:
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)] * (0.5 + self._random.random()))
                 failures += 1
                 await self._try_again()
 
-    async def _end_life(self, life: _Life) -> None:
-        log.warning("the session with the coordination store is over; this node registers anew")
-        self._life, self.member = None, None
+    async def _end_session(self, active: _ActiveSession) -> None:
+        log.warning("the session with the coordination store is over; this node registers again")
+        self._active, self.member = None, None
         self._epochs = {key: found.state.leader_epoch for key, found in self.view.states.items()}
         try:
             self.listener.on_session_lost()
         finally:
-            await life.end()
+            await active.end()
 
     async def _try_again(self) -> None:
-        """Whatever is in the way now, the next time may find it gone: no node is to need a restart for that."""
+        """On any error, logs it and leaves the next try to the caller: no failure may require a restart of the node."""
         try:
             session = await self._open_session()
         except Exception as error:
@@ -357,41 +373,25 @@ class ClusterAgent:
             return
         try:
             await self._begin(session)
-        except Exception as error:  # an OSError, too: a full disk does not take what is vouched for
+        except Exception as error:  # an OSError too: a full disk rejects the registration state
             warn_of("this node cannot register", error)
             await close_session(session)
 
     async def _update_offline(self) -> None:
-        if self._life is not None:
+        if self._active is not None:
             try:
-                await self._life.membership.update(offline=self._offline)
+                await self._active.membership.update(offline=self._offline)
             except EngineError:
-                return  # the next registration says it
-
-    # Waiting for what the watch tells.
+                return  # the next registration includes it
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            self._news.clear()
-            await self._news.wait()
+            self._view_changed.clear()
+            await self._view_changed.wait()
 
-    async def until_heard(self, condition: Callable[[], bool]) -> None:
+    async def wait_in_view(self, condition: Callable[[], bool]) -> None:
         try:
-            async with asyncio.timeout(NEWS_S):
+            async with asyncio.timeout(VIEW_TIMEOUT_S):
                 await self._until(condition)
         except TimeoutError:
-            return  # it is done; who asks this node meanwhile is told what it knew before
-
-    def _knows(self, topic: TopicEntry) -> bool:
-        known = self.view.topic_by_id(topic.topic_id)
-        has_all = (topic.topic_id, topic.partitions - 1) in self.view.states
-        return known is not None and has_all and known.config == topic.config
-
-    def _leads_what_another_could(self) -> bool:
-        own = self.own.node_id
-        staying = {n for n, found in self.view.registrations.items() if not found.is_leaving and n != own}
-        for found in self.view.states.values():
-            leader = found.state.leader
-            if leader is not None and leader.node_id == own and any(m.node_id in staying for m in found.state.in_sync):
-                return True
-        return False
+            return  # the commit is done; reads on this node may be stale until the view has it

@@ -1,8 +1,8 @@
-"""The node that is the controller: feeds what changes to the controller core and writes what that says.
+"""The driver of the controller core: every node is a candidate, one holds the latch and writes the core's decisions.
 
-Every node is a candidate; the latch has one holder at a time, and its epoch goes into every write, so that a holder
-that was replaced without noticing can write nothing. What a term misses the next one finds: a core is given the whole
-view when its term begins. Also the sweeping up of what interrupted creations and deletions have left.
+The latch epoch is checked in every write, so that a deposed controller can write nothing. A new controller core gets
+the whole view, so no change is missed between two controllers. Also deletes what interrupted topic creations and
+deletions have left.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from engine.errors import StorageFailed, StorageFull, TooManyOpenFiles
 from engine.runtime.clock import Clock
 from replication.cluster.keys import CONTROLLER, DELETED, block_key, deleted_key, partition_key, partition_name
-from replication.cluster.partition_state_store import Deposed, StateBlocks
+from replication.cluster.partition_state_store import ControllerFenced, StateBlocks
 from replication.cluster.values import (
     Confirmed,
     NotKnown,
@@ -30,23 +30,23 @@ from replication.coordination.latch import Latch
 from replication.cores.controller import Controller, Write, is_unbalanced
 from replication.cores.partition_state import VersionedState
 
-FAILED_S = 2.0  # after a disk refused
-SWEEP_S = 600.0  # a topic in the making has long been made by then
-TOMBSTONE_MS = 30 * 24 * 3600 * 1000  # a node that was away for longer sets its files aside
+FAILED_S = 2.0  # after a disk error
+SWEEP_S = 600.0  # a topic creation takes far less
+TOMBSTONE_MS = 30 * 24 * 3600 * 1000  # a node that was away for longer sets the topic's files aside
 
 log = logging.getLogger("penstock.controller")
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalancing:
-    """When partitions are given back to their preferred leaders."""
+    """When to run preferred leader elections: check interval, and the imbalance percentage that triggers one."""
 
     check_ms: int = 60_000
     imbalance_percent: int = 10
 
 
-class ControllerOffice:
-    """A candidate, and the controller while it holds the latch. Of one session."""
+class ControllerCandidate:
+    """A candidate for controller in one session; the controller while it holds the latch."""
 
     def __init__(
         self,
@@ -69,39 +69,43 @@ class ControllerOffice:
         self._orphans: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"ControllerOffice({self._latch}, to_write={len(self._to_write)})"
+        return f"ControllerCandidate({self._latch}, to_write={len(self._to_write)})"
 
     @property
     def epoch(self) -> int | None:
-        """Of this node's term; None while it is not the controller."""
+        """The controller epoch; None while this node is not the controller."""
         return None if self._core is None else self._core.controller_epoch
 
     async def run(self) -> None:
-        """One term after the other, until the session is lost."""
+        """Run for controller again and again until the session is lost."""
         while True:
             try:
-                await self._latch.release()  # what our last life, or an answer that was lost, has left
+                await self._latch.release()  # held by an earlier session or a commit whose answer was lost
                 epoch = await self._latch.acquire()
                 await self._term(epoch)
             except SessionLost:
                 return
-            except (Conflict, Unsure, Deposed) as error:
-                log.info("not the controller any more", extra={"reason": str(error)})
-            except (StorageFull, StorageFailed, TooManyOpenFiles) as error:  # of a store that is a file on this disk
+            except (Conflict, Unsure, ControllerFenced) as error:
+                log.info("this node is no longer the controller", extra={"reason": str(error)})
+            except (
+                StorageFull,
+                StorageFailed,
+                TooManyOpenFiles,
+            ) as error:  # embedded
                 log.error("the controller cannot write", extra={"reason": str(error)})
                 self._core = None
                 await asyncio.sleep(FAILED_S)
             finally:
                 self._core, self._to_write = None, []
 
-    # What the watch tells.
+    # Changes of the view.
 
     def on_nodes(self) -> None:
         if self._core is not None:
             self._write_soon(self._core.on_nodes(self._view.registrations))
 
     def on_topics(self, changed: Iterable[TopicEntry], deleted: Iterable[TopicEntry]) -> None:
-        """Other rules may make another state right."""
+        """Check the topics' partitions again: other settings may require other states."""
         if self._core is None:
             return
         for topic in deleted:
@@ -124,7 +128,7 @@ class ControllerOffice:
             self._to_write += writes
             self._woken.set()
 
-    # A term.
+    # One controller epoch.
 
     async def _term(self, epoch: int) -> None:
         log.info("this node is the controller", extra={"controller_epoch": epoch})
@@ -161,7 +165,7 @@ class ControllerOffice:
         assert self._core is not None
         proposals = [Proposal(*partition_key(w.partition), w.partition_epoch, w.state) for w in writes]
         for proposal in proposals:
-            self._tell(proposal)
+            self._log_unclean(proposal)
         outcomes = await self._blocks.write(proposals, self._latch.fence())
         for write, proposal, outcome in zip(writes, proposals, outcomes, strict=True):
             match outcome:
@@ -175,23 +179,23 @@ class ControllerOffice:
                 case NotKnown():
                     raise SessionLost("the session ended during a write")
 
-    def _tell(self, proposal: Proposal) -> None:
+    def _log_unclean(self, proposal: Proposal) -> None:
         before = self._view.states.get((proposal.topic_id, proposal.number))
         unclean = 0 if before is None else before.state.unclean_elections
         if proposal.state.unclean_elections > unclean:
-            told = {"partition": partition_name(proposal.topic_id, proposal.number), "leader": proposal.state.leader}
-            log.warning("unclean election: committed records may be lost", extra=told)
+            fields = {"partition": partition_name(proposal.topic_id, proposal.number), "leader": proposal.state.leader}
+            log.warning("unclean election: committed records may be lost", extra=fields)
 
     def _is_unbalanced(self) -> bool:
         states = (found.state for found in self._view.states.values())
         return is_unbalanced(states, self._view.nodes, self._rebalancing.imbalance_percent)
 
-    # Leftovers.
+    # Orphans.
 
     async def _sweep(self) -> None:
-        """States whose topic never came to be, or has gone; tombstones that are old."""
+        """Deletes partition states without a topic, and expired tombstones."""
         strangers = {one for one in self._blocks.topic_ids() if self._view.topic_by_id(one) is None}
-        for topic_id in sorted(strangers & self._orphans):  # they were there ten minutes ago
+        for topic_id in sorted(strangers & self._orphans):  # already orphaned at the last sweep
             for block, version in self._blocks.versions_of(topic_id).items():
                 await self._session.commit(self._latch.fence(), Delete(block_key(block), version))
         self._orphans = strangers

@@ -1,11 +1,11 @@
-"""Where things lie in the coordination store, and how partitions are named there. Values: cluster_values.py.
+"""The keys of the coordination store, and the names of partitions in them. The values are in values.py.
 
-/cluster                     which cluster this is, and its secret; made by the first node
-/nodes/<node id>             registered by each node that is alive; `created` is its incarnation
+/cluster                     the cluster's id and secret; created by the first node
+/nodes/<node id>             a live node's registration; `created` is its broker epoch
 /topics/<name>               a topic: its id, partitions, settings
-/states/<topic id>.<block>   the states of 100 partitions: one watch and one write serve them all
-/deleted/<topic id>          a tombstone: only it lets a node that was away remove the files
-/drained/<node id>           a node that is to lead nothing and to be given nothing
+/states/<topic id>.<block>   the states of 100 partitions: one watch and one write for all of them
+/deleted/<topic id>          a tombstone: allows a node that was away to delete the topic's files
+/drained/<node id>           a node that leads nothing and receives no replicas
 /controller/holder, /epoch   the latch
 """
 
@@ -18,7 +18,7 @@ STATES = "/states"
 DELETED = "/deleted"
 DRAINED = "/drained"
 CONTROLLER = "/controller"
-BLOCK_PARTITIONS = 100  # some 15 KiB of states: far from what a value may have, and a failover is tens of writes
+BLOCK_PARTITIONS = 100  # about 15 KiB of states: well below the value limit, and a failover takes tens of writes
 
 PartitionKey = tuple[str, int]
 """Topic id and number."""
@@ -41,7 +41,7 @@ def drained_key(node_id: int) -> str:
 
 
 def block_of(topic_id: str, number: int) -> str:
-    """The name, below /states, of the block with this partition's state."""
+    """Return the name, below /states, of the block with this partition's state."""
     return f"{topic_id}.{number // BLOCK_PARTITIONS}"
 
 
@@ -54,7 +54,7 @@ def topic_id_of(block: str) -> str:
 
 
 def partition_name(topic_id: str, number: int) -> str:
-    """As the cores call a partition."""
+    """Return the partition's name in the cores, `topic id/number`."""
     return f"{topic_id}/{number}"
 
 

@@ -1,8 +1,8 @@
-"""What operators do to a cluster that runs: move partitions, drain and empty nodes, change how many replicas there are.
+"""Administrative operations on a running cluster: reassign, drain, decommission, balance, change replication factors.
 
-Says in the store what is wanted; replicas, leaders and the controller bring it about. Everything that can be refused is
-refused before the first write, and each write of a partition's state follows the state that it was decided upon; what
-was interrupted is finished by asking for it again.
+Writes the target to the store; replicas, leaders and the controller carry it out. All checks come before the first
+write, and each write is a compare-and-set on the state that it was decided for. Repeating an interrupted operation
+completes it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from replication.cluster.topics import ClusterTopics
 from replication.cluster.values import Confirmed, NotKnown, Proposal, Refused, TopicEntry
 from replication.cluster.view import ClusterView, too_few_nodes
 from replication.coordination.interface import Conflict, Create, Delete, Session, SessionLost, Unsure
-from replication.cores.assignment import TooFewNodes
-from replication.cores.balance import Bytes, Move, balanced, evacuated, resized
+from replication.cores.assignment import Bytes, Move, TooFewNodes, balanced, evacuated, resized
 from replication.cores.partition_state import PartitionState, VersionedState
 from replication.cores.reassignment import UnknownNodes, begun, cancelled
 from replication.errors import NoOtherNode
@@ -27,7 +26,7 @@ Changed = Callable[[PartitionState], PartitionState]
 
 
 class Operations:
-    """Of one session."""
+    """The operations of one session."""
 
     def __init__(
         self,
@@ -35,9 +34,9 @@ class Operations:
         view: ClusterView,
         topics: ClusterTopics,
         blocks: StateBlocks,
-        until_heard: Callable[[Callable[[], bool]], Awaitable[None]],
+        wait_in_view: Callable[[Callable[[], bool]], Awaitable[None]],
     ) -> None:
-        self._until_heard = until_heard  # the next operation is decided by the view
+        self._wait_in_view = wait_in_view  # the next operation is decided from the view
         self._session = session
         self._view = view
         self._topics = topics
@@ -47,8 +46,9 @@ class Operations:
         return f"Operations({self._view})"
 
     async def reassign(self, topic_name: str, targets: Mapping[int, Iterable[int]]) -> None:
-        """Move partitions to these nodes, the preferred leader first. Raises UnknownTopic, UnknownPartition,
-        InvalidConfig.
+        """Reassign partitions to these nodes, preferred leader first.
+
+        Raises UnknownTopic, UnknownPartition, InvalidConfig.
         """
         topic = self._topic(topic_name)
         wanted = {self._key(topic, number): tuple(nodes) for number, nodes in targets.items()}
@@ -63,8 +63,9 @@ class Operations:
         await self._move(wanted)
 
     async def cancel_reassignment(self, topic_name: str, number: int) -> None:
-        """Go back to where the partition was; nothing if it is not being moved. Raises UnknownTopic,
-        UnknownPartition, InvalidConfig.
+        """Revert a reassignment to the replicas from before; no-op without one.
+
+        Raises UnknownTopic, UnknownPartition, InvalidConfig.
         """
         key = self._key(self._topic(topic_name), number)
         state = self._view.states[key].state
@@ -77,7 +78,9 @@ class Operations:
         await self._change({key: cancelled})
 
     async def change_replication_factor(self, topic_name: str, replication_factor: int) -> TopicEntry:
-        """Raises UnknownTopic, InvalidConfig, NodesAbsent."""
+        """Add or remove replicas of every partition. Returns the topic. Raises UnknownTopic, InvalidConfig,
+        NodesAbsent.
+        """
         topic = self._topic(topic_name)
         racks = self._racks()
         if replication_factor > len(racks):
@@ -85,13 +88,13 @@ class Operations:
         states = {partition_name(topic.topic_id, n): found.state for n, found in self._view.partitions_of(topic)}
         targets = _within(lambda: resized(states, replication_factor, racks, lambda _: 0), "replication_factor")
         changed = await self._topics.set_replication_factor(topic_name, replication_factor)
-        await self._until_heard(lambda: self._view.topics.get(topic_name) == changed)
+        await self._wait_in_view(lambda: self._view.topics.get(topic_name) == changed)
         await self._move({partition_key(name): target for name, target in targets.items()})
         return changed
 
     async def drain_node(self, node_id: int, is_drained: bool = True) -> None:
-        """A drained node keeps its replicas, leads nothing that another can lead, and is given nothing new. Raises
-        InvalidConfig, NoOtherNode.
+        """Drain a node, or undo that. A drained node keeps its replicas, leads only what no other node can, and
+        receives no new replicas. Raises InvalidConfig, NoOtherNode.
         """
         self._check_node(node_id)
         if is_drained and node_id not in self._view.drained:
@@ -100,17 +103,17 @@ class Operations:
         while True:
             found = await self._session.get(key)
             if (found is not None) == is_drained:
-                return await self._until_heard(lambda: (node_id in self._view.drained) == is_drained)
+                return await self._wait_in_view(lambda: (node_id in self._view.drained) == is_drained)
             try:
                 await self._session.commit(Create(key, b"{}") if found is None else Delete(key, found.version))
             except (Conflict, Unsure):
                 continue
 
     async def decommission_node(self, node_id: int, bytes_of: Bytes) -> int:
-        """Drain a node and move every replica off it; returns how many. Raises InvalidConfig when others are too few,
-        NoOtherNode.
+        """Drain a node and reassign all its replicas. Returns how many partitions are reassigned.
 
-        The node can be switched off once it has none left; it may be off already.
+        The node may be off already; otherwise stop it once it has no replicas. Raises InvalidConfig if too few nodes
+        remain, NoOtherNode.
         """
         self._check_node(node_id)
         self._check_others(node_id)
@@ -122,7 +125,7 @@ class Operations:
         return len(targets)
 
     async def plan_balance(self, bytes_of: Bytes) -> list[Move]:
-        """Few moves by which nodes hold about as much as each other. In a thread: many partitions take a while."""
+        """Return few moves that even out the bytes per node. Runs in a thread: many partitions take a while."""
         return await asyncio.to_thread(balanced, self._named_states(), self._racks(), bytes_of)
 
     async def apply(self, moves: Iterable[Move]) -> None:
@@ -141,7 +144,7 @@ class Operations:
         return key
 
     def _racks(self) -> dict[int, str]:
-        """The nodes that can be given something."""
+        """The racks of the nodes that may receive replicas."""
         return {n: node.rack for n, node in self._view.nodes.items() if n not in self._view.drained}
 
     def _named_states(self) -> dict[str, PartitionState]:
@@ -159,7 +162,7 @@ class Operations:
             raise NoOtherNode(text, hint=self._view.hint_of_more("start another, or take back one that is drained"))
 
     async def _move(self, targets: Mapping[PartitionKey, tuple[int, ...]]) -> None:
-        """A target that is where the partition is going already changes nothing."""
+        """Idempotent: a target that is already in progress changes nothing."""
         known = self._view.nodes.keys()
 
         def to(target: tuple[int, ...]) -> Changed:
@@ -174,7 +177,7 @@ class Operations:
         await self._change({key: to(target) for key, target in targets.items()})
 
     async def _change(self, changes: Mapping[PartitionKey, Changed]) -> None:
-        """Until each of them is in the store, whatever the others write meanwhile."""
+        """Retries each change until the store has it, whatever else is written meanwhile."""
         left = {key: (change, self._view.states[key]) for key, change in changes.items()}
         while left:
             proposals = [

@@ -1,9 +1,9 @@
-"""The blocks of partition states, as this process has last seen them, and changes of them by compare-and-set.
+"""Partition states in the store, in blocks of 100, and changes of them by compare-and-set.
 
-A change names the partition_epoch that it follows; the block's own version only guards against writers of its other
-partitions, and is tried again when one was faster. Many blocks go into one commit, so that a node that dies with 3,000
-partitions costs a few. Not who may change what: a controller's writes carry the fence of its latch.
-Invariants: one commit under way at a time; what is known of a block is never replaced by an older reading.
+A change names the partition_epoch that it follows. The block's version only guards against writers of its other
+partitions; such a conflict is retried. Many blocks go into one commit, so that the failure of a node with 3,000
+partitions costs few. Does not check permissions: a controller's writes carry the fence of its latch. Invariants: one
+commit in flight at a time; a block is never replaced by an older read.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from replication.cluster.view import StateChange
 from replication.coordination.interface import Check, Conflict, Put, Session, SessionLost, Unsure, Versioned
 from replication.cores.partition_state import VersionedState
 
-COMMIT_BYTES_MAX = 512 * 1024  # ZooKeeper takes 1 MiB in one request
-CHECKS_MAX = 1000  # in one commit: a check takes about 100 bytes of a request
-CONFIRM_AGAIN_S = (0.0, 0.01, 0.05, 0.1, 0.2)  # after a change that came first; a server may know of it a little late
-GATHER_S = 0.002  # proposals of many partitions come in one burst: a node that dies is missed by all its leaders
+COMMIT_BYTES_MAX = 512 * 1024  # ZooKeeper's limit is 1 MiB per request
+CHECKS_MAX = 1000  # per commit: a check takes about 100 bytes of a request
+CONFIRM_AGAIN_S = (0.0, 0.01, 0.05, 0.1, 0.2)  # before each retry of a conflict; a ZooKeeper server may lag behind
+GATHER_S = 0.002  # a node's failure makes the leaders of all its partitions propose at the same time
 
 
-class Deposed(Exception):
-    """The fence of a write is broken: another controller has taken over. Nothing of the write was done."""
+class ControllerFenced(Exception):
+    """The fence of a write is broken: another controller has taken over. No part of the write was done."""
 
 
 @dataclass(slots=True)
@@ -44,8 +44,8 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """A change that waits for its turn."""
+class _QueuedWrite:
+    """A queued compare-and-set."""
 
     proposal: Proposal
     fence: Check | None
@@ -65,14 +65,14 @@ class _Wanted:
 
 
 class StateBlocks:
-    """Of one session; `when_changed` hears of every state that is news, whoever wrote it."""
+    """The blocks of one session. `on_changed` receives every changed state, of any writer."""
 
-    def __init__(self, session: Session, when_changed: Callable[[list[StateChange]], None]) -> None:
+    def __init__(self, session: Session, on_changed: Callable[[list[StateChange]], None]) -> None:
         self.commits = 0
         self._session = session
-        self._when_changed = when_changed
+        self._on_changed = on_changed
         self._blocks: dict[str, _Block] = {}
-        self._waiting: list[_Wanted] = []
+        self._waiting: list[_QueuedWrite] = []
         self._writing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -82,24 +82,26 @@ class StateBlocks:
         return block_of(topic_id, number) in self._blocks
 
     def versions_of(self, topic_id: str) -> dict[str, int]:
-        """The blocks of a topic, each with its version."""
+        """Return the blocks of a topic with their versions."""
         return {name: block.seen.version for name, block in self._blocks.items() if topic_id_of(name) == topic_id}
 
     def topic_ids(self) -> set[str]:
         return {topic_id_of(name) for name in self._blocks}
 
-    def adopt(self, read: Iterable[tuple[str, Versioned | None]]) -> None:
-        """Blocks as they were read. Raises Corrupt."""
-        news: list[StateChange] = []
+    def apply(self, read: Iterable[tuple[str, Versioned | None]]) -> None:
+        """Apply blocks as they were read. Raises Corrupt."""
+        changed_states: list[StateChange] = []
         for name, seen in read:
-            news += self._adopt(name, seen)
-        if news:
-            self._when_changed(news)
+            changed_states += self._apply(name, seen)
+        if changed_states:
+            self._on_changed(changed_states)
 
     async def write(self, proposals: Sequence[Proposal], fence: Check | None = None) -> list[Outcome]:
-        """An outcome for each, in order; never raises for what a store does. Raises Deposed if the fence is broken."""
+        """Write states; returns an outcome for each, in order. Raises ControllerFenced if the fence is broken,
+        EngineError.
+        """
         loop = asyncio.get_running_loop()
-        wanted = [_Wanted(proposal, fence, loop.create_future()) for proposal in proposals]
+        wanted = [_QueuedWrite(proposal, fence, loop.create_future()) for proposal in proposals]
         self._waiting += wanted
         if self._writing is None or self._writing.done():
             self._writing = in_background(self._write_all(), "writing partition states", self._give_up)
@@ -110,14 +112,14 @@ class StateBlocks:
         return [one for one in outcomes if not isinstance(one, BaseException)]
 
     async def read(self, name: str) -> None:
-        """Again, from the store. Raises SessionLost."""
-        self.adopt([(name, await self._session.get(block_key(name)))])
+        """Read a block from the store again. Raises SessionLost."""
+        self.apply([(name, await self._session.get(block_key(name)))])
 
     async def confirm(self, names: Sequence[str]) -> dict[str, Mapping[int, VersionedState]]:
-        """The states of each block, as the store has them at some time after this call; without blocks that are gone.
+        """Return the states of blocks as the store has them at some time after this call, without deleted blocks.
 
-        A read would not do: a server of ZooKeeper may answer it with what was true some time ago. A commit that only
-        checks versions is ordered among all other commits. Raises SessionLost, Unsure, and Conflict if it goes on.
+        A commit that only checks versions: a ZooKeeper server may answer a read with an old state, while commits are
+        totally ordered. Raises SessionLost, Unsure, and Conflict if the states keep changing.
         """
         confirmed: dict[str, Mapping[int, VersionedState]] = {}
         for start in range(0, len(names), CHECKS_MAX):
@@ -140,7 +142,7 @@ class StateBlocks:
                     await self.read(name)
         raise Conflict("the states of partitions change too often to be confirmed", hint="try again")
 
-    def _adopt(self, name: str, seen: Versioned | None) -> list[StateChange]:
+    def _apply(self, name: str, seen: Versioned | None) -> list[StateChange]:
         known = self._blocks.get(name)
         if seen is None:
             self._blocks.pop(name, None)
@@ -168,24 +170,24 @@ class StateBlocks:
                 for one in batch:
                     one.settle(NotKnown())
                 self._give_up()
-            except Deposed as error:
+            except ControllerFenced as error:
                 for one in batch:
                     one.fail(error)
-            except Exception as error:  # the writers are told, each of them, and say it
+            except Exception as error:  # each writer reports it
                 for one in batch:
                     one.fail(error)
 
     def _give_up(self) -> None:
-        """Answers everyone who waits; what the store has will be read."""
+        """Settles all queued writes as unknown; the next session reads the states."""
         for one in self._waiting:
             one.settle(NotKnown())
         self._waiting = []
 
-    def _next_batch(self, is_first_try: bool) -> tuple[list[_Wanted], list[_Wanted]]:
-        """What goes into one commit: of one fence, of blocks that fit. After a conflict one block goes alone."""
+    def _next_batch(self, is_first_try: bool) -> tuple[list[_QueuedWrite], list[_QueuedWrite]]:
+        """The writes of the next commit: of one fence, and within the size limit. After a conflict only one block."""
         fence = self._waiting[0].fence
-        batch: list[_Wanted] = []
-        rest: list[_Wanted] = []
+        batch: list[_QueuedWrite] = []
+        rest: list[_QueuedWrite] = []
         taken: set[str] = set()
         changed: set[tuple[str, int]] = set()
         size = 0
@@ -203,8 +205,8 @@ class StateBlocks:
                 rest.append(one)
         return batch, rest
 
-    async def _write(self, batch: list[_Wanted]) -> bool:
-        """One commit. What it did not do goes to the front of what waits. Returns whether it was a good guess."""
+    async def _write(self, batch: list[_QueuedWrite]) -> bool:
+        """Runs one commit and queues its failed writes first. Returns False after a conflict."""
         fence = batch[0].fence
         due = await self._due(batch)
         if not due:
@@ -219,21 +221,21 @@ class StateBlocks:
         except (Conflict, Unsure):
             await self._reread(due, fence)
             return False
-        news: list[StateChange] = []
+        changed_states: list[StateChange] = []
         for name, block in blocks.items():
             seen = Versioned(values[name], block.seen.version + 1, block.seen.created)
-            if self._blocks.get(name) is block:  # else the watch was faster
-                news += self._keep(name, _Block(seen, after[name]))
-        if news:
-            self._when_changed(news)
+            if self._blocks.get(name) is block:  # otherwise the watch has applied it already
+                changed_states += self._keep(name, _Block(seen, after[name]))
+        if changed_states:
+            self._on_changed(changed_states)
         for wanted in due.values():
             for one in wanted:
                 one.settle(Confirmed(one.proposal.partition_epoch + 1))
         return True
 
-    async def _due(self, batch: list[_Wanted]) -> dict[str, list[_Wanted]]:
-        """What can be tried, by block; the rest is settled."""
-        due: dict[str, list[_Wanted]] = {}
+    async def _due(self, batch: list[_QueuedWrite]) -> dict[str, list[_QueuedWrite]]:
+        """Groups the writes to try by block, and settles the others."""
+        due: dict[str, list[_QueuedWrite]] = {}
         for name in {one.block for one in batch if self._is_behind(one)}:
             await self.read(name)
         for one in batch:
@@ -244,12 +246,12 @@ class StateBlocks:
                 one.settle(outcome)
         return due
 
-    def _is_behind(self, one: _Wanted) -> bool:
+    def _is_behind(self, one: _QueuedWrite) -> bool:
         found = self._found(one)
         return found is None or found.partition_epoch < one.proposal.partition_epoch
 
-    def _judge(self, one: _Wanted) -> Outcome | None:
-        """1. The epoch that it follows. 2. It is there already: a commit of ours whose answer was lost. 3. Refused."""
+    def _judge(self, one: _QueuedWrite) -> Outcome | None:
+        """1. The expected epoch: None. 2. Already there: an earlier commit whose answer was lost. 3. Refused."""
         found = self._found(one)
         if found is not None and found.partition_epoch == one.proposal.partition_epoch:
             return None
@@ -257,21 +259,21 @@ class StateBlocks:
             return Confirmed(one.proposal.partition_epoch + 1)
         return Refused(found)
 
-    def _found(self, one: _Wanted) -> VersionedState | None:
+    def _found(self, one: _QueuedWrite) -> VersionedState | None:
         block = self._blocks.get(one.block)
         return None if block is None else block.states.get(one.proposal.number)
 
-    def _states(self, wanted: Iterable[_Wanted]) -> dict[int, VersionedState]:
+    def _states(self, wanted: Iterable[_QueuedWrite]) -> dict[int, VersionedState]:
         return {
             one.proposal.number: VersionedState(one.proposal.state, one.proposal.partition_epoch + 1) for one in wanted
         }
 
-    async def _reread(self, due: dict[str, list[_Wanted]], fence: Check | None) -> None:
-        """Somebody was faster, or the answer was lost: look, and try again what can still be."""
+    async def _reread(self, due: dict[str, list[_QueuedWrite]], fence: Check | None) -> None:
+        """After a conflict or a lost answer: reads the blocks and queues the writes again."""
         if fence is not None:
             found = await self._session.get(fence.key)
             if found is None or found.version != fence.version:
-                raise Deposed(f"{fence.key} has another version")
+                raise ControllerFenced(f"{fence.key} has another version")
         for name in due:
             await self.read(name)
         self._waiting = [one for wanted in due.values() for one in wanted] + self._waiting

@@ -1,10 +1,10 @@
-"""Producer ids: numbers that are given out once, whatever restarts in between.
+"""Allocates producer ids, each once, across restarts (Kafka: AllocateProducerIds, KIP-730).
 
-They come from the coordination store in blocks, each taken by compare-and-set; whoever has a block gives its numbers
-out alone, and what a restart leaves of one is never given. An id below the end of the last block counts as given.
+The coordination store hands them out in blocks by compare-and-set; the holder of a block allocates its ids alone, and a
+restart drops the rest of it. Every id below the end of the last block counts as allocated.
 
-A store that was lost, or that has lost its end, would give ids out again, and the records of a new producer would pass
-for repeats of an old one's. So no id is given below `floor`, which is above all that the logs remember.
+A store that was lost would allocate ids again, and records of a new producer would be dropped as duplicates of an old
+one. So no id is allocated below `floor`, which is above every id in the logs.
 """
 
 from __future__ import annotations
@@ -18,28 +18,26 @@ from engine.partition.partition import Partition
 from replication.coordination.interface import Conflict, Create, Put, Session, Versioned
 
 KEY = "/producer-ids"
-BLOCK_IDS = 1000  # a restart wastes at most so many of 2^63, and a commit is paid once for so many
-MARGIN_IDS = (
-    1_000_000  # passed over when the store has lost its count: they may have been given out and not be used yet
-)
+BLOCK_IDS = 1000  # a restart drops at most this many of 2^63, and this many ids share one commit
+MARGIN_IDS = 1_000_000  # skipped when the store has lost its end: these may be allocated and not used yet
 
 log = logging.getLogger("penstock.coordination")
 
 
 class Blocks(Protocol):
-    """Where blocks come from: the store itself, or the process that has it."""
+    """The source of blocks: the store itself, or the process that has its session."""
 
     async def take(self) -> range:
-        """A block that nobody else was or will be given, and that is durably taken."""
+        """Take a block that is allocated to no other holder, durably."""
 
     async def end(self) -> int:
-        """The end of the last block that anybody has taken."""
+        """Return the end of the last block that any holder has taken."""
 
 
 class StoredBlocks:
-    """Blocks out of a coordination store. The key's value is the end of the last one, in digits.
+    """Blocks from a coordination store. The value of the key is the end of the last block, in decimal digits.
 
-    `floor` is above every id that a log remembers; 0 as long as no log is open.
+    `floor` is above every id in the logs; 0 before the logs are open.
     """
 
     def __init__(self, session: Session, floor: int = 0) -> None:
@@ -57,7 +55,7 @@ class StoredBlocks:
             try:
                 await self._session.commit(Create(KEY, value) if found is None else Put(KEY, value, found.version))
             except Conflict:
-                continue  # somebody else took it: the next one then
+                continue  # another process took it: try the next one
             return range(first, first + BLOCK_IDS)
 
     async def end(self) -> int:
@@ -75,12 +73,12 @@ class StoredBlocks:
 
 
 def floor_of(partitions: Iterable[Partition]) -> int:
-    """Above every producer id that these logs remember."""
+    """Return the id after the greatest producer id in these logs."""
     return 1 + max((max(one.validator.producers.ids(), default=-1) for one in partitions), default=-1)
 
 
 class ProducerIds:
-    """Gives ids out in one process."""
+    """Allocates ids in one process."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -92,7 +90,7 @@ class ProducerIds:
         return f"ProducerIds(left={len(self._left)}, end={self._end})"
 
     async def take(self) -> int:
-        """An id that nobody was ever given. Raises what the store fails with."""
+        """Allocate an id. Raises EngineError of the store."""
         async with self._taking:
             if not self._left:
                 self._left = await self._blocks.take()
@@ -101,7 +99,7 @@ class ProducerIds:
             return taken
 
     async def is_given(self, producer_id: int) -> bool:
-        """Whether the id may have been given to somebody. Asks the store only about ids beyond those it knows of."""
+        """True if the id may have been allocated. Asks the store only for ids above the known blocks."""
         if producer_id >= self._end:
             self._end = max(self._end, await self._blocks.end())
         return 0 <= producer_id < self._end

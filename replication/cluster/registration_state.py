@@ -1,9 +1,9 @@
-"""What a node remembers of its own past, in its data directory, to register honestly: `vouching`.
+"""The registration state of a node, in the file `vouching` of its data directory: since when its disk is intact.
 
-Which registration was the first with this disk, and which the first since unsynced bytes were lost. A node that cannot
-tell says "this one", which is always safe: it leaves every set and comes back as a follower.
-Invariants: a loss is noted durably before recovery counts as finished and before the node registers; what is noted
-after registering only makes an unknown beginning known.
+The broker epoch of the first registration with this disk, and of the first since unsynced records were lost (like the
+unclean shutdown marker of KIP-966). A node that does not know registers as "since now", which is always safe: it leaves
+every in-sync set and comes back as a follower. Invariants: a loss is durable here before recovery counts as finished
+and before the node registers; a write after the registration only fills in unknown epochs.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ _HEADER = "penstock vouching 1"
 
 @dataclass(frozen=True, slots=True)
 class RegistrationState:
-    """Incarnations; None stands for the next registration. `directory_id` tells this data directory from any other."""
+    """Broker epochs; None means the next registration. `directory_id` identifies the data directory."""
 
     disk_from: int | None = None
     survives_from: int | None = None
     directory_id: str = ""
 
-    def registered(self, incarnation: int) -> RegistrationState:
+    def registered(self, broker_epoch: int) -> RegistrationState:
         return replace(
             self,
-            disk_from=incarnation if self.disk_from is None else self.disk_from,
-            survives_from=incarnation if self.survives_from is None else self.survives_from,
+            disk_from=broker_epoch if self.disk_from is None else self.disk_from,
+            survives_from=broker_epoch if self.survives_from is None else self.survives_from,
         )
 
 
 def load_registration_state(
     disk: Disk, data_directory: str, last_stop: LastStop, new_id: Callable[[], str] | None = None
 ) -> RegistrationState:
-    """What may be said in the next registration, noted durably if it is not as it was. Raises OSError.
+    """Load the state for the next registration. Raises OSError.
 
-    With `new_id` a directory that has no id of its own is given one.
+    Durably resets `survives_from` after a power loss, and sets `directory_id` from `new_id` if it has none.
     """
-    found = known_vouching(disk, data_directory)
+    found = read_registration_state(disk, data_directory)
     now = replace(found, survives_from=None) if last_stop is LastStop.POWER_LOSS else found
     if new_id is not None and not now.directory_id:
         now = replace(now, directory_id=new_id())
     if now != found:
-        save_vouching(disk, data_directory, now)
+        save_registration_state(disk, data_directory, now)
     return now
 
 
-def save_vouching(disk: Disk, data_directory: str, vouching: RegistrationState) -> None:
+def save_registration_state(disk: Disk, data_directory: str, state: RegistrationState) -> None:
     """Replace the file durably. Raises OSError."""
-    row = f"{_word(vouching.disk_from)} {_word(vouching.survives_from)} {vouching.directory_id or '-'}"
+    row = f"{_word(state.disk_from)} {_word(state.survives_from)} {state.directory_id or '-'}"
     write_atomically(disk, os.path.join(data_directory, paths.VOUCHING), rows_as_text(_HEADER, [row]))
 
 
-def known_vouching(disk: Disk, data_directory: str) -> RegistrationState:
-    """What the directory remembers; nothing, if it was never in a cluster. Raises OSError."""
+def read_registration_state(disk: Disk, data_directory: str) -> RegistrationState:
+    """Read the file; empty if the directory was never in a cluster or the file is damaged. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.VOUCHING)))
     try:
         disk_from, survives_from, directory_id = rows[0] if rows else ("-", "-", "-")
@@ -70,8 +70,8 @@ def known_vouching(disk: Disk, data_directory: str) -> RegistrationState:
         return RegistrationState()
 
 
-def _word(incarnation: int | None) -> str:
-    return "-" if incarnation is None else str(incarnation)
+def _word(broker_epoch: int | None) -> str:
+    return "-" if broker_epoch is None else str(broker_epoch)
 
 
 def _number(word: str) -> int | None:

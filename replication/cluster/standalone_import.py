@@ -1,11 +1,11 @@
-"""A data directory that was alone begins a cluster: its topics are made known to the store, under the ids they have.
+"""Imports the topics of a standalone data directory into a new cluster, under the same ids: the store's side.
 
-In three steps, so that nothing is ever half done: `claim` makes the cluster with a mark on it that keeps other nodes
-out; `write` says which topics there are; `finish` takes the mark away. What is interrupted is done again from the
-beginning by the same directory, and by no other: until the end nobody has acted upon what was written. Not what the
-directory itself remembers: node/cluster/standalone_import.py.
-Invariants: a cluster that was ever finished is never adopted into; the claim counts as the registration with which this
-disk began, so that the node vouches for what it has, and every later incarnation is greater.
+In three steps, so that an interruption leaves nothing half done: `claim` creates the cluster with a mark that keeps
+other nodes out, `write` writes the topics, `finish` removes the mark. Only the same directory can repeat an interrupted
+import, from the start; no node acts on the topics before the end. The directory's side is
+node/cluster/standalone_import.py. Invariants: nothing is imported into a cluster that was finished once; the claim
+counts as the first registration with this disk, so that the node's logs count as intact, and every later broker epoch
+is greater.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from replication.cores.partition_state import Member, PartitionState, VersionedS
 KEYS_PER_COMMIT = 100
 
 
-async def may_adopt(session: Session, cluster_id: str, was_alone: bool, disk_from: int | None = None) -> bool:
-    """Whether the directory of this cluster may begin one: it was alone, and the store has none; or it has begun it.
+async def can_import(session: Session, cluster_id: str, was_alone: bool, disk_from: int | None = None) -> bool:
+    """True if a directory may start its import: it is standalone and the store is empty, or it was interrupted.
 
-    `disk_from` is the claim's incarnation if that was the last that the directory was to remember. One that has been in
-    another cluster since does not go on here.
+    `disk_from` is the broker epoch of the claim if writing it was the last step in the directory. A directory that has
+    been in another cluster since may not continue.
     """
     found = await session.get(CLUSTER)
     if found is None:
@@ -47,8 +47,8 @@ async def may_adopt(session: Session, cluster_id: str, was_alone: bool, disk_fro
     return was_alone or disk_from == found.created
 
 
-class Adoption:
-    """Of one directory, over one session. Whoever has it holds the directory's lock."""
+class StandaloneImport:
+    """The import of one directory in one session. The caller holds the directory's lock."""
 
     def __init__(self, session: Session, cluster_id: str) -> None:
         self._session = session
@@ -56,10 +56,10 @@ class Adoption:
         self._seen: Versioned | None = None
 
     def __repr__(self) -> str:
-        return f"Adoption({self._cluster_id}, {self._seen})"
+        return f"StandaloneImport({self._cluster_id}, {self._seen})"
 
     async def claim(self, new_id: Callable[[], str]) -> ClusterIdentity:
-        """Make the cluster, or find that it was claimed for this directory. Raises StartRefused."""
+        """Create the cluster, or find the claim of this directory. Raises StartRefused."""
         while (found := await self._session.get(CLUSTER)) is None:
             if await self._session.children(TOPICS):
                 raise StartRefused(
@@ -79,16 +79,18 @@ class Adoption:
         return replace(identity, is_claimed=False)
 
     @property
-    def incarnation(self) -> int:
-        """As if the node had registered with the claim."""
+    def broker_epoch(self) -> int:
+        """The broker epoch of the claim, as if the node had registered with it."""
         assert self._seen is not None
         return self._seen.created
 
     async def write(
         self, node_id: int, topics: Iterable[TopicRecord], epochs: Mapping[PartitionKey, int], producer_ids_end: int
     ) -> None:
-        """All partitions lie on this node, led by nobody yet: the first election is in the epoch after `epochs`."""
-        own = Member(node_id, self.incarnation)
+        """Write all partitions with this node as their replica and no leader: the first election starts the epoch after
+        `epochs`.
+        """
+        own = Member(node_id, self.broker_epoch)
         wanted: dict[str, bytes] = {}
         for topic in topics:
             blocks: dict[str, dict[int, VersionedState]] = {}
@@ -100,13 +102,13 @@ class Adoption:
             wanted[topic_key(topic.name)] = topic_to_bytes(_entry(topic))
         if producer_ids_end:
             wanted[producer_ids.KEY] = str(producer_ids_end).encode()
-        for parent in (TOPICS, STATES):  # of an earlier try, after which the directory was alone again
+        for parent in (TOPICS, STATES):  # left by an interrupted import, after which the directory was standalone again
             for name in await self._session.children(parent):
                 await self._bring(f"{parent}/{name}", wanted)
         await self._create(wanted)
 
     async def finish(self) -> None:
-        """From here on it is a cluster like any other."""
+        """Remove the mark: from now on it is a normal cluster. Raises StartRefused if the store has lost it."""
         while True:
             found = await self._session.get(CLUSTER)
             if found is None:
@@ -118,14 +120,14 @@ class Adoption:
             await self._try([Put(CLUSTER, value, found.version)])
 
     async def _bring(self, key: str, wanted: dict[str, bytes]) -> None:
-        """A key that is there to what is wanted of it."""
+        """Changes an existing key to the wanted value."""
         value = wanted.pop(key, None)
         while (found := await self._session.get(key)) is not None and found.value != value:
             change = Delete(key, found.version) if value is None else Put(key, value, found.version)
             await self._try([change])
 
     async def _create(self, wanted: dict[str, bytes]) -> None:
-        """Many in one commit; what is there already, one by one."""
+        """Creates many keys per commit; existing ones one by one."""
         while wanted:
             batch: list[Operation] = []
             size = 0
@@ -146,7 +148,7 @@ class Adoption:
             await self._try([Create(key, value) if found is None else Put(key, value, found.version)])
 
     async def _try(self, operations: list[Operation]) -> bool:
-        """Whether it certainly was done; otherwise it shows in what is there now."""
+        """True if the commit certainly happened; otherwise the next read shows it."""
         try:
             await self._session.commit(*operations)
         except (Conflict, Unsure):

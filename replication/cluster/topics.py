@@ -1,8 +1,8 @@
-"""Topics of a cluster: made, changed, grown and deleted in the coordination store, by any node.
+"""Topics of a cluster: created, changed, extended and deleted in the coordination store, by any node.
 
-A topic exists once its key does, and that is written last; what an interrupted creation has left nobody looks at, and
-the controller sweeps it up. A deletion leaves a tombstone in the same commit: only by that a node that was away knows
-that the files are to go. Every refusal comes before the first write.
+A topic exists once its key does, which is written last; partition states of an interrupted creation are ignored until
+the controller deletes them. A deletion leaves a tombstone in the same commit, without which no node deletes the files.
+All checks come before the first write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Wish = Mapping[str, object]
 
 
 class ClusterTopics:
-    """Of one session."""
+    """The topics of one session."""
 
     def __init__(self, session: Session, view: ClusterView, clock: Clock, new_id: Callable[[], str]) -> None:
         self._session = session
@@ -46,14 +46,14 @@ class ClusterTopics:
         return f"ClusterTopics({self._view})"
 
     async def find(self, name: str) -> TopicEntry | None:
-        """As the store has it now, which a view may not have heard of yet."""
+        """Read a topic from the store; the view may be behind it."""
         found = await self._session.get_latest(topic_key(name))
         return None if found is None else topic_from_bytes(topic_key(name), found.value)
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, config: Wish
     ) -> tuple[TopicEntry, bool]:
-        """The topic, and whether it is new. Raises TopicExists, Invalid, NodesAbsent."""
+        """Create a topic. Returns it, and whether it is new. Raises TopicExists, Invalid, NodesAbsent, Unsure."""
         check_topic_name(name)
         check_partitions(partitions)
         _check_settings(name, config, replication_factor)
@@ -66,7 +66,7 @@ class ClusterTopics:
         operations: list[Operation] = [
             Create(block_key(block), block_to_bytes(states)) for block, states in blocks.items()
         ]
-        with suppress(Conflict, Unsure):  # it shows in what is there now
+        with suppress(Conflict, Unsure):  # the read below shows the outcome
             await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)))
         found = await self.find(name)
         if found is None:
@@ -76,7 +76,7 @@ class ClusterTopics:
         return found, found.topic_id == topic.topic_id
 
     async def alter(self, name: str, overrides: Wish, partitions: int | None) -> TopicEntry:
-        """Change settings that are named, grow to so many partitions. Raises UnknownTopic, Invalid, NodesAbsent."""
+        """Change the given settings, and grow to `partitions`. Raises UnknownTopic, InvalidConfig, NodesAbsent."""
         while True:
             seen = await self._seen(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
@@ -100,7 +100,7 @@ class ClusterTopics:
                 continue
 
     async def set_replication_factor(self, name: str, replication_factor: int) -> TopicEntry:
-        """Only what is said of the topic; where its replicas are is operations.py. Raises UnknownTopic, Invalid."""
+        """Change the factor in the topic; operations.py moves the replicas. Raises UnknownTopic, Invalid."""
         while True:
             seen = await self._seen(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
@@ -115,7 +115,7 @@ class ClusterTopics:
                 continue
 
     async def delete(self, name: str) -> TopicEntry:
-        """Raises UnknownTopic."""
+        """Delete a topic. Returns it as it was. Raises UnknownTopic."""
         while True:
             seen = await self._seen(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
@@ -133,7 +133,7 @@ class ClusterTopics:
             return topic
 
     async def is_deleted(self, topic_id: str) -> bool:
-        """Whether a topic that is not there was deleted: without its tombstone its files are to be kept."""
+        """True if a topic has a tombstone. Without one, the files of an unknown topic are kept."""
         return await self._session.get(deleted_key(topic_id)) is not None
 
     async def _seen(self, name: str) -> Versioned:
@@ -143,7 +143,7 @@ class ClusterTopics:
         return seen
 
     def _first_states(self, topic: TopicEntry, first: int) -> dict[str, dict[int, VersionedState]]:
-        """By block, of the partitions from `first` on. Raises InvalidConfig, NodesAbsent."""
+        """The states of the partitions from `first` on, by block. Raises InvalidConfig, NodesAbsent."""
         view = self._view
         nodes = {n: node.rack for n, node in view.nodes.items() if n not in view.drained}
         if topic.replication_factor > len(nodes):
@@ -157,7 +157,7 @@ class ClusterTopics:
         return blocks
 
     async def _added(self, topic: TopicEntry, grown: TopicEntry) -> list[Operation]:
-        """The states of new partitions; an earlier attempt may have left some, which nobody has looked at."""
+        """The commits for the states of new partitions. States of an interrupted attempt are replaced."""
         operations: list[Operation] = []
         for block, states in self._first_states(grown, topic.partitions).items():
             seen = await self._session.get(block_key(block))
@@ -171,7 +171,7 @@ class ClusterTopics:
         return operations
 
     async def _commit_last(self, blocks: list[Operation], topic: Operation) -> None:
-        """The blocks, in as many commits as it takes, and in the last one the topic."""
+        """Commits the blocks, in as many commits as needed, and the topic with the last one."""
         batch: list[Operation] = []
         for operation in blocks:
             if batch and _bytes_of(batch) + _bytes_of([operation]) > COMMIT_BYTES_MAX:
@@ -181,7 +181,7 @@ class ClusterTopics:
         await self._session.commit(*batch, topic)
 
     async def _remove_states(self, topic: TopicEntry) -> None:
-        """Nobody looks at them any more; what a crash leaves the controller sweeps up."""
+        """A crash here leaves states that the controller deletes."""
         for block in await self._session.children(STATES):
             if topic_id_of(block) == topic.topic_id:
                 await self._remove(block_key(block))

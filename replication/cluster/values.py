@@ -1,7 +1,7 @@
-"""What the coordination store holds, as values and as bytes; and the plain forms in which processes of a node tell it.
+"""The values of the coordination store and their bytes, and the plain forms that processes of a node exchange.
 
-A plain form is made of what both JSON and msgpack carry: `to_plain` and `from_plain` of each kind are inverse. A key
-that holds what no node of this version writes is Corrupt: nobody guesses about who leads.
+A plain form has only types of both JSON and MessagePack; `to_plain` and `from_plain` are inverse. A value that no node
+of this version writes is Corrupt: a node never guesses about leadership.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is. Who has read the secret from the store is trusted by every node.
+    """The cluster's id and secret. A node that has the secret is trusted by every node.
 
-    `is_claimed`: it begins with the topics of a data directory that was alone, and not all of them are here yet.
+    `is_claimed`: the import of a standalone directory is unfinished.
     """
 
     cluster_id: str
@@ -37,14 +37,14 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A node that is alive, as it registered itself. `incarnation` is the registration's own number.
+    """The registration of a live node. `broker_epoch` is the number of the registration.
 
-    `disk_from` and `survives_from` (replication/cluster/registration_state.py): 0 stands for this registration.
-    `internal_urls` has one for each shard, so it says how many there are.
+    `disk_from` and `survives_from` (replication/cluster/registration_state.py): 0 means this registration.
+    `internal_urls` has one entry per shard, so its length is the number of shards.
     """
 
     node_id: int
-    incarnation: int
+    broker_epoch: int
     url: str
     shard_urls: tuple[str, ...] = ()
     internal_urls: tuple[str, ...] = ()
@@ -55,14 +55,14 @@ class NodeInfo:
     disk_from: int = 0
     is_leaving: bool = False
     offline: frozenset[str] = frozenset()
-    nonce: str = ""  # tells two registrations of one node apart while their number is not known
+    nonce: str = ""  # distinguishes registrations of one node before their broker epoch is known
 
     @property
     def registration(self) -> Registration:
         return Registration(
-            self.incarnation,
-            self.survives_from or self.incarnation,
-            self.disk_from or self.incarnation,
+            self.broker_epoch,
+            self.survives_from or self.broker_epoch,
+            self.disk_from or self.broker_epoch,
             self.rack,
             self.is_leaving,
             self.offline,
@@ -71,7 +71,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """A topic as the cluster knows it. `config` are the settings that differ from the defaults."""
+    """A topic of the cluster. `config` has the settings that differ from the defaults."""
 
     name: str
     topic_id: str
@@ -86,13 +86,13 @@ class TopicEntry:
 
     @property
     def rules(self) -> TopicRules:
-        """Of the three settings alone: asked for every partition, and of topics with settings of a newer version."""
-        told: dict[str, Any] = {name: self.config.get(name, default) for name, default in _RULES.items()}
-        return TopicRules(told["min_insync_replicas"], told["unclean_election"], told["durability"] == "group")
+        """The settings that replication needs. Ignores the others, which a newer version may have written."""
+        values: dict[str, Any] = {name: self.config.get(name, default) for name, default in _RULES.items()}
+        return TopicRules(values["min_insync_replicas"], values["unclean_election"], values["durability"] == "group")
 
 
 class Proposal(NamedTuple):
-    """A leader wants its partition's state changed, if it is still the one with this epoch."""
+    """A compare-and-set of one partition's state: applied if `partition_epoch` is still current."""
 
     topic_id: str
     number: int
@@ -105,13 +105,13 @@ class Confirmed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Somebody was faster. `found` is what holds now; None: the partition is gone."""
+    """Another writer was first. `found` is the current state; None: the partition is deleted."""
 
     found: VersionedState | None
 
 
 class NotKnown(NamedTuple):
-    """The session ended first: whether it was written shows when the state is read again."""
+    """The session ended before the outcome was known; the next read of the state shows it."""
 
 
 Outcome = Confirmed | Refused | NotKnown
@@ -136,7 +136,9 @@ def state_to_plain(found: VersionedState) -> list[Any]:
 
 
 def state_from_plain(plain: list[Any]) -> VersionedState:
-    """A newer version may have put more at the end. Whoever writes the state back drops that, so it has a default."""
+    """Decode a state. Fields that a newer version appends are ignored, and lost when this version writes the state
+    back.
+    """
     epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean, *_ = plain
     state = PartitionState(
         tuple(replicas),
@@ -176,7 +178,7 @@ def block_from_bytes(key: str, value: bytes) -> dict[int, VersionedState]:
 def node_to_plain(node: NodeInfo) -> dict[str, Any]:
     return {
         "node_id": node.node_id,
-        "incarnation": node.incarnation,
+        "broker_epoch": node.broker_epoch,
         "url": node.url,
         "shard_urls": list(node.shard_urls),
         "internal_urls": list(node.internal_urls),
@@ -198,15 +200,15 @@ def node_from_plain(plain: Mapping[str, Any]) -> NodeInfo:
 
 
 def node_to_bytes(node: NodeInfo) -> bytes:
-    """Without what the key itself tells: the node's id and its incarnation."""
+    """Encode a registration, without the node id and the broker epoch, which the key has."""
     plain = node_to_plain(node)
-    del plain["node_id"], plain["incarnation"]
+    del plain["node_id"], plain["broker_epoch"]
     return orjson.dumps(plain)
 
 
-def node_from_bytes(key: str, value: bytes, incarnation: int) -> NodeInfo:
-    told = {"node_id": int(key.rpartition("/")[2]), "incarnation": incarnation}
-    return _decoded(key, value, lambda plain: node_from_plain({**plain, **told}))
+def node_from_bytes(key: str, value: bytes, broker_epoch: int) -> NodeInfo:
+    from_key = {"node_id": int(key.rpartition("/")[2]), "broker_epoch": broker_epoch}
+    return _decoded(key, value, lambda plain: node_from_plain({**plain, **from_key}))
 
 
 def topic_to_plain(topic: TopicEntry) -> dict[str, Any]:
@@ -245,7 +247,7 @@ def identity_to_bytes(identity: ClusterIdentity) -> bytes:
 
 
 def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
-    """Raises Corrupt for a cluster of a newer version."""
+    """Decode the cluster's identity. Raises Corrupt if a newer version wrote it."""
 
     def decoded(plain: Any) -> ClusterIdentity:
         if plain["format"] > FORMAT:
@@ -263,7 +265,7 @@ def deleted_ms_from_bytes(key: str, value: bytes) -> int:
     return _decoded(key, value, lambda plain: int(plain["deleted_ms"]))
 
 
-# What shards ask of their supervisor.
+# Requests of shards to their supervisor.
 
 
 def proposal_to_plain(proposal: Proposal) -> list[Any]:
@@ -288,6 +290,7 @@ def outcome_to_plain(outcome: Outcome) -> list[Any]:
 
 
 def outcome_from_plain(plain: list[Any]) -> Outcome:
+    """Decode an outcome. Raises ValueError."""
     match plain:
         case ["confirmed", epoch]:
             return Confirmed(epoch)
@@ -295,7 +298,7 @@ def outcome_from_plain(plain: list[Any]) -> Outcome:
             return Refused(None if found is None else state_from_plain(found))
         case ["unsure"]:
             return NotKnown()
-    raise ValueError(f"{plain!r} is no outcome of a proposal")
+    raise ValueError(f"{plain!r} is not the outcome of a proposal")
 
 
 def _decoded(key: str, value: bytes, decode: Callable[[Any], T]) -> T:
@@ -303,4 +306,4 @@ def _decoded(key: str, value: bytes, decode: Callable[[Any], T]) -> T:
         return decode(orjson.loads(value))
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         hint = "another program writes there, or a newer version of penstock did"
-        raise Corrupt(f"the coordination store's {key} cannot be understood: {error!r}", hint=hint) from error
+        raise Corrupt(f"the coordination store's {key} cannot be decoded: {error!r}", hint=hint) from error

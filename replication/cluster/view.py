@@ -1,8 +1,7 @@
-"""What a process knows of its cluster: nodes that are alive, topics, and the state of every partition.
+"""The view of the cluster in one process: live nodes, topics, the state of every partition, reassignments.
 
-A plain container, in the supervisor and in each of its shards; who fills it (cluster_watch.py, the link) and who acts
-on it are elsewhere. It may be behind the store by what is on its way.
-Invariant: a partition's state is only ever replaced by one with a greater partition_epoch.
+A plain container in the supervisor and in each shard. watch.py and the link between processes fill it, so it may be
+slightly behind the store. Invariant: a partition's state is only replaced by one with a greater partition_epoch.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ StateChange = tuple[str, int, VersionedState]
 
 
 class Place(NamedTuple):
-    """Where a partition's leader is: its node, its shard there, and where nodes and clients reach that."""
+    """The address of a replica: its node and shard, and the URLs for nodes and for clients."""
 
     node_id: int
     shard: int
@@ -39,7 +38,7 @@ class Place(NamedTuple):
     url: str
 
 
-LONE_HINT = "with --coordination embedded there is this node only; a cluster of several is over zookeeper://"
+SINGLE_NODE_HINT = "with --coordination embedded there is this node only; several nodes need zookeeper://"
 
 
 class ClusterView:
@@ -50,20 +49,20 @@ class ClusterView:
         self.drained: frozenset[int] = frozenset()
         self.registrations: Registrations = {}
         self.controller: int | None = None
-        self.is_lone = False  # another node can never join (embedded)
-        self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process began
-        self.elections = 0  # changes of leaders that were heard of
+        self.is_lone = False  # no other node can join (embedded)
+        self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process started
+        self.elections = 0  # leader changes since this process started
         self._by_id: dict[str, TopicEntry] = {}
 
     def __repr__(self) -> str:
         return f"ClusterView(nodes={sorted(self.nodes)}, topics={len(self.topics)}, partitions={len(self.states)})"
 
     def hint_of_more(self, hint: str) -> str:
-        """What to do where more nodes would help."""
-        return LONE_HINT if self.is_lone else hint
+        """Return the hint for problems that more nodes would solve."""
+        return SINGLE_NODE_HINT if self.is_lone else hint
 
     def put_nodes(self, nodes: Mapping[int, NodeInfo], drained: Iterable[int] = ()) -> None:
-        """Who is registered now. A drained node counts as one that is leaving: it is not chosen to lead."""
+        """Replace the registered nodes. A drained node counts as leaving: it is not elected."""
         self.nodes = dict(nodes)
         self.seen_nodes |= self.nodes.keys()
         self.drained = frozenset(drained)
@@ -90,36 +89,36 @@ class ClusterView:
         return self._by_id.get(topic_id)
 
     def put_states(self, changed: Iterable[StateChange]) -> list[StateChange]:
-        """Returns those that are news."""
-        news = []
+        """Apply states. Returns those that are newer than the known ones."""
+        newer = []
         for topic_id, number, found in changed:
             known = self.states.get((topic_id, number))
             if known is None or known.partition_epoch < found.partition_epoch:
                 self.elections += known is not None and known.state.leader_epoch < found.state.leader_epoch
                 self.states[topic_id, number] = found
-                news.append((topic_id, number, found))
-        return news
+                newer.append((topic_id, number, found))
+        return newer
 
     def partitions_of(self, topic: TopicEntry) -> Iterator[tuple[int, VersionedState]]:
-        """Those whose state is known."""
+        """Yield the partitions with a known state."""
         for number in range(topic.partitions):
             found = self.states.get((topic.topic_id, number))
             if found is not None:
                 yield number, found
 
     def leader(self, topic_id: str, number: int) -> Member | None:
-        """Who leads, if it is alive in the life in which it was elected."""
+        """Return the leader if its node is still registered in the broker epoch of its election."""
         found = self.states.get((topic_id, number))
         leader = None if found is None else found.state.leader
         node = None if leader is None else self.nodes.get(leader.node_id)
-        return leader if leader is not None and node is not None and node.incarnation == leader.incarnation else None
+        return leader if leader is not None and node is not None and node.broker_epoch == leader.broker_epoch else None
 
     def leader_of(self, topic_id: str, number: int) -> Place | None:
         leader = self.leader(topic_id, number)
         return None if leader is None else self.place_on(leader.node_id, topic_id, number)
 
     def place_on(self, node_id: int, topic_id: str, number: int) -> Place | None:
-        """Where a partition is served by a node that has a replica of it."""
+        """Return where a node serves a partition; None if the node is not registered."""
         node = self.nodes.get(node_id)
         if node is None or not node.internal_urls:
             return None
@@ -127,12 +126,29 @@ class ClusterView:
         url = node.shard_urls[shard] if shard < len(node.shard_urls) else node.url
         return Place(node_id, shard, node.internal_urls[shard], url)
 
+    def has(self, topic: TopicEntry) -> bool:
+        """True if the view has this version of the topic and the states of all its partitions."""
+        known = self.topic_by_id(topic.topic_id)
+        has_all = (topic.topic_id, topic.partitions - 1) in self.states
+        return known is not None and has_all and known.config == topic.config
+
+    def has_transferable_leadership(self, node_id: int) -> bool:
+        """True if the node leads a partition that another in-sync replica, on a node that stays, could lead."""
+        staying = {n for n, found in self.registrations.items() if not found.is_leaving and n != node_id}
+        states = (found.state for found in self.states.values())
+        return any(
+            state.leader is not None
+            and state.leader.node_id == node_id
+            and any(member.node_id in staying for member in state.in_sync)
+            for state in states
+        )
+
     def hosted_on(self, node_id: int, topic: TopicEntry) -> tuple[int, ...]:
-        """Which partitions of a topic have a replica there."""
+        """Return the partitions of a topic with a replica on a node."""
         return tuple(number for number, found in self.partitions_of(topic) if node_id in found.state.replicas)
 
     def absent_nodes(self) -> list[int]:
-        """Nodes that may come back: seen before, or with replicas, and now neither registered nor drained."""
+        """Return nodes that may come back: seen before or with replicas, and neither registered nor drained."""
         holding = {node_id for found in self.states.values() for node_id in found.state.replicas}
         return sorted((self.seen_nodes | holding) - self.nodes.keys() - self.drained)
 
@@ -168,7 +184,7 @@ class ClusterView:
 
 
 def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig | NodesAbsent:
-    """For good, unless nodes that are absent now would be enough once they are back."""
+    """Return NodesAbsent if absent nodes would be enough once they are back, else InvalidConfig."""
     nodes, absent = "1 node" if there == 1 else f"{there} nodes", view.absent_nodes()
     text = f"replication_factor is {replication_factor}, and {nodes} can take a replica now"
     if replication_factor <= there + len(absent):
@@ -176,3 +192,31 @@ def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> Inv
         return NodesAbsent(f"{text}; absent: {names}", hint="try again when they are back, or give fewer")
     hint = view.hint_of_more("give fewer, or start more nodes")
     return InvalidConfig(text, hint=hint, setting="replication_factor")
+
+
+class Reassignment(NamedTuple):
+    """A reassignment in progress: it is complete once all of `target` is in sync."""
+
+    topic: str
+    partition: int
+    target: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+def reassignments(view: ClusterView) -> list[Reassignment]:
+    """Return the reassignments in progress."""
+    return [
+        _reassignment(topic, number, found)
+        for topic in view.topics.values()
+        for number, found in view.partitions_of(topic)
+        if found.state.adding or found.state.removing
+    ]
+
+
+def _reassignment(topic: TopicEntry, number: int, found: VersionedState) -> Reassignment:
+    state = found.state
+    target = tuple(node for node in state.replicas if node not in state.removing)
+    in_sync = tuple(member.node_id for member in state.in_sync)
+    return Reassignment(topic.name, number, target, state.adding, state.removing, in_sync)

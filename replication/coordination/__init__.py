@@ -1,1 +1,1 @@
-"""What nodes agree upon: a small store of versioned keys, behind one interface."""
+"""The coordination store: a few versioned keys that all nodes agree on, behind one interface."""

@@ -1,8 +1,8 @@
-"""The coordination store of one node, alone or a cluster by itself: a journal in its data directory.
+"""The coordination store of a standalone node or a single-node cluster: a journal in its data directory.
 
-One process opens it: a node of one process itself, else its supervisor. Sessions are of this process and end with it,
-so what they register is kept in memory only. Commits are planned by tree.py, made durable by journal.py in a thread,
-one at a time, and applied when they are durable: nobody reads what could still be lost.
+One process opens it: the only one of the node, or its supervisor. Sessions end with the process, so ephemeral keys are
+kept in memory only. Commits are planned by tree.py, made durable by journal.py in a thread, one at a time, and applied
+once durable: no read returns a value that a crash could lose.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("penstock.coordination")
 
 
 class EmbeddedStore:
-    """All keys of one journal, and the sessions that are open."""
+    """All keys of one journal, and the open sessions."""
 
     def __init__(self, journal: Journal, tree: Tree, executor: Executor) -> None:
         self._journal = journal
@@ -43,7 +43,7 @@ class EmbeddedStore:
         self._executor = executor
         self._committing = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by the key at or below which they await a change
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by watched key; a change at or below it wakes them
         self._background = BackgroundTasks()
 
     def __repr__(self) -> str:
@@ -51,21 +51,21 @@ class EmbeddedStore:
 
     @classmethod
     async def open(cls, disk: Disk, path: str, executor: Executor) -> EmbeddedStore:
-        """Raises StartRefused."""
+        """Open the journal. Raises StartRefused."""
         try:
             loop = asyncio.get_running_loop()
             journal, tree = await loop.run_in_executor(executor, open_journal, disk, path)
         except Corrupt as error:
             raise StartRefused(error.detail, hint=error.hint) from None
         except OSError as error:
-            raise StartRefused(f"{path} cannot be used: {error.strerror}", hint="look at the disk") from None
+            raise StartRefused(f"{path} cannot be used: {error.strerror}", hint="check the disk") from None
         return cls(journal, tree, executor)
 
     def session(self) -> EmbeddedSession:
         return EmbeddedSession(self, self._tree, next(self._numbers))
 
     async def close(self) -> None:
-        """Let commits under way finish, and release the file."""
+        """Wait for commits in progress, then close the file."""
         async with self._committing:
             self._journal.close()
 
@@ -73,28 +73,28 @@ class EmbeddedStore:
         await self._background.finish(self._commit(tuple(operations), session), "committing to the journal")
 
     async def end(self, session: EmbeddedSession) -> None:
-        """Take out what the session has registered. It is lost already, so that nothing is added any more."""
+        """Delete the ephemeral keys of a session. Its state is LOST already, so it can add none."""
         await self._background.finish(self._end(session), "ending a session")
 
     async def until(self, key: str, condition: Callable[[], T | None]) -> T:
-        """What the condition gives, as soon as it gives anything; asked again after changes at or below the key."""
+        """Wait until the condition returns a value; it is evaluated after each change at or below the key."""
         while (found := condition()) is None:
             future = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(key, set()).add(future)
             try:
                 await future
             finally:
-                self._forget_waiting(key, future)
+                self._remove_waiter(key, future)
         return found
 
-    def _forget_waiting(self, key: str, future: asyncio.Future[None]) -> None:
+    def _remove_waiter(self, key: str, future: asyncio.Future[None]) -> None:
         waiting = self._waiting[key]
         waiting.discard(future)
         if not waiting:
             del self._waiting[key]
 
     def _changed(self, keys: Iterable[str]) -> None:
-        """A cluster has a watch on each of its keys: only those are asked again that could have heard something."""
+        """Wakes only the waiters at or above the changed keys: a cluster has a watch on each of its keys."""
         for place in {one for key in keys for one in (key, *parents_of(key))}:
             self._wake(self._waiting.get(place, ()))
 
@@ -127,12 +127,15 @@ class EmbeddedStore:
         try:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._executor, self._journal.compact, self._tree.number, live)
-        except (OSError, EngineError) as error:  # the commit itself is durable; the next one is told if all is lost
+        except (
+            OSError,
+            EngineError,
+        ) as error:  # the commit is durable; the next one fails if the journal is lost
             log.warning("coordination journal not compacted", extra={"reason": str(error)})
 
 
 class EmbeddedSession:
-    """Implements Session."""
+    """A session with an EmbeddedStore. Implements Session."""
 
     def __init__(self, store: EmbeddedStore, tree: Tree, number: int) -> None:
         self._store = store
@@ -192,6 +195,7 @@ class EmbeddedSession:
         self.check_open()
 
     def check_open(self) -> None:
+        """Check that the session is not over. Raises SessionLost."""
         if self.state is State.LOST:
             raise SessionLost("the session with the coordination store is over")
 

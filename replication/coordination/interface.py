@@ -1,12 +1,11 @@
-"""What every coordination store can do: versioned keys, changed by compare-and-set, several at once or none.
+"""The interface of a coordination store: versioned keys, changed by compare-and-set in atomic commits.
 
-Not a place for records or for what changes often: values are a few kilobytes that all nodes must agree upon. Async at
-its surface; what an implementation does with threads stays inside it.
-tests/replication/coordination/test_coordination.py is the contract that each of them is held to.
+For a few kilobytes per key that all nodes must agree on, not for records or frequent changes. Async; an implementation
+hides its threads. tests/replication/coordination/test_coordination.py is the contract of every implementation.
 
-Keys look like paths, `/producer-ids`. What must hold: (1) a commit happens as a whole or not at all, and is durable
-when it returns; (2) everybody sees commits in one order; (3) a key has a value or keys below it, never both; (4) what a
-session registered ends with it, and never before it is told that it is lost.
+Keys look like paths, `/producer-ids`. Invariants: (1) a commit is atomic, and durable when it returns; (2) all sessions
+see commits in one order; (3) a key has a value or keys below it, never both; (4) ephemeral keys end with their session,
+and never before the session is LOST.
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ from typing import NamedTuple, Protocol
 
 from engine.errors import EngineError, Invalid
 
-VALUE_BYTES_MAX = 512 * 1024  # ZooKeeper takes 1 MiB in one request, with everything else that is in it
+VALUE_BYTES_MAX = 512 * 1024  # ZooKeeper's limit is 1 MiB for the whole request
 _KEY = re.compile(r"(?:/[A-Za-z0-9._-]{1,250})+")
 
 
 class Versioned(NamedTuple):
-    """A key as it is. `version` counts the changes of its value, from 0; a key made again begins at 0 again, but
-    `created` is greater in each life of any key, also after restarts.
+    """The value and version of a key.
+
+    `version` counts changes of the value from 0, and restarts at 0 if the key is created again. `created` grows with
+    every creation of any key, also across restarts (ZooKeeper's czxid).
     """
 
     value: bytes
@@ -32,7 +33,7 @@ class Versioned(NamedTuple):
 
 
 class Create(NamedTuple):
-    """The key must not be there. A registration (`is_ephemeral`) goes when its session does."""
+    """Create a key that does not exist. An ephemeral key ends with its session."""
 
     key: str
     value: bytes
@@ -40,7 +41,7 @@ class Create(NamedTuple):
 
 
 class Put(NamedTuple):
-    """The key must be there with this version."""
+    """Replace the value of a key that has this version."""
 
     key: str
     value: bytes
@@ -48,14 +49,14 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """The key must be there with this version."""
+    """Delete a key that has this version."""
 
     key: str
     version: int
 
 
 class Check(NamedTuple):
-    """The key must be there with this version, and stays so."""
+    """Require that a key has this version, without a change."""
 
     key: str
     version: int
@@ -65,7 +66,7 @@ Operation = Create | Put | Delete | Check
 
 
 class State(Enum):
-    """Of a session. SUSPENDED: nobody answers; it may go on or be lost. LOST is for ever: open another one."""
+    """The state of a session. SUSPENDED: the store does not answer. LOST is final: open another session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -73,21 +74,21 @@ class State(Enum):
 
 
 class Conflict(EngineError):
-    """A key is not as the commit demands, and nothing of it was done. Read again, and decide again."""
+    """A key does not have the required version or existence. Nothing was committed; read again and decide again."""
 
     code = "overloaded"
     retryable = True
 
 
 class SessionLost(EngineError):
-    """The session is over and its registrations are gone. Open another one and begin afresh."""
+    """The session is over and its ephemeral keys are gone. Open another session."""
 
     code = "overloaded"
     retryable = True
 
 
 class Unsure(EngineError):
-    """The store went away during a commit: whether it happened is not known. Read, and see."""
+    """The connection was lost during a commit, whose outcome is unknown. Read the keys to find out."""
 
     code = "ack_timeout"
     retryable = True
@@ -95,56 +96,56 @@ class Unsure(EngineError):
 
 
 class Session(Protocol):
-    """One node's conversation with the store. Every call raises SessionLost once it is over."""
+    """One session with the store. Every call raises SessionLost once it is over."""
 
     @property
     def state(self) -> State: ...
 
     async def get(self, key: str) -> Versioned | None:
-        """A key as it was a moment ago: ZooKeeper may answer from a server that is behind."""
+        """Return a key; may be stale, since a ZooKeeper server may lag behind."""
 
     async def get_latest(self, key: str) -> Versioned | None:
-        """A key as every commit has left it that was answered before this call."""
+        """Return a key, at least as new as every commit that returned before this call."""
 
     async def children(self, key: str) -> list[str]:
-        """Sorted names of what lies directly below a key. One below which everything has gone may still be there."""
+        """Return the sorted names directly below a key. A parent may remain after its last child is deleted."""
 
     async def commit(self, *operations: Operation) -> None:
-        """All of it in this order, or nothing. Raises Conflict, Invalid, Unsure, and what the disk fails with.
+        """Apply all operations in order, or none. Raises Conflict, Invalid, Unsure, and errors of the disk.
 
-        A cancel gives up the wait, not the work.
+        A cancelled caller stops waiting; the commit may still happen.
         """
 
     async def wait_for_change(self, key: str, seen: Versioned | None) -> Versioned | None:
-        """The key, as soon as it is not as it was seen. Changes that lie between may not be told."""
+        """Wait until a key differs from `seen`, and return it. Changes in between may be skipped."""
 
     async def wait_for_children(self, key: str, seen: list[str]) -> list[str]:
-        """The names below a key, as soon as they are not those that were seen."""
+        """Wait until the names below a key differ from `seen`, and return them."""
 
     async def wait_for_state(self, seen: State) -> State:
-        """The session's state, as soon as it is not the one that was seen."""
+        """Wait until the session's state differs from `seen`, and return it."""
 
     async def close(self) -> None:
-        """End the session, and with it what it registered."""
+        """End the session and delete its ephemeral keys."""
 
 
 def check_operations(operations: tuple[Operation, ...]) -> None:
-    """What no store could do. Raises Invalid."""
+    """Check what every store rejects. Raises Invalid."""
     if not operations:
-        raise Invalid("a commit without operations")
+        raise Invalid("the commit has no operations")
     for operation in operations:
         check_key(operation.key)
         if isinstance(operation, Create | Put) and len(operation.value) > VALUE_BYTES_MAX:
-            raise Invalid(f"{operation.key}: {len(operation.value)} bytes are more than a value may have")
+            raise Invalid(f"{operation.key}: {len(operation.value)} bytes exceed the limit, {VALUE_BYTES_MAX}")
 
 
 def check_key(key: str) -> None:
-    """Raises Invalid. `.` and `..` are no names: ZooKeeper does not take them."""
+    """Check the form of a key; ZooKeeper rejects the names `.` and `..`. Raises Invalid."""
     if not _KEY.fullmatch(key) or any(name in (".", "..") for name in key.split("/")):
-        raise Invalid(f"{key!r} is no key: names of A-Z a-z 0-9 . _ - with a slash before each")
+        raise Invalid(f"{key!r} is not a key: use names of A-Z a-z 0-9 . _ - with a slash before each")
 
 
 def parents_of(key: str) -> list[str]:
-    """`/a/b/c` lies below `/a` and `/a/b`."""
+    """Return the keys above a key: `/a` and `/a/b` for `/a/b/c`."""
     names = key.split("/")[1:-1]
     return ["/" + "/".join(names[: end + 1]) for end in range(len(names))]

@@ -1,10 +1,10 @@
-"""The file behind the embedded coordination store: every change appended and fsynced, now and then written afresh.
+"""The file of the embedded coordination store: every change is appended and fsynced; compacted from time to time.
 
-Bytes and blocking calls only; the rules of a commit are in tree.py. Format: FORMAT.md beside this file.
-A change counts once its confirmation, a second frame, is fsynced too. So whatever was told to anybody has a whole frame
-behind it, and bytes that are no frame mean one of two things, which are told apart: with a whole frame behind them the
-disk has changed what it was given, and the journal is refused; with none they are a change that nobody was told of.
-Invariants: frames are appended one at a time; after a failed fsync nothing is written any more.
+Bytes and blocking calls only; the rules of a commit are in tree.py. Format: FORMAT.md beside this file. A change counts
+once a second frame, its confirmation, is fsynced too. So every change that a caller has seen has a complete frame after
+it. Bytes that are not a frame therefore mean one of two things: if a complete frame follows, the disk has damaged the
+file, and the journal is refused; if none follows, they are an unconfirmed change and are truncated. Invariants: frames
+are appended one at a time; nothing is written after a failed fsync.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from engine.runtime.disk import Disk, read_file, write_atomically, write_fully
 from replication.coordination.tree import Entry, Tree
 
 HEADER = b"penstock coordination 1\n"
-COMPACT_BYTES = 256 * 1024  # at most so much is read at a start beyond four times what is in use
+COMPACT_BYTES = 256 * 1024  # bounds what is read at a start, together with four times the live bytes
 COMPACT_FACTOR = 4
 
 _CHANGE, _CONFIRMATION = 1, 2
@@ -40,7 +40,7 @@ _COUNT = struct.Struct(">I")
 _KEY = struct.Struct(">BH")  # put or delete, length of the key
 _VALUE = struct.Struct(">qiI")  # created, version, length of the value
 
-# A change is followed by its confirmation, and that by the next change.
+# A change is followed by its confirmation, which is followed by the next change.
 _EXPECTED: dict[int, Callable[[int], tuple[int, int]]] = {
     _CHANGE: lambda number: (_CONFIRMATION, number),
     _CONFIRMATION: lambda number: (_CHANGE, number + 1),
@@ -72,22 +72,22 @@ class Journal:
         return f"Journal({self._path}, {self.size_bytes} bytes, {self._failure or 'sound'})"
 
     def append(self, number: int, changes: Changes) -> None:
-        """Make a change durable. With nothing done it raises StorageFull, TooManyOpenFiles; for good, StorageFailed."""
+        """Append durably. Raises StorageFull or TooManyOpenFiles with nothing done, StorageFailed permanently."""
         if self._failure is not None:
             raise self._failure
         if not self._is_name_durable:
             self._sync_name()
         confirmation = encode_confirmation(number)
-        try:  # with room for the confirmation: a disk that is full is full before anything counts
+        try:  # reserves room for the confirmation, so that a full disk fails before the change counts
             self._write(encode_change(number, changes), bytes(len(confirmation)))
         except OSError as error:
             raise self._after_failed_write(error) from error
         self._confirm(confirmation)
 
-    def settle(self, frame: bytes, number: int) -> None:
-        """The last run ended before this last change was confirmed. From now on it counts. Raises StorageFailed.
+    def confirm_last(self, frame: bytes, number: int) -> None:
+        """Confirm the last change of the previous run, which ended before it did. Raises StorageFailed.
 
-        It is written once more, since an fsync that failed in that run leaves pages that look clean.
+        The frame is written again, since a failed fsync in that run may have left pages that look clean.
         """
         self.size_bytes -= len(frame)
         try:
@@ -100,17 +100,17 @@ class Journal:
         return self.size_bytes > max(COMPACT_BYTES, COMPACT_FACTOR * live_bytes)
 
     def compact(self, number: int, entries: Changes) -> None:
-        """Write what is left into a new file.
+        """Write the live entries into a new file.
 
-        Raises OSError where the old one goes on, TooManyOpenFiles where the new one waits for its sync, StorageFailed
-        for good.
+        Raises OSError if the old file stays in use, TooManyOpenFiles if the new one is not synced yet, StorageFailed
+        permanently.
         """
         temporary = self._path + ".tmp"
         data = encode_whole(number, entries)
         handle = _written(self._disk, temporary, data)
         try:
             self._disk.rename(temporary, self._path)
-        except OSError as error:  # which of the two files is the journal now is not known
+        except OSError as error:  # unknown which of the two files a restart would find
             self._disk.close(handle)
             raise self._fail(error) from error
         self._disk.close(self._handle)
@@ -122,11 +122,11 @@ class Journal:
         self._disk.close(self._handle)
 
     def _sync_name(self) -> None:
-        """Until this is done a power loss may bring the old file back: nothing may be appended to the new one."""
+        """Syncs the rename. Until then a power loss may restore the old file: nothing is appended to the new one."""
         try:
             self._disk.fsync_dir(os.path.dirname(self._path))
         except OSError as error:
-            if error.errno in TOO_MANY_FILES:  # the directory could not be opened: nothing was done, and it may come
+            if error.errno in TOO_MANY_FILES:  # the directory could not be opened: a retry may succeed
                 raise too_many_open_files("coordination") from error
             raise self._fail(error) from error
         self._is_name_durable = True
@@ -144,7 +144,7 @@ class Journal:
         self.size_bytes += len(data)
 
     def _after_failed_write(self, error: OSError) -> EngineError:
-        """What was written in part is cut off; if even that fails nothing more is written behind it."""
+        """Truncates a partial write. If that fails too, nothing more is written after it."""
         try:
             self._disk.truncate(self._handle, self.size_bytes)
         except OSError:
@@ -153,12 +153,12 @@ class Journal:
         return self._fail(error) if isinstance(failure, StorageFailed) else failure
 
     def _fail(self, error: OSError) -> EngineError:
-        self._failure = StorageFailed(f"coordination: {error}", hint="look at the node's disk; it needs a restart")
+        self._failure = StorageFailed(f"coordination: {error}", hint="check the disk, then restart the node")
         return self._failure
 
 
 def open_journal(disk: Disk, path: str) -> tuple[Journal, Tree]:
-    """The journal and what it tells, made if there is none. Raises Corrupt, OSError."""
+    """Open the journal and read its entries; create it if missing. Raises Corrupt, OSError."""
     if disk.stat(path + ".tmp") is not None:
         disk.unlink(path + ".tmp")
     data = read_file(disk, path)
@@ -166,14 +166,14 @@ def open_journal(disk: Disk, path: str) -> tuple[Journal, Tree]:
         data = encode_whole(0, {})
         write_atomically(disk, path, data)
     frames = list(_frames(path, data))
-    tree = _told(path, frames)
+    tree = _replay(path, frames)
     handle = disk.open(path, writable=True)
     try:
         end = frames[-1].end
-        disk.truncate(handle, end)  # a change that nobody was told of
+        disk.truncate(handle, end)  # an unconfirmed change
         journal = Journal(disk, path, handle, end)
         if frames[-1].kind == _CHANGE:
-            journal.settle(data[frames[-1].position : end], frames[-1].number)
+            journal.confirm_last(data[frames[-1].position : end], frames[-1].number)
     except BaseException:
         disk.close(handle)
         raise
@@ -181,7 +181,7 @@ def open_journal(disk: Disk, path: str) -> tuple[Journal, Tree]:
 
 
 def encode_whole(number: int, entries: Changes) -> bytes:
-    """A journal that holds just this."""
+    """Encode a journal with exactly these entries."""
     return HEADER + encode_change(number, entries) + encode_confirmation(number)
 
 
@@ -205,7 +205,7 @@ def _framed(body: bytes) -> bytes:
 
 
 def _written(disk: Disk, path: str, data: bytes) -> int:
-    """A new file with these bytes, fsynced and open."""
+    """Creates a file with these bytes, fsynced and open."""
     handle = disk.open(path, create=True, writable=True)
     try:
         disk.truncate(handle, 0)
@@ -219,14 +219,14 @@ def _written(disk: Disk, path: str, data: bytes) -> int:
     return handle
 
 
-def _told(path: str, frames: list[_Frame]) -> Tree:
-    """What the changes come to. Raises Corrupt when they are not one story."""
+def _replay(path: str, frames: list[_Frame]) -> Tree:
+    """Replays the changes. Raises Corrupt if their numbers are not consecutive."""
     entries: dict[str, Entry] = {}
     last: _Frame | None = None
     for frame in frames:
         expected = (_CHANGE, frame.number) if last is None else _EXPECTED[last.kind](last.number)
         if (frame.kind, frame.number) != expected:
-            raise _damaged(path, frame.position, f"number {frame.number} is out of turn")
+            raise _damaged(path, frame.position, f"number {frame.number} is out of sequence")
         last = frame
         for key, entry in frame.changes.items():
             if entry is None:
@@ -238,21 +238,21 @@ def _told(path: str, frames: list[_Frame]) -> Tree:
 
 
 def _frames(path: str, data: bytes) -> Iterator[_Frame]:
-    """Every whole frame. Raises Corrupt for damage, and stops before what is left of a change nobody was told of."""
+    """Yields the complete frames; stops before an unconfirmed change at the end. Raises Corrupt for damage."""
     if not data.startswith(HEADER):
-        raise _damaged(path, 0, "it does not begin as a journal does")
+        raise _damaged(path, 0, "the header is missing")
     position = len(HEADER)
     while position < len(data):
         frame = _frame_at(data, position)
         if frame is None:
             behind = next((at for at in range(position + 1, len(data)) if _frame_at(data, at)), None)
             if behind is not None or position == len(HEADER):
-                raise _damaged(path, position, "whole entries follow" if behind else "its first entry is no entry")
+                raise _damaged(path, position, "complete entries follow" if behind else "its first entry is invalid")
             return
         yield frame
         position = frame.end
     if position == len(HEADER):
-        raise _damaged(path, position, "it has no entry")
+        raise _damaged(path, position, "it has no entries")
 
 
 def _frame_at(data: bytes, position: int) -> _Frame | None:
@@ -292,5 +292,5 @@ def _changes(body: bytes) -> dict[str, Entry | None]:
 def _damaged(path: str, position: int, reason: str) -> Corrupt:
     return Corrupt(
         f"{path} is damaged at byte {position}: {reason}",
-        hint="restore it from a backup: it holds what must not be given out twice, as producer ids",
+        hint="restore it from a backup: it has values that must not be reused, such as producer ids",
     )

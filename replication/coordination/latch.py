@@ -1,7 +1,7 @@
-"""Who of several holds an office, as the controller's: one at a time, and each holder with an epoch of its own.
+"""A leader latch, as for the controller: one holder at a time, each with a greater epoch.
 
-Built on any Session. A holder that has lost its session may not know it yet; so whatever it commits carries `fence()`,
-which a later holder's epoch makes a Conflict. Keys: `<key>/holder`, registered, and `<key>/epoch`, which stays.
+Works on any Session. A holder whose session is lost may not have noticed; so it adds `fence()` to every commit, which
+conflicts once a later holder has raised the epoch. Keys: `<key>/holder`, ephemeral, and `<key>/epoch`, persistent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from replication.coordination.interface import Check, Conflict, Create, Delete, 
 
 
 class Latch:
-    """One candidate. `epoch` is that of the time it holds the office; None while it does not."""
+    """One candidate. `epoch` is set while it holds the latch."""
 
     def __init__(self, session: Session, key: str, name: str) -> None:
         self._session = session
@@ -24,7 +24,7 @@ class Latch:
         return f"Latch({self._holder}, {self._name.decode()}, epoch={self.epoch})"
 
     async def acquire(self) -> int:
-        """Wait until the office is free and this candidate has it; returns the epoch. Raises SessionLost."""
+        """Wait until this candidate holds the latch; returns the epoch. Raises SessionLost."""
         while True:
             holder = await self._session.get(self._holder)
             if holder is None and await self._try():
@@ -34,14 +34,14 @@ class Latch:
                 await self._session.wait_for_change(self._holder, holder)
 
     async def release(self) -> None:
-        """Give the office up; nothing if another one has it by now."""
+        """Release the latch; no-op if another candidate holds it."""
         self.epoch = None
         holder = await self._session.get(self._holder)
         if holder is not None and holder.value == self._name:
             await self._session.commit(Delete(self._holder, holder.version))
 
     def fence(self) -> Check:
-        """Goes into every commit of the holder: it fails once another one has taken over."""
+        """Return a check for every commit of the holder: it conflicts once another candidate has taken over."""
         return Check(self._epoch, self._epoch_version)
 
     async def _try(self) -> bool:

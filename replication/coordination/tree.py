@@ -1,7 +1,7 @@
 """The keys of a coordination store in memory, and the rules of a commit. A core: no disk, no clock, no waiting.
 
-It plans and applies in two steps, so that a driver can make a plan durable in between. Invariants: a plan is applied to
-the tree that it was made for; `number` grows with every plan and never repeats, whatever happens to sessions.
+A commit is planned and applied in two steps, so that a driver can make the plan durable in between. Invariants: a plan
+is applied to the tree that it was made for; `number` grows with every plan and never repeats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from replication.coordination.interface import Conflict, Create, Delete, Operati
 
 
 class Entry(NamedTuple):
-    """A key in the tree. `owner` is the session that registered it; None: it stays."""
+    """A key of the tree. `owner` is the session of an ephemeral key, None for a persistent one."""
 
     value: bytes
     version: int
@@ -26,13 +26,13 @@ class Entry(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a commit will make of the keys it touches; None: gone."""
+    """The new entry of each key that a commit changes; None: deleted."""
 
     number: int
     changes: dict[str, Entry | None]
 
     def durable_changes(self, before: Mapping[str, Entry]) -> dict[str, Entry | None]:
-        """Those that must outlive every session."""
+        """Return the changes of persistent keys."""
         return {
             key: entry
             for key, entry in self.changes.items()
@@ -41,12 +41,12 @@ class Plan(NamedTuple):
 
 
 class Tree:
-    """All keys. `number` is the greatest number of a plan that was applied."""
+    """All keys. `number` is that of the last plan that was applied."""
 
     def __init__(self, number: int = 0, entries: Mapping[str, Entry] | None = None) -> None:
         self.number = number
         self.entries: dict[str, Entry] = {}
-        self._names: dict[str, dict[str, int]] = {}  # below a key: its children, and how many keys each stands for
+        self._names: dict[str, dict[str, int]] = {}  # children of a key, with the number of keys at or below each
         self._apply(entries or {})
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Tree:
         return sorted(self._names.get(key, ()))
 
     def plan(self, operations: Iterable[Operation], session: int) -> Plan:
-        """Raises Conflict when a key is not as demanded, Invalid when it may not be there at all."""
+        """Plan a commit. Raises Conflict if a key is not as required, Invalid if it may not exist there."""
         plan = Plan(self.number + 1, {})
         for operation in operations:
             entry = plan.changes.get(operation.key, self.entries.get(operation.key))
@@ -73,7 +73,7 @@ class Tree:
         self._apply(plan.changes)
 
     def ended(self, session: int) -> list[str]:
-        """Take out what a session has registered; returns the keys."""
+        """Delete the ephemeral keys of a session; returns them."""
         gone = [key for key, entry in self.entries.items() if entry.owner == session]
         self._apply(dict.fromkeys(gone))
         return gone
@@ -104,12 +104,12 @@ class Tree:
         key = operation.key
         if isinstance(operation, Create):
             if entry is not None:
-                raise Conflict(f"{key} is there already")
+                raise Conflict(f"{key} exists already")
             self._check_place(key, plan)
             owner = session if operation.is_ephemeral else None
             return {key: Entry(operation.value, 0, plan.number, owner)}
         if entry is None:
-            raise Conflict(f"{key} is not there")
+            raise Conflict(f"{key} does not exist")
         if entry.version != operation.version:
             raise Conflict(f"{key} has version {entry.version}, not {operation.version}")
         if isinstance(operation, Put):
@@ -117,7 +117,7 @@ class Tree:
         return {key: None} if isinstance(operation, Delete) else {}
 
     def _check_place(self, key: str, plan: Plan) -> None:
-        """A key has a value or keys below it, never both."""
+        """Raises Invalid: a key has a value or keys below it, never both."""
         taken = next((one for one in parents_of(key) if plan.changes.get(one, self.entries.get(one)) is not None), None)
         if taken is not None:
             raise Invalid(f"{key} cannot be made: {taken} has a value")

@@ -1,13 +1,12 @@
-"""The coordination store of several nodes: ZooKeeper, through kazoo. The only file that knows either.
+"""The coordination store of a cluster: ZooKeeper, through kazoo. The only file that uses either.
 
-kazoo's callbacks come in its threads: each does nothing but wake the event loop. What goes on in between is decided
-here: (1) while nobody answers (SUSPENDED) calls wait until the session goes on or is lost; (2) a session that was lost
-is over for good: kazoo would open another one, so it is stopped; (3) a commit whose answer was lost is looked up: every
-value carries the commit's own id, so that it is known whether it happened, tried again if it has not, and told as
-Unsure where that cannot be seen any more.
+kazoo's callbacks run in its threads and only wake the event loop. (1) While the connection is SUSPENDED, calls wait
+until the session continues or is lost. (2) A lost session is final; kazoo is stopped, since it would open another one.
+(3) After a commit whose answer was lost, the keys are read: every value carries the id of its commit. The commit is
+retried if it did not happen, and fails as Unsure if the keys do not show it.
 
-A key lies below the root that the address names. Its data is a version, the commit's id and the value; data of no bytes
-is a directory, made for the keys below it and never removed. `created` is ZooKeeper's czxid.
+All keys are below the root of the address. The data of a node is a format byte, the commit's id and the value; a node
+without data is a directory, created for the keys below it and never removed. `created` is ZooKeeper's czxid.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ from replication.coordination.interface import (
     parents_of,
 )
 
-START_S = 10.0  # until somebody answers; ZooKeeper's own election takes a few seconds
-_PAUSE_S = 0.05  # between tries while kazoo is between two connections
+START_S = 10.0  # for the first connection; ZooKeeper's own election takes a few seconds
+_PAUSE_S = 0.05  # between retries while kazoo reconnects
 _ID_BYTES = 16
 _FORMAT = b"\x01"
 _HEAD_BYTES = len(_FORMAT) + _ID_BYTES
@@ -66,25 +65,25 @@ Call = Callable[[], Any]
 
 
 class Address(NamedTuple):
-    """Where ZooKeeper is, and below which key everything of ours lies."""
+    """The servers of ZooKeeper, and the key below which this cluster's keys are."""
 
     hosts: str
     root: str
 
 
 def parse_address(text: str) -> Address:
-    """`zookeeper://host:2181,host:2181/penstock`. Raises StartRefused."""
+    """Parse `zookeeper://host:2181,host:2181/penstock`. Raises StartRefused."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise StartRefused(
-            f"{text!r} is no address of ZooKeeper",
-            hint="give zookeeper://host:2181/penstock, an IPv6 address in brackets and without a zone, or embedded",
+            f"{text!r} is not an address of ZooKeeper",
+            hint="give zookeeper://host:2181/penstock (IPv6 addresses in brackets, without a zone), or embedded",
         )
     return Address(match["hosts"], match["root"])
 
 
 class ZookeeperSession:
-    """Implements Session."""
+    """A session with ZooKeeper. Implements Session."""
 
     def __init__(self, client: KazooClient, root: str, new_id: Callable[[], str]) -> None:
         self.state = State.CONNECTED
@@ -92,7 +91,7 @@ class ZookeeperSession:
         self._root = root
         self._new_id = new_id
         self._loop = asyncio.get_running_loop()
-        self._directories: set[str] = set()  # known to be there
+        self._directories: set[str] = set()  # known to exist
         self._wakers: set[asyncio.Event] = set()
         self._stopping: asyncio.Future[None] | None = None
 
@@ -103,7 +102,7 @@ class ZookeeperSession:
     async def open(
         cls, address: Address, *, session_timeout_ms: int, new_id: Callable[[], str], start_s: float = START_S
     ) -> ZookeeperSession:
-        """Raises StartRefused when nobody answers."""
+        """Connect. Raises StartRefused if no server answers within `start_s`."""
         retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
         client = KazooClient(address.hosts, timeout=session_timeout_ms / 1000, connection_retry=retry)
         try:
@@ -113,7 +112,7 @@ class ZookeeperSession:
                 f"ZooKeeper at {address.hosts} does not answer within {start_s:g} s", hint="check --coordination"
             ) from None
         session = cls(client, address.root, new_id)
-        client.add_listener(session._heard)
+        client.add_listener(session._on_state)
         await session._make_directories(parents_of(f"{address.root}/any"))
         return session
 
@@ -132,6 +131,7 @@ class ZookeeperSession:
         return sorted(await self._answer(lambda: self._client.get_children_async(self._root + key)) or ())
 
     async def commit(self, *operations: Operation) -> None:
+        """Commit; after a lost answer, read the outcome. Raises Conflict, Invalid, Unsure, SessionLost."""
         check_operations(operations)
         self._check_open()
         created = [operation.key for operation in operations if isinstance(operation, Create)]
@@ -152,7 +152,7 @@ class ZookeeperSession:
             return self._judge(results)
 
     async def wait_for_change(self, key: str, seen: Versioned | None) -> Versioned | None:
-        """One question for the value and the watch: thousands of keys are waited for, and change together."""
+        """Wait with one request for both value and watch: thousands of keys may change together."""
         self._check(key)
         while True:
             with self._waker() as woken:
@@ -164,7 +164,7 @@ class ZookeeperSession:
     async def wait_for_children(self, key: str, seen: list[str]) -> list[str]:
         def watch(waker: Callable[[object], None]) -> list[Call]:
             return [
-                lambda: self._client.exists_async(self._root + key, watch=waker),  # while it is not there
+                lambda: self._client.exists_async(self._root + key, watch=waker),  # fires if it is created
                 lambda: self._client.get_children_async(self._root + key, watch=waker),
             ]
 
@@ -181,15 +181,15 @@ class ZookeeperSession:
     async def close(self) -> None:
         self._lost()
         if self._stopping is not None:
-            await asyncio.shield(self._stopping)  # a cancel ends the wait; kazoo is stopped all the same
+            await asyncio.shield(self._stopping)  # a cancelled caller stops waiting; kazoo is stopped all the same
 
-    # What was heard from kazoo's threads.
+    # Events from kazoo's threads.
 
-    def _heard(self, state: str) -> None:
-        """In kazoo's thread, which must not be held up."""
-        self._in_loop(lambda: self._told(State[state]))
+    def _on_state(self, state: str) -> None:
+        """Runs in kazoo's thread, which must not block."""
+        self._in_loop(lambda: self._take_state(State[state]))
 
-    def _told(self, state: State) -> None:
+    def _take_state(self, state: State) -> None:
         if state is State.LOST:
             self._lost()
         elif self.state is not State.LOST:
@@ -197,7 +197,7 @@ class ZookeeperSession:
             self._wake()
 
     def _lost(self) -> None:
-        """Over for good; kazoo is stopped, or it would open another session under our name."""
+        """Final; kazoo is stopped, or it would open another session for this node."""
         if self.state is not State.LOST:
             self.state = State.LOST
             self._wake()
@@ -215,10 +215,10 @@ class ZookeeperSession:
         with suppress(RuntimeError):  # the loop has ended before kazoo has
             self._loop.call_soon_threadsafe(callback)
 
-    # Calls, and what becomes of them.
+    # Requests, and their outcomes.
 
     async def _answer(self, call: Call) -> Any:
-        """Of a call that changes nothing: tried for as long as the session lasts. None where there is no such key."""
+        """Retries a read as long as the session lasts. None if there is no such key."""
         while True:
             self._check_open()
             try:
@@ -231,12 +231,12 @@ class ZookeeperSession:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _done(self, result: Any) -> Any:
-        """What kazoo's asynchronous result gives. Raises what it raises."""
+        """Awaits kazoo's asynchronous result. Raises the exception that it carries."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def settle() -> None:
             if future.done():
-                return  # who waited has left
+                return  # the caller was cancelled
             if result.successful():
                 future.set_result(result.get())
             else:
@@ -261,7 +261,7 @@ class ZookeeperSession:
         return transaction
 
     def _judge(self, results: list[Any]) -> None:
-        """Raises Conflict for what stood against the whole of it; Unsure when the session was lost meanwhile."""
+        """Raises Conflict for the operation that failed; Unsure if the session was lost meanwhile."""
         failures = [one for one in results if isinstance(one, Exception)]
         reasons = [one for one in failures if not isinstance(one, RolledBackError | RuntimeInconsistency)]
         for reason in reasons:
@@ -273,7 +273,7 @@ class ZookeeperSession:
             raise self._unsure()
 
     async def _has_happened(self, operations: tuple[Operation, ...], commit_id: bytes) -> bool | None:
-        """Whether a commit happened whose answer was lost, by what its keys are now; None: that cannot be seen."""
+        """Whether a commit with a lost answer happened, judged by its keys; None: unknown."""
         try:
             await self._answer(lambda: self._client.sync_async(self._root + operations[0].key))
             for operation in operations:
@@ -288,7 +288,7 @@ class ZookeeperSession:
         return None
 
     async def _make_directories(self, paths: list[str]) -> None:
-        """Raises Invalid where a value lies in the way."""
+        """Creates parent directories. Raises Invalid if one of them has a value."""
         for path in paths:
             if path in self._directories:
                 continue
@@ -297,13 +297,13 @@ class ZookeeperSession:
             except NodeExistsError:
                 found = await self._answer(partial(self._client.get_async, path))
                 if found is not None and found[0]:
-                    raise Invalid(f"{path} has a value: nothing can lie below it") from None
+                    raise Invalid(f"{path} has a value: it cannot have keys below it") from None
             self._directories.add(path)
 
     async def _until_woken(
         self, watch: Callable[[Callable[[object], None]], list[Call]], look: Callable[[], Any], seen: object
     ) -> None:
-        """Until something that is watched may have changed, which may have been before it was watched."""
+        """Waits until a watched key may have changed, including changes before the watch was set."""
         with self._waker() as woken:
 
             def waker(_: object) -> None:
@@ -315,7 +315,7 @@ class ZookeeperSession:
                 await woken.wait()
 
     async def _watched(self, key: str, woken: asyncio.Event) -> Versioned | None:
-        """The key as it is; the event is set by the first change after that."""
+        """Returns the key; the event is set by its next change."""
         path = self._root + key
 
         def waker(_: object) -> None:
@@ -326,7 +326,7 @@ class ZookeeperSession:
             if found is not None:
                 return _versioned(*found)
             if await self._answer(lambda: self._client.exists_async(path, watch=waker)) is None:
-                return None  # else it was made in between
+                return None  # else it was created in between
 
     def _waker(self) -> _Waker:
         return _Waker(self._wakers)
@@ -340,7 +340,7 @@ class ZookeeperSession:
             raise SessionLost("the session with ZooKeeper is over")
 
     def _unsure(self) -> Unsure:
-        return Unsure("the connection to ZooKeeper was lost during a commit", hint="read, and see whether it happened")
+        return Unsure("the connection to ZooKeeper was lost during a commit", hint="read the keys to see its outcome")
 
 
 def _versioned(data: bytes, stat: Any) -> Versioned | None:
@@ -349,7 +349,7 @@ def _versioned(data: bytes, stat: Any) -> Versioned | None:
 
 
 class _Waker:
-    """An event that a change of the session's state sets too."""
+    """An event that is also set when the session's state changes."""
 
     def __init__(self, wakers: set[asyncio.Event]) -> None:
         self._wakers = wakers

@@ -1,9 +1,8 @@
-"""The controller: holds every partition's state against who is alive, and says what to write.
+"""The controller core: compares every partition's state with the registered nodes and returns the writes to make.
 
-Has no opinion of its own on any partition; election.py and reassignment.py have. Reads and writes are the driver's,
-and every write of one controller names its controller epoch, so that the store refuses those of a controller that was
-replaced without noticing.
-Invariant: at most one write per partition is under way; a write that was refused is followed by a read.
+The decisions per partition are election.py's and reassignment.py's. The driver reads and writes the store. Each write
+carries the controller epoch, so that the store rejects those of a deposed controller. Invariant: at most one write per
+partition is in flight; a rejected write is followed by a read.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class _Known:
 
 
 class Controller:
-    """One term as controller. Made anew, with a greater epoch, for each."""
+    """One controller epoch. Each election of this node makes a new instance with a greater epoch."""
 
     def __init__(self, controller_epoch: int) -> None:
         self.controller_epoch = controller_epoch
@@ -47,12 +46,12 @@ class Controller:
         )
 
     def on_nodes(self, nodes: Registrations) -> list[Write]:
-        """Who is registered now. Everything is looked at again: it is one pass over small values."""
+        """Take the registered nodes. Every partition is checked again: one pass over small values."""
         self._nodes = nodes
         return [write for partition in self._partitions for write in self._look_at(partition)]
 
     def on_partition(self, partition: str, found: VersionedState, rules: TopicRules) -> list[Write]:
-        """The state that the store holds; an older one than was known is late, and told again by nobody."""
+        """Take a state from the store. Ignores one that is older than the known state."""
         known = self._partitions.get(partition)
         if known is not None and found.partition_epoch < known.found.partition_epoch:
             return []
@@ -64,12 +63,12 @@ class Controller:
         self._partitions.pop(partition, None)
 
     def on_refused(self, partition: str) -> None:
-        """Somebody else has written: the driver reads, and on_partition goes on."""
+        """Note that a write lost the compare-and-set. The driver reads; on_partition continues."""
         if partition in self._partitions:
             self._partitions[partition].is_writing = False
 
     def moves_to_preferred(self) -> list[Write]:
-        """Give partitions back to the nodes that they were meant for. Asked every `leader_rebalance_check_ms`."""
+        """Return the writes of a preferred leader election. Called every `leader_rebalance_check_ms`."""
         return self._changes(with_preferred_leader)
 
     def _look_at(self, partition: str) -> list[Write]:
@@ -93,7 +92,9 @@ _Wanted = Callable[[str, PartitionState, TopicRules, Registrations], PartitionSt
 
 
 def is_unbalanced(states: Iterable[PartitionState], nodes: Container[int], imbalance_percent: int) -> bool:
-    """Whether of the partitions that are meant to be led by one of these nodes more than so many are led by others."""
+    """True if a node's share of preferred partitions led elsewhere exceeds `imbalance_percent` (Kafka: leader
+    imbalance).
+    """
     meant: Counter[int] = Counter()
     elsewhere: Counter[int] = Counter()
     for state in states:

@@ -1,6 +1,6 @@
-"""What a follower asks its leader and what it may be answered: the values of the replica fetch protocol.
+"""The values of the replica fetch protocol: the fetch of one partition, and the answers to it.
 
-Values only; the leader and follower cores decide. The order of the refusals is engine.md 1.11's.
+Values only; the leader and follower cores decide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from engine.log.epochs import EpochEnd
 
 
 class BatchesEnd(NamedTuple):
-    """Where batches end: the offset behind them, and the epoch of the last one. Both together say what lies before."""
+    """Where batches end: the offset after them and the epoch of the last one. The pair identifies all records before
+    it.
+    """
 
     offset: int
     epoch: int
@@ -21,28 +23,28 @@ class BatchesEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetch:
-    """One partition of one fetch. `log_end` asks for what comes next and acknowledges all before it.
+    """The fetch of one partition. `log_end` is the fetch offset and acknowledges every record before it.
 
-    `ahead` asks for what comes behind an answer that is not written yet. It acknowledges nothing.
+    `ahead`, the end of an answer that is still being written, replaces it as the fetch offset and acknowledges nothing.
     """
 
     node_id: int
-    incarnation: int
+    broker_epoch: int
     leader_epoch: int
     log_end: int
     durable_end: int
-    last_epoch: int | None  # of the last record; None when there is none
+    last_epoch: int | None  # of the last record; None for an empty log
     high_watermark: int = 0
     ahead: BatchesEnd | None = None
 
     @property
     def wanted(self) -> int:
-        """What the answer's batches are to begin with."""
+        """The fetch offset."""
         return self.log_end if self.ahead is None else self.ahead.offset
 
 
-class Refusal(Enum):
-    """Why a leader answers nothing. The value is the code on the wire."""
+class FetchError(Enum):
+    """Why a leader rejects a fetch. The value is the code on the wire."""
 
     NOT_LEADER = "not_leader"
     FENCED_LEADER_EPOCH = "fenced_leader_epoch"
@@ -52,9 +54,9 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The follower's end is not within what the leader has on its disk, or cannot be compared with it.
+    """The follower's log end is outside of the leader's local log, or cannot be compared with it.
 
-    Records from log_start on that lie below local_log_start are in the tiered store only.
+    Records between log_start and local_log_start are in the tiered store only.
     """
 
     local_log_start: int
@@ -64,18 +66,18 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """The follower's last epoch ended elsewhere here: cut back and ask again."""
+    """The follower's last epoch ends at another offset here: truncate and fetch again."""
 
     ends: EpochEnd
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send batches from what the follower wants on, up to the leader's log_end, with these bounds."""
+    """Send batches from the fetch offset to the leader's log_end, with these positions."""
 
     from_offset: int
     high_watermark: int
     log_start: int
 
 
-FetchAnswer = Refusal | OutOfRange | Diverging | Send
+FetchAnswer = FetchError | OutOfRange | Diverging | Send

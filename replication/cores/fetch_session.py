@@ -1,9 +1,9 @@
-"""What one shard of a follower waits for, kept by the leader's shard between fetches: idle partitions cost nothing.
+"""The leader's side of an incremental fetch session (KIP-227) with one shard of a follower: idle partitions are free.
 
-The idea of KIP-227: the follower names every partition once and later only those whose position has changed; the leader
-answers only those with news. Knows no log and no core: the server asks those about the partitions that are `ready`.
-Invariants: `ready` is within `asked`; a partition that was answered with batches, or with anything but a watermark,
-leaves `asked` until the follower asks for it again, so that nothing is sent twice.
+The follower sends each partition once and then only those whose position has changed; the leader answers only
+partitions with changes. Knows no log and no leader core: the fetch server asks those about the partitions in `ready`.
+Invariants: `ready` is a subset of `asked`; a partition that was answered with batches or an error leaves `asked` until
+the next fetch of it, so no batch is sent twice.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from replication.cores.fetch import FollowerFetch, Send
 
 
 class FetchSession:
-    """See the head of the file."""
+    """Partitions that one follower shard waits for. Keys are `topic id/number`."""
 
-    def __init__(self, session: str, first_round: int = 0) -> None:
+    def __init__(self, session: str, first_epoch: int = 0) -> None:
         self.session = session
-        self.round = first_round - 1
+        self.epoch = first_epoch - 1  # the fetch session epoch of the last fetch
         self.asked: dict[str, FollowerFetch] = {}
-        self.ready: dict[str, None] = {}  # in the order in which the news came
-        self.unheard: set[str] = set()  # asked before this node began to lead: not acknowledged yet
-        self._log_starts: dict[str, int] = {}  # that the follower was told
+        self.ready: dict[str, None] = {}  # in the order of their changes
+        self.unacknowledged: set[str] = set()  # fetched before this node became leader: no leader core has counted them
+        self._log_starts: dict[str, int] = {}  # as last sent to the follower
 
     def __repr__(self) -> str:
-        return f"FetchSession({self.session}, round={self.round}, {len(self.asked)} asked, {len(self.ready)} ready)"
+        return f"FetchSession({self.session}, epoch={self.epoch}, {len(self.asked)} asked, {len(self.ready)} ready)"
 
-    def follows(self, session: str, round_: int) -> bool:
-        """Whether a fetch is the next one of this session: none before it was lost, none comes twice."""
-        return session == self.session and round_ == self.round + 1
+    def follows(self, session: str, epoch: int) -> bool:
+        """True if a fetch is the next one of this session: none was lost, and this one is not a retry."""
+        return session == self.session and epoch == self.epoch + 1
 
-    def on_fetch(self, round_: int, fetches: Iterable[tuple[str, FollowerFetch]], forgotten: Iterable[str]) -> None:
-        """What has changed for the follower. All of it is looked at: there may be news already."""
-        self.round = round_
+    def on_fetch(self, epoch: int, fetches: Iterable[tuple[str, FollowerFetch]], forgotten: Iterable[str]) -> None:
+        """Take the changed partitions of a fetch. All of them become ready, since the log may be ahead of them."""
+        self.epoch = epoch
         for key in forgotten:
             self._drop(key)
             self._log_starts.pop(key, None)
@@ -42,38 +42,39 @@ class FetchSession:
             self.asked[key] = fetch
             self.ready[key] = None
 
-    def heard(self, key: str, *, is_heard: bool) -> None:
-        """Whether there was a leader to take note of a fetch."""
-        if is_heard:
-            self.unheard.discard(key)
+    def acknowledge(self, key: str, *, is_acknowledged: bool) -> None:
+        """Record whether a leader core has counted the fetch of this partition."""
+        if is_acknowledged:
+            self.unacknowledged.discard(key)
         else:
-            self.unheard.add(key)
+            self.unacknowledged.add(key)
 
-    def on_news(self, key: str) -> bool:
-        """Something moved at the leader; whether the follower waits for it."""
+    def on_change(self, key: str) -> bool:
+        """Mark a partition ready whose log or positions have changed. Returns whether the follower waits for it."""
         if key not in self.asked:
             return False
         self.ready[key] = None
         return True
 
     def has_changes(self, key: str, answer: Send) -> bool:
-        """Whether there is something to tell apart from batches."""
+        """True if the high watermark or the log start differs from what the follower has."""
         is_watermark_new = answer.high_watermark > self.asked[key].high_watermark
         return is_watermark_new or answer.log_start > self._log_starts.get(key, 0)
 
-    def has_nothing(self, key: str) -> None:
+    def mark_unchanged(self, key: str) -> None:
+        """Remove a partition from `ready`; the follower goes on waiting for it."""
         self.ready.pop(key, None)
 
-    def told(self, key: str, answer: Send) -> None:
-        """The follower is told of the watermark and the log's start alone, and goes on waiting.
+    def sent_positions(self, key: str, answer: Send) -> None:
+        """Record that an answer has the high watermark and log start without batches. The partition stays asked.
 
-        It is looked at once more: there may have been news while other partitions were read for the same answer.
+        It stays ready too: more may have been appended while other partitions of the same answer were read.
         """
         self.asked[key] = replace(self.asked[key], high_watermark=answer.high_watermark)
         self._log_starts[key] = answer.log_start
 
     def answered(self, key: str, answer: object) -> None:
-        """The follower has something to do now; it will ask again."""
+        """Drop a partition that was answered with batches or an error; the follower fetches it again."""
         if isinstance(answer, Send):
             self._log_starts[key] = answer.log_start
         self._drop(key)
@@ -81,4 +82,4 @@ class FetchSession:
     def _drop(self, key: str) -> None:
         self.asked.pop(key, None)
         self.ready.pop(key, None)
-        self.unheard.discard(key)
+        self.unacknowledged.discard(key)

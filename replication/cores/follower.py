@@ -1,11 +1,10 @@
-"""A follower of one leader epoch: what to ask next, and what to make of the answer.
+"""A follower in one leader epoch: the next fetch, and the effect of an answer.
 
-Pure functions of a follower's position; the driver appends, truncates and sends. There is no phase of truncation apart
-from fetching: every fetch names the epoch of the last record, so every answer may find that the logs part (KIP-320's
-fetch-time divergence), and nothing is copied before they agree.
-An answer counts only for the position, the last epoch and the leader epoch that it was asked with.
-While an answer is being written the next one may be asked for already (`ahead`). That fetch tells of nothing that
-is not in the log, and its answer counts only if the one before has been written: whatever fails before it drops it.
+Pure functions of a follower's position; the driver appends, truncates and sends. Truncation is not a phase of its own:
+every fetch names the epoch of the last record, so any answer may report divergence (KIP-320, KIP-595), and nothing is
+copied before the logs agree. An answer counts only for the log end, last epoch and leader epoch that its fetch had.
+While an answer is being written the next fetch may be in flight (`ahead`): it acknowledges nothing that is not in the
+log, and its answer counts only if the write before it succeeded.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.log.epochs import EpochStart, end_offset_for
-from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerPosition:
-    """What a follower knows of itself when it asks and when it is answered."""
+    """The follower's own positions at the time of a fetch or of an answer."""
 
     leader_epoch: int
     log_start: int
@@ -32,18 +31,19 @@ class FollowerPosition:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log here, durably, and fetch again. `is_below_watermark` must never be seen without unclean elections."""
+    """Truncate the log to this offset, durably, and fetch again. `is_below_watermark` implies an unclean election."""
 
     to: int
     is_below_watermark: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
-    """Forget every record and go on from here: the leader has nothing older on its disk, or cannot tell where we part.
+class ResetLog:
+    """Drop all records and continue at `at`: the leader has no older records on disk, or cannot find where the logs
+    diverge.
 
-    What lies between log_start and here is in the tiered store: who took its own start for the log's would have it
-    deleted there as soon as it led.
+    Records between log_start and `at` are in the tiered store. Taking `at` as the log start would delete them there
+    once this replica led.
     """
 
     at: int
@@ -52,32 +52,32 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Store the batches that came with the answer, byte for byte; then the two positions."""
+    """Append the batches of the answer byte for byte, then take the two positions."""
 
     high_watermark: int
     log_start: int
 
 
 @dataclass(frozen=True, slots=True)
-class AskStore:
-    """This side or the other is out of date about who leads: read the state before asking again."""
+class RefreshState:
+    """Read the partition state before the next fetch: one side does not know the current leader."""
 
 
 @dataclass(frozen=True, slots=True)
-class AskLater:
-    """The leader has not heard of its own epoch yet, or is not ready. Wait a little."""
+class Backoff:
+    """Fetch again after a pause: the leader does not know its own epoch yet, or is not ready."""
 
 
-FollowerEffect = Truncate | Restart | Append | AskStore | AskLater
+FollowerEffect = Truncate | ResetLog | Append | RefreshState | Backoff
 
 
 def next_fetch(
-    node_id: int, incarnation: int, position: FollowerPosition, ahead: BatchesEnd | None = None
+    node_id: int, broker_epoch: int, position: FollowerPosition, ahead: BatchesEnd | None = None
 ) -> FollowerFetch:
-    """`ahead`: where the answer ends that is being written."""
+    """Build the next fetch. `ahead` is where the answer ends that is being written."""
     return FollowerFetch(
         node_id,
-        incarnation,
+        broker_epoch,
         position.leader_epoch,
         position.log_end,
         position.durable_end,
@@ -92,11 +92,11 @@ def last_epoch(position: FollowerPosition) -> int | None:
 
 
 def on_answer(position: FollowerPosition, fetch: FollowerFetch, answer: FetchAnswer) -> FollowerEffect | None:
-    """What to do about an answer; None when it is not an answer to what would be asked now.
+    """Return the effect of an answer; None if the position has changed since its fetch.
 
-    The last epoch belongs to the question: a log may be cut and grow to the same end again, with other records. So it
-    does where a fetch asked ahead: an end and its epoch, once they are ours, say that all before is the leader's too. A
-    verdict other than batches was on where the log stood then, and says nothing of where it stands.
+    The last epoch is compared too: a log may be truncated and grow back to the same end with other records. The same
+    holds for a fetch ahead: once its end and epoch are in the log, all records before are the leader's. An error or
+    divergence that answers a fetch ahead is dropped, since it was decided for an older log end.
     """
     asked = (fetch.log_end, fetch.last_epoch) if fetch.ahead is None else fetch.ahead
     if (fetch.leader_epoch, *asked) != (position.leader_epoch, position.log_end, last_epoch(position)):
@@ -104,10 +104,10 @@ def on_answer(position: FollowerPosition, fetch: FollowerFetch, answer: FetchAns
     if fetch.ahead is not None and not isinstance(answer, Send):
         return None
     match answer:
-        case Refusal.UNKNOWN_LEADER_EPOCH:
-            return AskLater()
-        case Refusal():
-            return AskStore()
+        case FetchError.UNKNOWN_LEADER_EPOCH:
+            return Backoff()
+        case FetchError():
+            return RefreshState()
         case OutOfRange():
             return _out_of_range(position, answer)
         case Diverging(ends):
@@ -117,10 +117,10 @@ def on_answer(position: FollowerPosition, fetch: FollowerFetch, answer: FetchAns
 
 
 def truncation_point(position: FollowerPosition, epoch: int, end_offset: int) -> int:
-    """Where to cut when the leader's log has this epoch end there (KIP-279).
+    """Return the offset to truncate to when this epoch ends there in the leader's log (KIP-279).
 
-    1. That epoch is known here: at the earlier of the two ends. 2. It is not: at the end of the nearest one below,
-    and the next fetch will ask about that. 3. Nothing is known below it: everything goes.
+    1. The epoch is known here: the earlier of the two ends. 2. It is unknown: the end of the nearest lower epoch, about
+    which the next fetch asks. 3. No lower epoch is known: the start of the log.
     """
     own = end_offset_for(position.epochs, epoch, position.log_end)
     if own is None:
@@ -131,30 +131,29 @@ def truncation_point(position: FollowerPosition, epoch: int, end_offset: int) ->
 
 
 def follower_watermark(own: int, leaders: int, log_end: int) -> int:
-    """What a follower may show: what the leader says, as far as it has come itself, and never back."""
+    """Return the follower's high watermark: the leader's, capped at the own log end, never going back."""
     return max(own, min(leaders, log_end))
 
 
 def _out_of_range(position: FollowerPosition, answer: OutOfRange) -> FollowerEffect:
-    """What to do without a place where the logs part.
+    """Choose the effect when the leader has not said where the logs diverge.
 
-    1. Our last record is of a later epoch than this leader's: the coordination store was set back; touch nothing.
-    2. The leader's log is shorter: so is ours, then. 3. It begins behind our end, ends before what our disk has, or
-    knows too little of its beginning to compare: begin where it does. Nothing that was promised hangs on what this
-    forgets: what lies below its first local record is in the tiered store or deleted, and what it cannot compare with
-    lies there too.
+    1. Our last record has a later epoch than the leader: the coordination store was restored; change nothing. 2. The
+    leader's log is shorter: truncate to its end. 3. It starts after our end, ends before our local start, or does not
+    know the epochs to compare: reset to its local start. Committed records are safe: below its first local record they
+    are in the tiered store or deleted.
     """
     if (last_epoch(position) or 0) > position.leader_epoch:
-        return AskLater()
+        return Backoff()
     if position.local_log_start <= answer.log_end < position.log_end:
         return _truncate(position, answer.log_end)
-    return Restart(answer.local_log_start, answer.log_start)
+    return ResetLog(answer.local_log_start, answer.log_start)
 
 
 def _truncate(position: FollowerPosition, to: int) -> FollowerEffect:
     if to < position.local_log_start:
-        # Only after an unclean election. From the log's start on: what lies between is the leader's to send, or to tell
-        # of, which it does for the place where its own disk begins and for no other.
+        # Only after an unclean election. Restart at the log start: the leader sends the records in between, or answers
+        # out_of_range with its own local start, which it does for no other offset.
         begin = min(to, position.log_start)
-        return Restart(begin, begin)
+        return ResetLog(begin, begin)
     return Truncate(to, is_below_watermark=to < position.high_watermark)

@@ -1,8 +1,8 @@
-"""The in-sync set as its leader sees it: what is committed in the store, and the one change that is under way.
+"""The in-sync set as its leader sees it: the committed set in the store, and the one change in flight.
 
-Not who belongs in it: the leader core decides that. This is AsyncIsr (KIP-497): a set that grows counts at once and a
-set that shrinks only once that is confirmed, so that whatever the store holds, the high watermark has waited for it.
-Invariants: at most one change under way; `maximal` contains both the committed and the proposed set.
+The leader core decides the members. This is AlterPartition (KIP-497) with a maximal ISR: a growing set counts at once,
+a shrinking one only once it is confirmed, so the high watermark has waited for every member that the store may have.
+Invariants: at most one change in flight; `maximal` contains the committed and the proposed set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from replication.cores.partition_state import (
 
 
 def with_in_sync(state: PartitionState, in_sync: tuple[Member, ...], rules: TopicRules) -> PartitionState:
-    """The state with another in-sync set. Who leaves stays eligible while fewer than min_in_sync remain (KIP-966)."""
+    """Return the state with another in-sync set. Members that leave stay eligible below min_in_sync (KIP-966)."""
     minimum = rules.min_in_sync(state.counted_replicas)
     eligible: tuple[Member, ...] = ()
     if len(in_sync) < minimum:
@@ -31,12 +31,12 @@ def with_in_sync(state: PartitionState, in_sync: tuple[Member, ...], rules: Topi
 
 
 def maximal(committed: tuple[Member, ...], proposed: tuple[Member, ...]) -> set[int]:
-    """Whoever may be in the set that the store holds."""
+    """Return every node that may be in the set in the store."""
     return node_ids(committed) | node_ids(proposed)
 
 
 class InSyncSet:
-    """Committed state plus at most one proposal."""
+    """The committed state and at most one proposal."""
 
     def __init__(self, committed: VersionedState) -> None:
         self.committed = committed
@@ -48,7 +48,7 @@ class InSyncSet:
 
     @property
     def size(self) -> int:
-        """What min_in_sync is held against: only what is committed counts."""
+        """The size that min_in_sync is compared with: only committed members count."""
         return len(self.committed.state.in_sync)
 
     @property
@@ -61,21 +61,24 @@ class InSyncSet:
         self.proposed = state
 
     def confirmed(self, partition_epoch: int) -> None:
-        """The store has taken the proposal, unless a newer state was heard of first."""
+        """Take the proposal as committed, unless a newer state arrived first."""
         if self.proposed is not None and partition_epoch > self.committed.partition_epoch:
             self.committed = VersionedState(self.proposed, partition_epoch)
             self.proposed = None
 
-    def adopt(self, found: VersionedState) -> bool:
-        """A state from the store. A newer one settles the proposal, whether it was taken or came too late."""
+    def apply(self, found: VersionedState) -> bool:
+        """Apply a state from the store. A newer one ends the proposal, whether it was committed or lost.
+
+        Returns whether the state was newer.
+        """
         if found.partition_epoch <= self.committed.partition_epoch:
             return False
         self.committed, self.proposed = found, None
         return True
 
     def not_taken(self) -> None:
-        """The proposal never reached the store, and will not: a read that came behind it found the committed state.
+        """Drop a proposal that certainly never reached the store: a later read returned the committed state.
 
-        A refusal for its version is no such thing: then the store has a newer state, and `adopt` settles it.
+        Not for a rejected compare-and-set: then the store has a newer state, which `apply` takes.
         """
         self.proposed = None

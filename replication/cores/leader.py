@@ -1,14 +1,14 @@
-"""The leader of one partition in one leader epoch: answers followers, keeps the in-sync set, moves the high watermark.
+"""The leader of one partition in one leader epoch: answers fetches, maintains the in-sync set, advances the high
+watermark.
 
-Decides only: appending, fsync, sending and the store are the driver's, who tells this core what became of them and does
-what it returns. It is made anew for each epoch; what a leader must not carry over is thereby forgotten.
+Only decides. The driver appends, syncs, sends and writes to the store, reports the outcome, and carries out the
+returned effects. Each epoch has a new instance, so no state of an earlier epoch survives.
 
-The rules that were found with TLA+ (Kip320) and that tests take away one by one: (1) a follower is compared with the
-log before it is sent anything (`_position_verdict`); (2) both sides name the same leader epoch, and (3) only such
-fetches acknowledge (`_epoch_verdict`); (4) who joins the in-sync set has reached the beginning of this epoch
-(`_may_join`).
-Invariants: log_start <= local_log_start <= high_watermark <= own log_end; the high watermark never goes back;
-one change of the set at a time, and the watermark waits for every member that the store may know.
+Rules from the TLA+ specification Kip320, each removed by a test: (1) a follower's log is compared before anything
+is sent (`position_verdict`); (2) both sides name the same leader epoch, and (3) only such fetches acknowledge
+(`epoch_verdict`); (4) a joining follower has reached the start of this epoch (`may_join`). Invariants: log_start <=
+local_log_start <= high_watermark <= own log_end; the high watermark never goes back; one change of the set at a time,
+and the high watermark waits for every member that the store may have.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.log.epochs import EpochStart, end_offset_for, truncated_from_start
-from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.cores.in_sync_set import InSyncSet, with_in_sync
 from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
-from replication.cores.progress import Progress
-from replication.cores.watermark import AckVerdict, ack_verdict, high_watermark
+from replication.cores.progress import AckVerdict, Progress, ack_verdict, high_watermark
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceWatermark:
-    """Commit everything below."""
+    """Commit every record below the position."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Compare-and-set the partition's state; tell the core with in_sync_confirmed, or with the state that is there."""
+    """Compare-and-set the partition's state, then call on_confirmed, or on_state with the state that is there."""
 
     state: PartitionState
     partition_epoch: int
@@ -56,30 +55,29 @@ class LeaderStatistics:
 
 
 class LogBounds(NamedTuple):
-    """Below log_start records are deleted; between it and local_log_start the tiered store has them."""
+    """The ends of a log. Records below log_start are deleted; those up to local_log_start are in the store only."""
 
     log_start: int
     local_log_start: int
     log_end: int
 
 
-def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> Refusal | None:
-    """Whether both sides mean the same leadership; None when they do."""
+def epoch_verdict(leader_epoch: int, fetch: FollowerFetch) -> FetchError | None:
+    """Return an error unless both sides have the same leader epoch."""
     if fetch.leader_epoch < leader_epoch:
-        return Refusal.FENCED_LEADER_EPOCH
-    return Refusal.UNKNOWN_LEADER_EPOCH if fetch.leader_epoch > leader_epoch else None
+        return FetchError.FENCED_LEADER_EPOCH
+    return FetchError.UNKNOWN_LEADER_EPOCH if fetch.leader_epoch > leader_epoch else None
 
 
 def position_verdict(
     epochs: Sequence[EpochStart], bounds: LogBounds, fetch: FollowerFetch
 ) -> OutOfRange | Diverging | None:
-    """Whether a follower's log is a prefix of this one; None when it is.
+    """Return None if the follower's log is a prefix of this one, else what it has to do.
 
-    1. Below the first local record: nothing to compare with, or to send. 2. An epoch older than all that this log
-    knows, which itself began in the middle, where another's disk did: whoever wrote before cannot be told, and where
-    the two logs part neither. 3. An epoch that this log knows nothing of, or an end beyond that epoch's: the logs part
-    there; likewise what is on its way into the follower's log. 4. An end beyond ours with our own newest epoch cannot
-    be reconciled by epochs.
+    1. Its end is below the first local record: no records to compare or send. 2. Its last epoch is older than all
+    epochs that this log knows, and this log starts in the middle: the point of divergence is unknown. 3. Its last epoch
+    is unknown here, or ends earlier here: the logs diverge there; the same for `ahead`. 4. Its end is past ours with
+    our newest epoch: epochs cannot reconcile the logs.
     """
     if fetch.log_end < bounds.local_log_start:
         return _out_of_range(bounds)
@@ -105,12 +103,12 @@ def _out_of_range(bounds: LogBounds) -> OutOfRange:
 
 
 def may_join(end: int, watermark: int, epoch_start: int) -> bool:
-    """Whether a follower with this end holds all that is committed, and all that this leader began with."""
+    """True if a follower with this end has all committed records and all records from before this leader epoch."""
     return end >= watermark and end >= epoch_start
 
 
 class Leader:
-    """See the head of the file. `now` is monotonic seconds throughout."""
+    """The core of one leader epoch. `now` is monotonic seconds throughout."""
 
     def __init__(
         self,
@@ -142,7 +140,7 @@ class Leader:
         self.local_log_start = local_log_start
         self.log_end = log_end
         self.durable_end = durable_end
-        self.high_watermark = max(watermark, local_log_start)  # what has left this disk had been committed
+        self.high_watermark = max(watermark, local_log_start)  # records leave this disk only once committed
         self._lag_s_max = lag_s_max
         self._set = InSyncSet(found)
         self._nodes: Registrations = {}
@@ -177,35 +175,35 @@ class Leader:
 
     @property
     def has_enough_replicas(self) -> bool:
-        """Whether a produce with acks=all may be appended at all; if not, the refusal is definite."""
+        """False if a produce with acks=all must be rejected; that error is definite."""
         return self._set.size >= self.min_in_sync
 
     @property
     def latest_offset(self) -> int | None:
-        """Where a consumer that asks for the end begins. None until this leader knows as much as the last one told.
+        """The end for consumers; None until this leader has reached the high watermark that its predecessor reported.
 
-        KIP-207: followers learn the high watermark one fetch late, so a new leader's may lag behind what was read.
+        KIP-207: followers learn the high watermark one fetch late, so a new leader's may be behind what was read.
         """
         return self.high_watermark if self.high_watermark >= self.epoch_start else None
 
     def ack_verdict(self, end: int) -> AckVerdict:
-        """What to say to an acks=all produce whose records end here."""
+        """Return the verdict for an acks=all produce whose records end here."""
         return ack_verdict(end, self.high_watermark, self._set.size, self.min_in_sync)
 
-    # Events. What they return is to be done, in order.
+    # Events. The caller carries out the returned effects in order.
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
-        """What to answer a fetch now, one that was held back for instance. Acknowledges nothing."""
+        """Return the answer to a fetch, for instance one that was held. Acknowledges nothing."""
         refusal = self._epoch_verdict(fetch) or self._replica_verdict(fetch) or self._position_verdict(fetch)
         return refusal or Send(fetch.wanted, self.high_watermark, self.log_start)
 
     def on_fetch(self, fetch: FollowerFetch, now: float) -> tuple[FetchAnswer, list[LeaderEffect]]:
-        """Answer a follower. Only a fetch that passes every check acknowledges anything."""
+        """Answer a fetch. Only a fetch that passes every check acknowledges records."""
         answer = self.answer_to(fetch)
         if not isinstance(answer, Send):
             return answer, []
         end = self._end_of(fetch.log_end, fetch.durable_end)
-        self._progress[fetch.node_id].fetched(fetch.incarnation, fetch.log_end, end, self.log_end, now)
+        self._progress[fetch.node_id].fetched(fetch.broker_epoch, fetch.log_end, end, self.log_end, now)
         effects = self._advance(now) + self._grow(fetch.node_id)
         return Send(fetch.wanted, self.high_watermark, self.log_start), effects
 
@@ -222,13 +220,13 @@ class Leader:
         return self._advance(now)
 
     def on_log_start(self, log_start: int, local_log_start: int) -> None:
-        """Records below are deleted, or have left this disk; followers hear of it with their next answer."""
+        """Raise the log start or the local log start. Followers receive it with their next answer."""
         assert self.log_start <= log_start <= local_log_start <= self.high_watermark
         self.log_start, self.local_log_start = log_start, local_log_start
         self.epochs = tuple(truncated_from_start(self.epochs, log_start))
 
     def on_tick(self, now: float) -> list[LeaderEffect]:
-        """Called a few times in `lag_s_max`: leave out who has not kept up; take in who only could not join before."""
+        """Remove members that lag, then add followers that could not join yet. Called a few times per `lag_s_max`."""
         behind = [m for m in self.state.in_sync if m.node_id != self.own.node_id and not self._keeps_up(m, now)]
         effects = self._advance(now)
         if behind and self._set.proposed is None:
@@ -236,73 +234,75 @@ class Leader:
         return effects + self._grow_at_rest(now)
 
     def on_nodes(self, nodes: Registrations) -> None:
-        """Who is registered now; a fetch of an earlier incarnation is not believed any more."""
+        """Take the registered nodes. Fetches of an earlier broker epoch are rejected from now on."""
         self._nodes = nodes
 
     def on_state(self, found: VersionedState, now: float) -> list[LeaderEffect]:
-        """A state of this leader epoch from the store: changed by the controller, or our own proposal."""
+        """Apply a state of this leader epoch from the store: the controller's, or the own proposal."""
         assert found.state.leader_epoch == self.leader_epoch
-        if not self._set.adopt(found):
+        if not self._set.apply(found):
             return []
         self._follow_replicas(now)
         return self._advance(now) + self._grow_at_rest(now)
 
     def on_confirmed(self, partition_epoch: int, now: float) -> list[LeaderEffect]:
-        """The store has taken what was proposed."""
+        """Take the proposal as committed."""
         self._set.confirmed(partition_epoch)
         return self._advance(now) + self._grow_at_rest(now)
 
     def on_not_taken(self) -> None:
-        """The proposal is known not to be in the store and not to come (InSyncSet.not_taken)."""
+        """Drop the proposal: it is not in the store and will not be (InSyncSet.not_taken)."""
         self._set.not_taken()
 
-    # The rules.
+    # Rules.
 
-    def _epoch_verdict(self, fetch: FollowerFetch) -> Refusal | None:
+    def _epoch_verdict(self, fetch: FollowerFetch) -> FetchError | None:
         return epoch_verdict(self.leader_epoch, fetch)
 
-    def _replica_verdict(self, fetch: FollowerFetch) -> Refusal | None:
-        """KIP-903: what an earlier life of the node fetched may be gone from its disk."""
+    def _replica_verdict(self, fetch: FollowerFetch) -> FetchError | None:
+        """KIP-903: records that an earlier broker epoch fetched may be gone from the node's disk."""
         known = self._progress.get(fetch.node_id)
         if known is None:
-            return Refusal.UNKNOWN_REPLICA
+            return FetchError.UNKNOWN_REPLICA
         node = self._nodes.get(fetch.node_id)
-        is_stale = fetch.incarnation < max(known.incarnation, node.incarnation if node else 0)
-        return Refusal.NOT_LEADER if is_stale else None
+        is_stale = fetch.broker_epoch < max(known.broker_epoch, node.broker_epoch if node else 0)
+        return FetchError.NOT_LEADER if is_stale else None
 
     def _position_verdict(self, fetch: FollowerFetch) -> OutOfRange | Diverging | None:
         bounds = LogBounds(self.log_start, self.local_log_start, self.log_end)
         return position_verdict(self.epochs, bounds, fetch)
 
     def _end_of(self, log_end: int, durable_end: int) -> int:
-        """The end of a replica that the topic's durability names."""
+        """A replica's end by the topic's durability."""
         return durable_end if self.rules.is_fsync_demanded else log_end
 
     def _may_join(self, known: Progress) -> bool:
         return may_join(known.end, self.high_watermark, self.epoch_start)
 
     def _grow(self, node_id: int) -> list[LeaderEffect]:
-        """Take the follower in, if it may vouch from now on and the store will let it."""
+        """Propose a follower for the in-sync set, if it has all records and the store would accept it."""
         known = self._progress[node_id]
         if self._set.proposed is not None or self.state.is_in_sync(node_id) or not self._may_join(known):
             return []
         if not self._may_be_taken(node_id, known):
             return []
-        return [self._proposal((*self.state.in_sync, Member(node_id, known.incarnation)))]
+        return [self._proposal((*self.state.in_sync, Member(node_id, known.broker_epoch)))]
 
     def _grow_at_rest(self, now: float) -> list[LeaderEffect]:
-        """A follower of an idle partition fetches no more; what kept it out, another change perhaps, may be over."""
+        """Propose a follower that has stopped fetching because the partition is idle, once another change no longer
+        blocks it.
+        """
         for node_id, known in sorted(self._progress.items()):
             if self._is_joining(node_id, known, now) and (effects := self._grow(node_id)):
                 return effects
         return []
 
     def _may_be_taken(self, node_id: int, known: Progress) -> bool:
-        """Whether the node that fetched is there still, means to stay, and its disk has not failed the partition."""
+        """True if the node that fetched is registered in the same broker epoch, stays, and has the partition online."""
         node = self._nodes.get(node_id)
         if node is None or node.is_leaving or self.partition in node.offline:
             return False
-        return node.incarnation == known.incarnation
+        return node.broker_epoch == known.broker_epoch
 
     def _proposal(self, in_sync: tuple[Member, ...]) -> Propose:
         proposed = with_in_sync(self.state, in_sync, self.rules)
@@ -311,10 +311,10 @@ class Leader:
 
     @property
     def _may_others_lead(self) -> bool:
-        """Whether somebody outside the in-sync set may be elected, who has only what was committed until now.
+        """True if a replica outside of the in-sync set may be elected, which has only records committed until now.
 
-        Never while enough are in sync, but for the moment after a topic's minimum was lowered: the controller has yet
-        to write that nobody is eligible any more.
+        False while enough are in sync, except just after min_insync_replicas was lowered: the controller has yet to
+        clear the eligible set.
         """
         return bool(self.state.eligible)
 
@@ -333,7 +333,9 @@ class Leader:
         return [AdvanceWatermark(watermark)]
 
     def _waited_for(self, now: float) -> set[int]:
-        """Whoever may be in sync, and who is about to be: a replica that joins must not be chased."""
+        """Members that may be in sync, and followers about to join, so that the high watermark does not run away from
+        them.
+        """
         counted = self._set.maximal
         return {node for node, known in self._progress.items() if node in counted or self._is_joining(node, known, now)}
 
@@ -346,7 +348,7 @@ class Leader:
         return known is not None and known.is_caught_up(self.log_end, now, self._lag_s_max)
 
     def _follow_replicas(self, now: float) -> None:
-        """Know each replica of the state. Who is in sync counts as caught up from here; of others nothing is known."""
+        """Track the replicas of the state. In-sync members count as caught up now; others are unknown."""
         for node in self.state.replicas:
             if node != self.own.node_id and node not in self._progress:
                 self._progress[node] = Progress(now if self.state.is_in_sync(node) else -self._lag_s_max)

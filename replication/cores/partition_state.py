@@ -1,16 +1,16 @@
-"""What the coordination store says of one partition: who leads, since which epoch, and who is in sync.
+"""The state of one partition in the coordination store: leader, leader epoch, in-sync set.
 
-A value. Every change of it is a compare-and-set on its `partition_epoch`, the version that the store keeps beside it;
-the controller changes anything, a leader its in-sync set only. Who may vouch for what is told here, in one place:
+A value. Every change is a compare-and-set on `partition_epoch`, the version that the store keeps with it. The
+controller changes any field, a leader only the in-sync set.
 
-A member of a set is a node in one *incarnation* (its registration with the store, newer ones greater). It vouches that
-everything committed while it was a member is on its disk. A restart keeps that; a power loss keeps what was fsynced; a
-new disk keeps nothing. So a registration says since which incarnation the node has had its disk (`disk_from`) and since
-which nothing unsynced was lost either (`survives_from`). With durability=group what is committed was fsynced by every
-member, so there only the disk counts.
+A member of a set is a node with its broker epoch (`created` of its registration; newer ones are greater). Membership
+promises that every record committed meanwhile is on the node's disk. A restart keeps the promise, a power loss keeps it
+for fsynced records, a new disk breaks it. So a registration states the broker epoch since which the node has had its
+disk (`disk_from`) and since which it has lost no unsynced records either (`survives_from`). With durability=group every
+committed record was fsynced by every member, so only `disk_from` counts.
 
-Invariants: leader in in_sync; in_sync and eligible are disjoint, both within replicas; eligible is empty once in_sync
-has min_in_sync members (KIP-966).
+Invariants: the leader is in in_sync; in_sync and eligible are disjoint subsets of replicas; eligible is empty once
+in_sync has min_in_sync members (KIP-966).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from engine.settings import TopicSettings
 
 class Member(NamedTuple):
     node_id: int
-    incarnation: int
+    broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """The settings of a topic that replication decides by."""
+    """The topic settings that replication depends on."""
 
     min_insync_replicas: int = 2
     is_unclean_allowed: bool = False
@@ -40,15 +40,15 @@ class TopicRules:
         return TopicRules(settings.min_insync_replicas, settings.unclean_election, settings.durability == "group")
 
     def min_in_sync(self, replicas: int) -> int:
-        """Never more than there are replicas: such a topic could not be written."""
+        """Return the minimum for acks=all, capped at the number of replicas."""
         return min(self.min_insync_replicas, replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A node that is alive, as it registered itself. `offline`: partitions that its disk has failed."""
+    """The registration of a live node. `offline` has the partitions on failed disks."""
 
-    incarnation: int
+    broker_epoch: int
     survives_from: int
     disk_from: int = 0
     rack: str = ""
@@ -65,7 +65,7 @@ class PartitionState:
     leader: Member | None
     leader_epoch: int
     in_sync: tuple[Member, ...]
-    eligible: tuple[Member, ...] = ()  # KIP-966: left while too few were in sync, so they hold all that is committed
+    eligible: tuple[Member, ...] = ()  # KIP-966: left in_sync below min_in_sync, so they have all committed records
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     unclean_elections: int = 0
@@ -78,18 +78,18 @@ class PartitionState:
 
     @property
     def counted_replicas(self) -> int:
-        """What min_insync_replicas is held against: not those that a move is about to add. They cannot be in sync
-        before they have copied everything, and the partition must be written meanwhile.
+        """The replicas that min_insync_replicas is capped at: without those being added, which cannot be in sync before
+        they have copied everything.
         """
         return len(self.replicas) - len(self.adding)
 
     def is_in_sync(self, node_id: int) -> bool:
-        return node_id in [member.node_id for member in self.in_sync]  # half of what any() over a generator costs
+        return node_id in [member.node_id for member in self.in_sync]  # half the cost of any() over a generator
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedState:
-    """A state as it was read: `partition_epoch` is what a change of it must name."""
+    """A state as it was read. A change of it names `partition_epoch`."""
 
     state: PartitionState
     partition_epoch: int
@@ -103,16 +103,16 @@ def sorted_members(members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(sorted(members))
 
 
-def vouches(member: Member, registrations: Registrations, rules: TopicRules) -> bool:
-    """Whether what the member had on its disk as a member is still there. Of a node that is away it is believed."""
+def is_log_intact(member: Member, registrations: Registrations, rules: TopicRules) -> bool:
+    """True if a member still has every record that was committed while it was one. True for a node that is away."""
     found = registrations.get(member.node_id)
     if found is None:
         return True
-    return (found.disk_from if rules.is_fsync_demanded else found.survives_from) <= member.incarnation
+    return (found.disk_from if rules.is_fsync_demanded else found.survives_from) <= member.broker_epoch
 
 
 def initial_state(replicas: tuple[int, ...], registrations: Registrations) -> PartitionState:
-    """A new partition: its log is empty everywhere, so all replicas that are alive are in sync."""
-    alive = [Member(node, registrations[node].incarnation) for node in replicas if node in registrations]
+    """Return the state of a new partition: every log is empty, so all live replicas are in sync."""
+    alive = [Member(node, registrations[node].broker_epoch) for node in replicas if node in registrations]
     assert alive, "a partition is given to nodes that are there"
     return PartitionState(replicas, leader=alive[0], leader_epoch=1, in_sync=sorted_members(alive))

@@ -1,7 +1,8 @@
-"""Moving a partition to other nodes: how it begins and how it is called off. election.reconciled finishes it.
+"""Starts and cancels the reassignment of a partition (Kafka: AlterPartitionReassignments). election.reconciled
+completes it.
 
-While it is under way the partition has the old and the new replicas; no replica goes before every new one is in sync,
-so that neither a crash nor a cancel in the middle has anything to mend.
+Meanwhile the partition has the old and the new replicas. No replica is removed before every new one is in sync, so
+neither a crash nor a cancel leaves anything to repair.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from replication.cores.partition_state import PartitionState
 
 
 class UnknownNodes(ValueError):
-    """The target names nodes that are not registered, or one twice. Name others."""
+    """The target has unregistered or repeated nodes. Choose others."""
 
 
 def begun(state: PartitionState, target: tuple[int, ...], known: Collection[int]) -> PartitionState:
-    """The state in which a move to `target` is under way; it takes the place of one that was. Raises UnknownNodes."""
+    """Return the state with a reassignment to `target` in progress, replacing one that was. Raises UnknownNodes."""
     strangers = [node for node in target if node not in known]
     if strangers or not target or len(set(target)) != len(target):
         wrong = f"unknown {strangers}" if strangers else "each at most once, and at least one"
@@ -29,11 +30,11 @@ def begun(state: PartitionState, target: tuple[int, ...], known: Collection[int]
 
 
 def cancelled(state: PartitionState) -> PartitionState:
-    """The replicas as they were, in sync as far as they are; the leader goes too, if it was a new one."""
+    """Return the state with the replicas from before; a leader that was new is removed too."""
     replicas = tuple(node for node in state.replicas if node not in state.adding)
     in_sync = tuple(member for member in state.in_sync if member.node_id in replicas)
     if not in_sync:
-        return state  # only new replicas are in sync: going back would lose what they alone have
+        return state  # only new replicas are in sync: reverting would lose records that no other replica has
     is_led_by_new = state.leader is not None and state.leader.node_id not in replicas
     return replace(
         state,

@@ -1,7 +1,7 @@
-"""What a node is to a partition, by the state that the store holds: leader, follower, or neither.
+"""The role of a node for a partition by its state: leader, follower or neither.
 
-A pure function. A node leads only if it was elected in its present life: who restarts has forgotten what it had said as
-a leader, so it waits until the controller has seen that it was born again.
+A pure function. A node leads only if it was elected in its current broker epoch: a restart loses the leader state, so
+the node waits until the controller has processed its new registration.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """There is no leader, or one that will be replaced: keep the log and do nothing."""
+    """No leader, or one that will be replaced: keep the log and do nothing."""
 
     leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The partition was moved to other nodes: its files may go."""
+    """The partition was reassigned to other nodes: its files may be deleted."""
 
 
 Role = Lead | Follow | Wait | Leave

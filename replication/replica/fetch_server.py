@@ -1,11 +1,10 @@
-"""Answers the fetches of other nodes' followers for what this shard leads. No HTTP: bodies in, pieces out.
+"""Answers the fetches of other nodes' followers for partitions that this shard leads. No HTTP: bodies in, pieces out.
 
-Holds a fetch until there is something to send: batches and refusals go at once, a high watermark alone waits a little
-for batches to go with it, and after `wait_ms` there is an empty answer. What moved is told by the replicas
-(`on_news`), so that an idle partition costs nothing. Decisions are the leader core's, asked through the Replica; what a
-follower waits for is the session's.
-Invariants: one fetch of a session is held at a time, a newer one ends the wait of the one before; what was read while
-leadership ended is not sent; followers in sync come first, the others within their allowance.
+Holds a fetch until there is something to send. Batches and errors are sent at once. A high watermark alone waits up to
+WATERMARK_S for batches to go with it. After `wait_ms` the answer is empty. Replicas report changes (`on_change`), so an
+idle partition costs nothing. The leader core decides, through the Replica; the session holds what a follower has.
+Invariants: one fetch of a session is held at a time, and a newer one ends the wait of the one before; batches read
+while leadership ended are not sent; followers in sync come first, the others within their replication throttle.
 """
 
 from __future__ import annotations
@@ -18,21 +17,19 @@ from typing import NamedTuple, Protocol
 
 from engine.errors import EngineError
 from engine.format.batch import Buffer
-from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.cores.fetch_session import FetchSession
 from replication.cores.throttle import TokenBucket
 from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_answered, decode_request, encode_reply
 
 WATERMARK_S = 0.05  # how long a watermark waits for batches to go with; no acks=all produce waits for it
-SESSIONS_MAX = 4096  # of follower shards; beyond it the oldest begins anew
+SESSIONS_MAX = 4096  # of follower shards; beyond it the oldest is dropped and begins a new one
 
 log = logging.getLogger("penstock.replication")
 
 
 class Found(NamedTuple):
-    """Batches that a follower lacks, where the leader's log ended, whether a segment of the leader begins here, and
-    where the batches end.
-    """
+    """Holds batches for a follower, their end, the leader's log end, and whether they begin a segment of the leader."""
 
     data: Buffer
     log_end: int
@@ -41,24 +38,24 @@ class Found(NamedTuple):
 
 
 class Led(Protocol):
-    """What the server asks of a replica. One that is about to lead says UNKNOWN_LEADER_EPOCH."""
+    """The server's interface to a replica. One that is about to lead answers UNKNOWN_LEADER_EPOCH."""
 
     def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
-        """What the follower has is acknowledged by it."""
+        """Handle a fetch, which acknowledges the follower's log."""
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer: ...
     def has_more(self, fetch: FollowerFetch) -> bool: ...
     def is_in_sync(self, node_id: int) -> bool: ...
     async def hand_over(self, offset: int) -> tuple[int, bytes]:
-        """What a log must know that begins with the batch of this offset, and where that batch begins."""
+        """Return the state for a log that begins with the batch of this offset, and that batch's base offset."""
 
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
-        """None when there is nothing to send after all, as when leadership ended meanwhile. Raises EngineError."""
+        """Read batches for a follower; None if there are none, as after the end of a leadership. Raises EngineError."""
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What is gathered for one answer."""
+    """Collects the parts of one answer."""
 
     answered: list[Answered] = field(default_factory=list)
     batches: list[Buffer] = field(default_factory=list)
@@ -66,16 +63,16 @@ class _Answer:
     told: list[tuple[str, Send]] = field(default_factory=list)  # a watermark alone
     size_bytes: int = 0
     has_refused: bool = False
-    is_cut: bool = False  # not all that there is would fit
-    retry_s: float | None = None  # there is more, once there is allowance for it
+    is_cut: bool = False  # not everything fits
+    retry_s: float | None = None  # more is available once the throttle allows it
 
     def is_due(self, bytes_min: int) -> bool:
-        """Whether it has more than watermarks, and as much as can be waited for."""
+        """True if the answer must be sent now: it has enough bytes, an error, or is full."""
         return self.size_bytes >= bytes_min or self.has_refused or self.is_cut
 
 
 class FetchServer:
-    """See the head of the file."""
+    """Serves the fetch sessions of follower shards; see the module docstring."""
 
     def __init__(self, replica_of: Callable[[str], Led | None], catchup_bytes_per_second: int = 0) -> None:
         self._replica_of = replica_of
@@ -83,28 +80,28 @@ class FetchServer:
         self._allowance = TokenBucket(catchup_bytes_per_second, self._loop.time())
         self._sessions: dict[tuple[int, int], FetchSession] = {}
         self._held: dict[FetchSession, asyncio.Future[None]] = {}
-        self._failing: dict[str, str] = {}  # why the last read of a partition failed, until one succeeds
+        self._failing: dict[str, str] = {}  # the error of a partition's last read, until a read succeeds
         self.fetches = 0
         self.bytes_sent = 0
 
     def __repr__(self) -> str:
         return f"FetchServer(sessions={len(self._sessions)}, held={len(self._held)}, fetches={self.fetches})"
 
-    def on_news(self, key: str) -> None:
-        """Something moved: the log's end, the high watermark, the log's start, or who leads."""
+    def on_change(self, key: str) -> None:
+        """Wake the sessions of a partition after a change of log end, high watermark, log start or leader."""
         for session in self._sessions.values():
-            if session.on_news(key):
+            if session.on_change(key):
                 self._wake(session)
 
     async def fetch(self, body: Buffer) -> list[Buffer]:
-        """The answer to one fetch, in pieces. Raises Invalid."""
+        """Answer one fetch. Returns the pieces of the answer. Raises Invalid."""
         request = decode_request(body)
         self.fetches += 1
         session = self._session_of(request)
         if session is None:
             return encode_reply(FetchReply(is_session_known=False))
         self._wake(session)
-        session.on_fetch(request.round, request.fetches(), request.forgotten)
+        session.on_fetch(request.session_epoch, request.fetches(), request.forgotten)
         for one in request.asked:
             self._hear(session, one.key)
         answer = await self._answer(session, request)
@@ -119,21 +116,23 @@ class FetchServer:
                 self._wake(known)
             elif len(self._sessions) >= SESSIONS_MAX:
                 self._wake(self._sessions.pop(next(iter(self._sessions))))
-            known = self._sessions[place] = FetchSession(request.session, request.round)
-        return known if known is not None and known.follows(request.session, request.round) else None
+            known = self._sessions[place] = FetchSession(request.session, request.session_epoch)
+        return known if known is not None and known.follows(request.session, request.session_epoch) else None
 
     def _hear(self, session: FetchSession, key: str) -> None:
-        """A fetch acknowledges, once there is a leader to hear it: it may come before that one has begun to lead."""
+        """Pass a fetch to the leader as an acknowledgement. It may arrive before this node has become leader."""
         replica = self._replica_of(key)
-        verdict = Refusal.UNKNOWN_LEADER_EPOCH if replica is None else replica.on_fetch(session.asked[key])
-        session.heard(key, is_heard=verdict is not Refusal.UNKNOWN_LEADER_EPOCH)
+        verdict = FetchError.UNKNOWN_LEADER_EPOCH if replica is None else replica.on_fetch(session.asked[key])
+        session.acknowledge(key, is_acknowledged=verdict is not FetchError.UNKNOWN_LEADER_EPOCH)
 
     async def _answer(self, session: FetchSession, request: FetchRequest) -> _Answer:
         deadline = self._loop.time() + request.wait_ms / 1000
         while True:
             answer = await self._gathered(session, request)
-            if session.round != request.round or session is not self._sessions.get((request.node_id, request.shard)):
-                return _Answer()  # a newer fetch waits now, and is given all this
+            if session.epoch != request.session_epoch or session is not self._sessions.get(
+                (request.node_id, request.shard)
+            ):
+                return _Answer()  # a newer fetch is held now, and gets the same data
             now = self._loop.time()
             if answer.told:
                 deadline = min(deadline, now + WATERMARK_S)
@@ -142,13 +141,13 @@ class FetchServer:
             await self._news(session, deadline if answer.retry_s is None else min(deadline, now + answer.retry_s))
 
     async def _gathered(self, session: FetchSession, request: FetchRequest) -> _Answer:
-        """Everything there is to tell now. Changes nothing in the session that could not be asked for again."""
+        """Gather everything to send now. Does not change the session except for what can be requested again."""
         answer = _Answer()
         keys = list(session.ready)
-        if len(keys) > 1:  # who is waited for comes first
+        if len(keys) > 1:  # followers that acks=all waits for come first
             keys.sort(key=lambda key: not self._is_in_sync(key, request.node_id))
         for key in keys:
-            if key in session.unheard:
+            if key in session.unacknowledged:
                 self._hear(session, key)
             if key in session.asked:
                 await self._look_at(session, key, answer, request)
@@ -156,9 +155,9 @@ class FetchServer:
 
     async def _look_at(self, session: FetchSession, key: str, answer: _Answer, request: FetchRequest) -> None:
         fetch, replica = session.asked[key], self._replica_of(key)
-        verdict = Refusal.UNKNOWN_LEADER_EPOCH if replica is None else replica.answer_to(fetch)
-        if verdict is Refusal.UNKNOWN_LEADER_EPOCH:
-            session.has_nothing(key)  # it is held until this node leads, or hears that another one does
+        verdict = FetchError.UNKNOWN_LEADER_EPOCH if replica is None else replica.answer_to(fetch)
+        if verdict is FetchError.UNKNOWN_LEADER_EPOCH:
+            session.mark_unchanged(key)  # held until this node leads, or learns that another node does
             return
         if replica is None or not isinstance(verdict, Send):
             answer.ended.append((key, verdict))
@@ -182,7 +181,7 @@ class FetchServer:
                 answer.ended.append((key, verdict))
                 return
         elif not session.has_changes(key, verdict):
-            session.has_nothing(key)
+            session.mark_unchanged(key)
             return
         if key in session.asked and session.has_changes(key, verdict):
             answer.answered.append(as_answered(key, verdict))
@@ -191,7 +190,7 @@ class FetchServer:
     async def _refused(
         self, replica: Led | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
     ) -> Answered:
-        """Who has to begin in the middle of the log is told what lies before."""
+        """Answer with an error. A follower that must begin in the middle of the log also gets the state before that."""
         answer.has_refused = True
         if replica is None or not isinstance(verdict, OutOfRange) or verdict.log_end < fetch.log_end:
             return as_answered(key, verdict)
@@ -214,7 +213,7 @@ class FetchServer:
         try:
             found = await replica.read_for(fetch, room)
         except EngineError as error:
-            if self._failing.get(key) != str(error):  # a follower asks again several times a second
+            if self._failing.get(key) != str(error):  # a follower retries several times a second
                 self._failing[key] = str(error)
                 log.error("a follower cannot be served", extra={"partition": key, "reason": str(error)})
             return None
@@ -227,7 +226,7 @@ class FetchServer:
         for key, verdict in answer.ended:
             session.answered(key, verdict)
         for key, told in answer.told:
-            session.told(key, told)
+            session.sent_positions(key, told)
         return answer
 
     def _is_in_sync(self, key: str, node_id: int) -> bool:

@@ -1,9 +1,9 @@
-"""The bytes of a replica fetch and of its answer: a length, a MessagePack header, and batches as they are stored.
+"""Encodes a replica fetch and its answer: a length, a MessagePack header, and batches as they are stored.
 
-What one shard of a follower asks of one shard of a leader, for all partitions between them. Not who decides: cores.
-A fetch belongs to a session (fetch_session.py) and tells only what has changed since the round before; an answer has
-only partitions of which there is news. An answer holds for the fetch of its partition that was sent last before it.
-Invariant: the sizes in an answer's header add up to the bytes behind it.
+One fetch goes from one shard of a follower to one shard of a leader, for all partitions between them; cores/ decides. A
+fetch belongs to a session (fetch_session.py) and has only the changes since the round before. An answer has only
+partitions with changes. It answers the last fetch of its partition that was sent before it.
+Invariant: the sizes in an answer's header add up to the bytes after it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import msgspec
 from engine.errors import Invalid
 from engine.format.batch import Buffer
 from engine.log.epochs import EpochEnd
-from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 
 VERSION = 1
 _LENGTH = struct.Struct(">I")
 _SEND, _OUT_OF_RANGE, _DIVERGING = "send", "out_of_range", "diverging"
-_REFUSALS = {refusal.value: refusal for refusal in Refusal}
+_ERRORS = {refusal.value: refusal for refusal in FetchError}
 
 
 class Asked(msgspec.Struct, array_like=True, frozen=True):
-    """One partition, by its key `topic id/number`: a FollowerFetch without what is the same for all of them."""
+    """Asks for one partition, `topic id/number`: a FollowerFetch without the fields common to all partitions."""
 
     key: str
     leader_epoch: int
@@ -33,18 +33,18 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
     durable_end: int
     last_epoch: int | None
     high_watermark: int
-    ahead: BatchesEnd | None = None  # a node that does not know it sends again what is being written: harmless
+    ahead: BatchesEnd | None = None  # a node that does not know it sends the batches being written again: harmless
 
 
 class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """`is_full`: the session begins, and every partition is asked for."""
+    """Encodes a fetch. `is_full`: the session begins, and every partition is included."""
 
     version: int = VERSION
     session: str
-    round: int
+    session_epoch: int
     is_full: bool
     node_id: int
-    incarnation: int
+    broker_epoch: int
     shard: int
     bytes_min: int
     bytes_max: int
@@ -58,7 +58,7 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
                 one.key,
                 FollowerFetch(
                     self.node_id,
-                    self.incarnation,
+                    self.broker_epoch,
                     one.leader_epoch,
                     one.log_end,
                     one.durable_end,
@@ -70,12 +70,11 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Answered(msgspec.Struct, array_like=True, frozen=True):
-    """The verdict on one partition, what it says, and how many of the bytes behind the header are its batches.
+    """Holds the verdict on one partition, its positions, and the number of bytes of its batches after the header.
 
-    `log_end` is where the leader's log ends, `end` where these batches do, if it is told; `is_segment_start`: a segment
-    of the leader begins with them.
-    With out_of_range come no batches but what a log must know that begins at `handed_offset`
-    (engine/producers/state_transfer.py).
+    `log_end` is the leader's log end, `end` that of the batches if it was sent; `is_segment_start`: a segment of the
+    leader begins with them. An out_of_range has no batches; its bytes are the state for a log that begins at
+    `handed_offset` (engine/producers/state_transfer.py).
     """
 
     key: str
@@ -89,7 +88,7 @@ class Answered(msgspec.Struct, array_like=True, frozen=True):
     end: BatchesEnd | None = None
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
-        """Raises Invalid for a verdict that is not known."""
+        """Return the answer to a fetch. Raises Invalid for an unknown verdict."""
         if self.verdict == _SEND:
             return Send(fetch.wanted, self.first, self.second)
         if self.verdict == _OUT_OF_RANGE:
@@ -97,13 +96,13 @@ class Answered(msgspec.Struct, array_like=True, frozen=True):
         if self.verdict == _DIVERGING:
             return Diverging(EpochEnd(self.first, self.second))
         try:
-            return _REFUSALS[self.verdict]
+            return _ERRORS[self.verdict]
         except KeyError:
             raise Invalid(f"{self.verdict!r} is no answer to a fetch") from None
 
 
 class FetchReply(msgspec.Struct, array_like=True, frozen=True):
-    """What comes in front of the batches. A session that is not known is begun anew by the follower."""
+    """Precedes the batches. If the session is unknown, the follower begins a new one."""
 
     is_session_known: bool
     answered: list[Answered] = []
@@ -139,7 +138,7 @@ def as_answered(
             )
         case Diverging(ends):
             return Answered(key, _DIVERGING, ends.epoch, ends.end_offset)
-        case Refusal():
+        case FetchError():
             return Answered(key, answer.value)
 
 
@@ -148,7 +147,7 @@ def encode_request(request: FetchRequest) -> bytes:
 
 
 def decode_request(body: Buffer) -> FetchRequest:
-    """Raises Invalid."""
+    """Decode the body of a fetch. Raises Invalid."""
     try:
         request = _request_decoder.decode(body)
     except msgspec.MsgspecError as error:
@@ -159,13 +158,13 @@ def decode_request(body: Buffer) -> FetchRequest:
 
 
 def encode_reply(reply: FetchReply, batches: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The pieces of an answer, one after the other; batches are not copied."""
+    """Return the pieces of an answer, in order. Batches are not copied."""
     header = _encoder.encode(reply)
     return [_LENGTH.pack(len(header)) + header, *batches]
 
 
 def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
-    """The header, and the batches of each that is answered, in that order. Raises Invalid."""
+    """Return the header, and the batches of each answered partition in the same order. Raises Invalid."""
     view = memoryview(body)
     if len(view) < _LENGTH.size:
         raise Invalid(f"{len(view)} bytes are no answer to a replica fetch")

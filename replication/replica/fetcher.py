@@ -1,14 +1,16 @@
-"""Fetches from one shard of another node for all replicas here that follow partitions it leads: one loop, one session.
+"""Fetches from one shard of another node for all local replicas that follow partitions it leads: one loop, one session.
 
-The transport is given (`Exchange`); what an answer means is each replica's `FollowerDriver`. A round names only what
-has changed; the first of a session, and so the first after anything failed, names all.
-While a fetch is held at the leader, a replica that has just begun to follow is asked for at once: the next round goes
-out before the answer to this one has come, and the leader then ends the wait of this one. At most two are under way.
-Where the leader had more than it sent, what follows is asked for while that is being written (`_ask_ahead`), so that
-who catches up waits for the network or for its disk, not for one after the other.
-Invariants: answers are taken in the order of their rounds; what was answered with batches is asked for again; besides
-the answer that is being written at most two are in memory, each of `bytes_max` or one batch; what a fetch tells of
-the log is in it, and an answer that was asked for ahead is dropped if the one before it could not be written.
+The transport is passed in (`Exchange`); each replica's `FollowerDriver` handles the answers. A round has only the
+changes; the first round of a session, and so the first after any failure, has everything.
+
+A replica that begins to follow while a fetch is held at the leader is asked for at once: the next round is sent before
+the answer of this one, and the leader then ends its wait. At most two rounds are in flight. If the leader had more than
+it sent, the rest is requested while that is written (`_ask_ahead`), so a follower that catches up waits for the network
+or for its disk, not for one after the other.
+
+Invariants: answers are handled in the order of their rounds; a partition answered with batches is requested again;
+besides the answer being written at most two are in memory, each of `bytes_max` or one batch; every position that a
+fetch sends is in the log, and an answer requested ahead is dropped if the one before it could not be written.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from replication.replica.fetch_wire import Answered, FetchRequest, as_asked, dec
 from replication.replica.follower import FollowerDriver, Sent
 
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
-GATHER_S = 0.002  # replicas that begin to follow together are asked for together
+GATHER_S = 0.002  # replicas that begin to follow together share a round
 
 log = logging.getLogger("penstock.replication")
 
@@ -37,7 +39,7 @@ Exchange = Callable[[bytes], Awaitable[Buffer]]
 
 
 class PeerUnreachable(Exception):
-    """The other node did not answer, or not with an answer. Try again after a moment."""
+    """The other node did not answer, or not with a valid answer. Retry after a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,11 @@ class FetchLimits:
 @dataclass(slots=True)
 class _Followed:
     following: FollowerDriver
-    sent: FollowerFetch | None = None  # what the leader waits with; None: it is to be asked for again
+    sent: FollowerFetch | None = None  # the fetch that the leader holds; None: the partition must be requested again
     sent_in: int = -1  # the round
-    ahead: BatchesEnd | None = None  # where the answer ends that is about to be written, for the next round
-    is_in_work: bool = False  # an answer is being written; apart from `ahead` it is asked for afterwards
-    is_delayed: bool = False  # that has failed, and it is asked for after a while
+    ahead: BatchesEnd | None = None  # the end of the answer that is about to be written, for the next round
+    is_in_work: bool = False  # an answer is being written; without `ahead` the next request follows that
+    is_delayed: bool = False  # writing failed, and the next request is delayed
 
     @property
     def is_asked_ahead(self) -> bool:
@@ -62,7 +64,7 @@ class _Followed:
 
 
 class _Work(NamedTuple):
-    """An answer that counts, and the fetch that it answers. `is_over`: the leader waits with that no more."""
+    """Holds an answer to handle, and its fetch. `is_over`: the leader does not hold that fetch any more."""
 
     key: str
     followed: _Followed
@@ -73,7 +75,7 @@ class _Work(NamedTuple):
 
 
 class Fetcher:
-    """See the head of the file."""
+    """Follows partitions of one leader shard; see the module docstring."""
 
     def __init__(
         self,
@@ -90,12 +92,12 @@ class Fetcher:
         self._new_session = new_session
         self._loop = asyncio.get_running_loop()
         self._followed: dict[str, _Followed] = {}
-        self._changed: dict[str, None] = {}  # to be looked at before the next round
-        self._forgotten: dict[str, None] = {}  # to be told with the next round
-        self._ahead: list[str] = []  # asked ahead in a round that is under way
-        self._session, self._round = "", -1
+        self._changed: dict[str, None] = {}  # to be checked before the next round
+        self._forgotten: dict[str, None] = {}  # to be sent with the next round
+        self._ahead: list[str] = []  # requested ahead in a round that is in flight
+        self._session, self._session_epoch = "", -1
         self._taken = -1  # the last round whose answer has come
-        self._next: asyncio.Future[Buffer] | None = None  # the answer to the round behind the one that is held
+        self._next: asyncio.Future[Buffer] | None = None  # the answer to the round after the one that is held
         self._is_held = self._is_stopping = False
         self._interruption: asyncio.TimerHandle | None = None
         self._wanted = asyncio.Event()
@@ -107,7 +109,7 @@ class Fetcher:
         self.bytes_received = 0
 
     def __repr__(self) -> str:
-        return f"Fetcher({len(self._followed)} followed, session={self._session}, round={self._round})"
+        return f"Fetcher({len(self._followed)} followed, session={self._session}, session_epoch={self._session_epoch})"
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -124,19 +126,19 @@ class Fetcher:
             self._forgotten[key] = None
 
     def moved(self, key: str) -> None:
-        """The replica's position may have changed: the next round tells, whenever that is."""
+        """Include the replica in the next round, whenever that is sent: its position may have changed."""
         if key in self._followed:
             self._changed[key] = None
 
     async def stop(self) -> None:
-        """Ask no more. What has been received is appended first: a cut must not find it under way."""
+        """Stop fetching. Appends what was received first, so that a truncation never runs concurrently."""
         self._is_stopping = True
         if self._can_be_ended:
             self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     def _ask(self, key: str) -> None:
-        """With a round of its own, if one is held."""
+        """Send a round for this partition at once, even if one is held."""
         if key in self._followed:
             self._changed[key] = None
             self._wanted.set()
@@ -182,27 +184,27 @@ class Fetcher:
                 continue
             begun: Awaitable[Buffer]
             if self._next is not None:
-                begun, self._next, round_ = self._next, None, self._round
+                begun, self._next, session_epoch = self._next, None, self._session_epoch
             else:
-                begun, round_ = self._exchange(self._request()), self._round
+                begun, session_epoch = self._exchange(self._request()), self._session_epoch
             self._is_held = True
             body = await begun
             self._is_held = self._can_be_ended = False
             self.rounds += 1
             self.bytes_received += len(body)
-            await self._take(body, round_)
+            await self._take(body, session_epoch)
             self._can_be_ended = True
 
     def _request(self) -> bytes:
-        """The next round. What it tells counts as sent: if it does not arrive, the session is over."""
+        """Encode the next round. Its changes count as sent: if it does not arrive, the session ends."""
         own = self._own()
         assert own is not None
         is_full = not self._session
         if is_full:
-            self._session, self._round, self._taken = self._new_session(), -1, -1
+            self._session, self._session_epoch, self._taken = self._new_session(), -1, -1
             self._changed = dict.fromkeys(self._followed)
             self._forgotten.clear()
-        self._round += 1
+        self._session_epoch += 1
         asked = []
         for key in self._changed:
             one = self._followed[key]
@@ -211,7 +213,7 @@ class Fetcher:
             fetch = self._news_of(one)
             one.ahead = None
             if fetch is not None:
-                one.sent, one.sent_in, one.is_delayed = fetch, self._round, False
+                one.sent, one.sent_in, one.is_delayed = fetch, self._session_epoch, False
                 asked.append(as_asked(key, fetch))
         forgotten = list(self._forgotten)
         self._changed, self._forgotten = {}, {}
@@ -219,12 +221,12 @@ class Fetcher:
         return encode_request(
             FetchRequest(
                 session=self._session,
-                round=self._round,
+                session_epoch=self._session_epoch,
                 is_full=is_full,
                 node_id=own.node_id,
-                incarnation=own.incarnation,
+                broker_epoch=own.broker_epoch,
                 shard=self._shard,
-                bytes_min=1 if self._ahead else self._limits.bytes_min,  # what is being written is told after this one
+                bytes_min=1 if self._ahead else self._limits.bytes_min,  # a short wait: the next round acknowledges
                 bytes_max=self._limits.bytes_max,
                 wait_ms=self._limits.wait_ms,
                 asked=asked,
@@ -233,7 +235,7 @@ class Fetcher:
         )
 
     def _news_of(self, one: _Followed) -> FollowerFetch | None:
-        """What to ask for a replica now. None if it must not, the leader knows it all, or an answer is on its way."""
+        """Return a replica's fetch; None if it must not fetch, has nothing to send, or an answer is in flight."""
         if one.is_in_work and one.ahead is None:
             return None
         fetch = one.following.next_fetch(one.ahead)
@@ -244,7 +246,7 @@ class Fetcher:
             return None
         return None if _is_same(fetch, one.sent) else fetch
 
-    async def _take(self, body: Buffer, round_: int) -> None:
+    async def _take(self, body: Buffer, session_epoch: int) -> None:
         reply, data = decode_reply(body)
         if not reply.is_session_known:
             await self._end_session()
@@ -252,9 +254,9 @@ class Fetcher:
         work = [
             found
             for one, batches in zip(reply.answered, data, strict=True)
-            if (found := self._counted(one, batches, round_)) is not None
+            if (found := self._counted(one, batches, session_epoch)) is not None
         ]
-        self._taken = round_
+        self._taken = session_epoch
         self._look_after_those_asked_ahead()
         if self._next is None and self._own() is not None and not self._is_stopping:
             self._ask_ahead(work)
@@ -263,14 +265,16 @@ class Fetcher:
         elif work:
             await asyncio.gather(*map(self._apply, work))
         if self._next is not None and any(self._news_of(self._followed[key]) for key in self._changed):
-            self._interrupt_soon()  # what was written is to be told, should the leader hold the round under way
+            self._interrupt_soon()  # reports the new positions, if the leader holds the round in flight
 
-    def _counted(self, one: Answered, batches: Buffer, round_: int) -> _Work | None:
-        """None for what does not count: of a partition that was asked for anew meanwhile the leader will answer that,
-        and behind what could not be written nothing can be.
+    def _counted(self, one: Answered, batches: Buffer, session_epoch: int) -> _Work | None:
+        """Return the answer if it counts, or None.
+
+        If the partition was requested again meanwhile, the leader will answer that. After an answer that could not be
+        written, none can be.
         """
         followed = self._followed.get(one.key)
-        if followed is None or followed.sent is None or followed.sent_in > round_:
+        if followed is None or followed.sent is None or followed.sent_in > session_epoch:
             return None
         fetch, answer = followed.sent, one.answer_to(followed.sent)
         is_over = one.size_bytes > 0 or not isinstance(answer, Send)
@@ -283,7 +287,7 @@ class Fetcher:
         return _Work(one.key, followed, fetch, answer, sent, is_over)
 
     def _look_after_those_asked_ahead(self) -> None:
-        """The leader held their round to its end, and waits with what they told before the last answer was written."""
+        """Queue replicas whose ahead round was held to its end: the leader lacks their positions since then."""
         ahead, self._ahead = self._ahead, []
         for key in ahead:
             followed = self._followed.get(key)
@@ -295,7 +299,7 @@ class Fetcher:
                 self._changed[key] = None
 
     def _ask_ahead(self, work: Sequence[_Work]) -> None:
-        """The next round at once, if the leader had more than it sent: it comes while this answer is written."""
+        """Send the next round at once if the leader had more than it sent: it travels while this answer is written."""
         for one in work:
             if one.is_over and isinstance(one.answer, Send) and (end := one.sent.end_of_part) is not None:
                 one.followed.ahead = end
@@ -318,5 +322,5 @@ class Fetcher:
 
 
 def _is_same(fetch: FollowerFetch, sent: FollowerFetch) -> bool:
-    """Whether it tells the leader nothing new: what it told us of the watermark it knows."""
+    """True if the fetch has nothing new for the leader, which knows the watermark that it sent."""
     return replace(fetch, high_watermark=sent.high_watermark) == sent

@@ -1,8 +1,9 @@
-"""The follower's side of a replica: what it asks its leader, and what it does with an answer.
+"""The follower's side of a replica: makes its fetches, and applies the answers to the log.
 
-Decisions are cores/follower.py's; this carries them out on the log, one after the other (`Replica.log_work`). Fetches
-are the fetcher's, which asks for many replicas at once.
-Invariant: the high watermark of a follower is at most its leader's and its own log_end, and goes back with a cut only.
+cores/follower.py decides; this file applies the decisions to the log, one after the other (`Replica.log_work`). The
+fetcher sends the fetches, for many replicas at once.
+Invariant: the high watermark of a follower is at most its leader's and its own log_end, and decreases only with a
+truncation.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from replication.cores.follower import FollowerPosition
 from replication.cores.role import Follow
 from replication.replica.replica import Replica
 
-SOON_S = 0.02  # the leader is about to begin, or both have moved
-LATER_S = 0.2  # somebody is out of date about who leads; the state that is awaited ends this wait early
+SOON_S = 0.02  # the leader is about to start, or both positions have changed
+LATER_S = 0.2  # one side has an old leader; the new state ends this wait early
 AFTER_ERROR_S = 1.0
 
 log = logging.getLogger("penstock.replication")
@@ -29,28 +30,28 @@ log = logging.getLogger("penstock.replication")
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came with an answer: batches, where the leader's log ended, whether they begin one of its segments."""
+    """Holds the data of an answer: batches, the leader's log end, whether the batches begin one of its segments."""
 
     data: Buffer = b""
     log_end: int = 0
     is_segment_start: bool = False
-    handed_offset: int = 0  # of what came in place of batches, for a log that begins there
-    end: BatchesEnd | None = None  # of the batches, if it is told
+    handed_offset: int = 0  # of the state in place of batches, for a log that begins there
+    end: BatchesEnd | None = None  # of the batches, if the leader sent it
 
     @property
     def end_of_part(self) -> BatchesEnd | None:
-        """Where the batches end, if the leader had more than it sent."""
+        """The end of the batches, if the leader had more than it sent."""
         return self.end if self.end is not None and self.end.offset < self.log_end else None
 
 
 class FollowerDriver:
-    """See the head of the file."""
+    """Drives the follower core of one replica; see the module docstring."""
 
     def __init__(self, replica: Replica, committer: Committer) -> None:
         self.replica = replica
         self._committer = committer
-        self._handed: tuple[int, Buffer] = (0, b"")  # by the leader, for a log that begins at this offset
-        self._trouble: str | None = None  # told once: a full disk is tried again every second, by every partition
+        self._handed: tuple[int, Buffer] = (0, b"")  # from the leader, for a log that begins at this offset
+        self._trouble: str | None = None  # logged once: every partition retries a full disk each second
         self.truncations = 0
         self.restarts = 0
 
@@ -78,17 +79,17 @@ class FollowerDriver:
         )
 
     def next_fetch(self, ahead: BatchesEnd | None = None) -> FollowerFetch | None:
-        """None as long as it must not ask: it does not follow, or the disk has failed it.
+        """Return the next fetch; None if the replica must not fetch: it does not follow, or its disk has failed.
 
-        `ahead`: where the answer ends that has come and is not in the log yet.
+        `ahead`: the end of an answer that has arrived and is not in the log yet.
         """
         own = self.replica.host.member
         if own is None or not isinstance(self.replica.role, Follow) or self._is_offline():
             return None
-        return follower.next_fetch(own.node_id, own.incarnation, self.position(), ahead)
+        return follower.next_fetch(own.node_id, own.broker_epoch, self.position(), ahead)
 
     async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, sent: Sent) -> float:
-        """Do what the answer asks for; returns how long to wait before asking again."""
+        """Apply an answer. Returns the pause before the next fetch, in seconds."""
         replica = self.replica
         async with replica.log_work:
             if not isinstance(replica.role, Follow) or self._is_offline():
@@ -121,16 +122,16 @@ class FollowerDriver:
                 self._tell_cut(to, is_below_watermark=is_below_watermark)
                 await host.truncate(partition, to)
                 return 0.0
-            case follower.Restart(at, log_start):
+            case follower.ResetLog(at, log_start):
                 self.restarts += 1
-                has_records = partition.log_end > partition.log.local_log_start  # a beginning may be cut short
+                has_records = partition.log_end > partition.log.local_log_start  # a log start may be cut short
                 self._tell_cut(at, is_below_watermark=has_records and at < partition.high_watermark)
                 self._handed = (sent.handed_offset, bytes(sent.data))
                 await host.reset_log(partition, at, log_start, self._handed_for(at))
                 return 0.0
-            case follower.AskLater():
+            case follower.Backoff():
                 return SOON_S
-            case follower.AskStore():
+            case follower.RefreshState():
                 return LATER_S
 
     async def _append(self, effect: follower.Append, sent: Sent) -> None:
@@ -148,19 +149,19 @@ class FollowerDriver:
             self.replica.host.raise_log_start(partition, log_start)
 
     def _wants_sync(self, sent: Sent) -> bool:
-        """Whoever is in sync is waited for; who catches up leaves it to the flush timer, until it is at the end."""
+        """True if batches are fsynced at once: the replica is in sync or at the leader's end. Else by a timer."""
         is_fsync_demanded = self.replica.partition.settings.durability == "group"
         return is_fsync_demanded and (self.is_in_sync or sent.end_of_part is None)
 
     async def _begin_within_a_batch(self, data: Buffer) -> None:
-        """An empty log that begins where records were deleted: the first batch, whole as it is, begins before that."""
+        """Reset an empty log to the base offset of its first batch, if records at its start were deleted."""
         log_ = self.replica.partition.log
         first = record_batch.read_header(data).base_offset if len(data) >= record_batch.HEADER_BYTES else log_.log_end
         if log_.size_bytes == 0 and first < log_.log_end:
             await self.replica.host.reset_log(self.replica.partition, first, log_.log_start, self._handed_for(first))
 
     def _handed_for(self, offset: int) -> Buffer:
-        """Nothing, where a cut went below the first local record: then no leader was asked for it."""
+        """Return the state for a log that begins here. Empty after a truncation below the first local record."""
         handed_offset, handed = self._handed
         return handed if handed_offset == offset else b""
 

@@ -1,21 +1,21 @@
-"""What a replica answers its followers: the leader core's verdicts, and the batches that belong to them.
+"""Answers the followers of a replica: the leader core's verdicts, and their batches.
 
-Between the fetch server, which knows sessions and no roles, and the replica, which knows its role and no wire.
-Invariant: what was read while leadership ended, or while the log was cut, is not given out.
+Connects the fetch server, which knows sessions but no roles, to the replica, which knows its role but no wire format.
+Invariant: batches read while leadership ended, or while the log was truncated, are not returned.
 """
 
 from __future__ import annotations
 
 from engine.log.epochs import epoch_before
 from engine.runtime.disk import WouldBlock
-from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Refusal
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FetchError, FollowerFetch
 from replication.cores.role import Lead
 from replication.replica.fetch_server import Found
 from replication.replica.replica import Replica
 
 
 class LeaderFetch:
-    """`fetch_server.Led` of one replica."""
+    """Implements `fetch_server.Led` for one replica."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -58,8 +58,8 @@ class LeaderFetch:
         end = BatchesEnd(chunk.next_offset, epoch_before(partition.log.epochs, chunk.next_offset))
         return Found(chunk.data, core.log_end, partition.log.has_segment_at(fetch.wanted), end)
 
-    def _without_leading(self, fetch: FollowerFetch) -> Refusal:
-        """A follower may hear of a leadership before its leader does, or while that one begins: it is to wait."""
+    def _without_leading(self, fetch: FollowerFetch) -> FetchError:
+        """Answer without a leadership. A follower that learns of a leadership before its leader does, waits."""
         replica = self._replica
         is_early = fetch.leader_epoch > replica.role_epoch or replica.role == Lead(fetch.leader_epoch)
-        return Refusal.UNKNOWN_LEADER_EPOCH if is_early else Refusal.NOT_LEADER
+        return FetchError.UNKNOWN_LEADER_EPOCH if is_early else FetchError.NOT_LEADER

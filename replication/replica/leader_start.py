@@ -1,6 +1,6 @@
-"""How a leadership begins on a replica's own log: what its core is told of the log as it is then.
+"""Makes the leader core of a replica from its log at the start of the leadership.
 
-Which epoch begins, and whether it still counts, is replica.py's to know.
+replica.py decides which epoch starts, and whether that still counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from engine.partition.partition import Partition
 from replication.cores.leader import Leader
 from replication.cores.partition_state import Member, TopicRules, VersionedState
 
-NO_ROOM_S = 1.0  # between two attempts on a full disk: as followers wait after an error, and a few lines in the log
+NO_ROOM_S = 1.0  # between two attempts on a full disk: as followers wait after an error, with few log lines
 
 
 def leader_of(

@@ -1,10 +1,10 @@
-"""One partition on this node, as what the store's state makes of this node: its leader, a follower, or neither.
+"""One partition on this node: its leader, a follower, or neither, as the store's state demands.
 
-The driver around the leader and follower cores, and what the gateway appends to. The committer writes, fetcher.py
-fetches. Role changes: leading ends at once, whatever comes next; a new role starts behind the work on the log that is
-under way (`_log_work`), so that no batch of one epoch is copied after a later epoch has started.
-Invariants: clients append only while `_core` leads; what is queued when leadership ends is refused (definite), what was
-appended and not acknowledged fails with LeadershipLost (indeterminate).
+Drives the leader and follower cores, and takes the gateway's appends. The committer writes, fetcher.py fetches. Role
+changes: leading ends at once; a new role starts after the work on the log in progress (`log_work`), so that no batch of
+one epoch is copied after a later epoch has started.
+Invariants: clients append only while `_core` leads; batches queued when leadership ends are rejected (definite),
+batches appended and not acknowledged fail with LeadershipLost (indeterminate).
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from replication.cores.partition_state import Member, PartitionState, Registrati
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.errors import NotLeader, OffsetNotAvailable
 from replication.replica import leader_start as beginning
-from replication.replica.acknowledgement import acknowledged, forget
-from replication.replica.acks import Acks
+from replication.replica.acks import Acks, acknowledged, forget
 
-HANDOVER_S = 3.0  # a new leader that has all of it commits within a few fetches
+HANDOVER_S = 3.0  # a new leader that has all of the log commits within a few fetches
 
 log = logging.getLogger("penstock.replication")
 
 
 class Host(Protocol):
-    """What a replica needs of the shard that it lies on, and tells it."""
+    """A replica's interface to the shard that hosts it."""
 
     member: Member | None
     registrations: Registrations
@@ -46,20 +45,20 @@ class Host(Protocol):
     @property
     def is_in_doubt(self) -> bool: ...  # by the time since the last contact with the store
     @property
-    def has_contact(self) -> bool: ...  # less than the session's timeout ago
+    def has_contact(self) -> bool: ...  # less than the session timeout ago
 
     def now(self) -> float: ...
     def moved(self, replica: Replica) -> None:
-        """Positions or the role have changed: whoever fetches from it, or for it, must look."""
+        """Notify the fetch server and the fetcher of a change of positions or role."""
 
     def role_taken(self, replica: Replica) -> None:
-        """It follows now, or does not any more."""
+        """Begin or stop fetching after a change of role."""
 
     def propose(self, replica: Replica, change: Propose) -> None:
-        """Answered by on_confirmed, on_state or on_unsure."""
+        """Propose a state to the store. The outcome arrives as on_confirmed, on_state or on_unsure."""
 
     async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
-        """Whether the store says, at some time after this call, that the replica leads in this epoch."""
+        """True if the store, at some time after this call, has this replica as the leader of this epoch."""
 
     def went_offline(self, replica: Replica) -> None: ...
     async def start_epoch(self, partition: Partition, epoch: int) -> None: ...
@@ -72,7 +71,7 @@ class Host(Protocol):
 
 
 class Replica:
-    """See the head of the file."""
+    """Drives the role of one partition; see the module docstring."""
 
     def __init__(self, partition: Partition, committer: Committer, key: str, host: Host) -> None:
         self.partition = partition
@@ -86,7 +85,7 @@ class Replica:
         self._settings = partition.settings
         self._takes_all = self._takes_one = False  # appends with acks=all, and with the others
         self._is_paused = False
-        self._is_unsure = False  # whether the store has what was proposed
+        self._is_unsure = False  # it is unknown whether the store has the last proposal
         self._beginning: asyncio.Task[None] | None = None
         partition.when_positions_move = self._positions_moved
         partition.when_waited_for = self._waited_for
@@ -97,12 +96,12 @@ class Replica:
 
     @property
     def in_sync(self) -> list[int]:
-        """Who holds all that is committed, as far as this node knows."""
+        """The nodes that hold all committed records, as far as this node knows."""
         return [] if self.state is None else [member.node_id for member in self.state.state.in_sync]
 
     @property
     def lag(self) -> dict[str, int]:
-        """How many records each other replica lacks, as its leader knows; empty where this node does not lead."""
+        """How many records each other replica lacks, by its leader; empty if this node does not lead."""
         return {} if self._core is None else {str(node): lag for node, lag in self._core.statistics().lags}
 
     @property
@@ -111,17 +110,17 @@ class Replica:
 
     @property
     def role_epoch(self) -> int:
-        """The leader epoch that this replica has heard of."""
+        """The newest leader epoch that this replica knows."""
         return -1 if self.state is None else self.state.state.leader_epoch
 
     def statistics(self) -> LeaderStatistics | None:
-        """What the leader knows of its followers; None where this node does not lead."""
+        """Return the leader's statistics of its followers; None if this node does not lead."""
         return None if self._core is None else self._core.statistics()
 
     # For clients.
 
     def check_append(self, acks: Acks) -> None:
-        """Raises what an append would be refused with now, before anything of it is queued."""
+        """Check whether an append would be accepted now. Raises NotLeader, NoLeader, NotEnoughReplicas."""
         if self._takes_all if acks is Acks.ALL else self._takes_one and not self.host.is_in_doubt:
             return
         core, name = self._core, self.partition.name
@@ -132,14 +131,14 @@ class Replica:
         raise refusals.too_few_in_sync(name, self.in_sync, core) if acks is Acks.ALL else refusals.in_doubt(name)
 
     def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
-        """acks=0: queue the batch and never look back. Raises as `append`."""
+        """Queue a batch with acks=0, without a result. Raises as `append`."""
         self.check_append(Acks.NONE)
         self._committer.append(self.partition, batch, conditions, wants_sync=False).add_done_callback(forget)
 
     def append(
         self, batch: bytes | bytearray, acks: Acks, conditions: AppendConditions | None = None
     ) -> asyncio.Future[Appended]:
-        """Queue a batch now, so that calls keep their order; the future is its positions once log_end passed them.
+        """Queue a batch now, so that calls keep their order. The future returns its positions once it is written.
 
         Raises NotLeader, NoLeader, NotEnoughReplicas, with nothing queued.
         """
@@ -150,14 +149,14 @@ class Replica:
     def produce(
         self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
     ) -> Awaitable[Appended]:
-        """Queue a batch now; what is returned is to be awaited for its positions."""
+        """Queue a batch now. Returns an awaitable of its positions."""
         return self.acknowledged(self.append(batch, acks, conditions), acks, timeout_ms)
 
     def acknowledged(self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int) -> Awaitable[Appended]:
-        """Wait for what `acks` asks; gives the positions. Of a duplicate that is what it asks of the first one's.
+        """Wait for the acknowledgement that `acks` names. Returns the positions, of a duplicate the first batch's.
 
-        Raises what the append met (nothing stored), or AckTimeout, LeadershipLost, NotEnoughReplicasAfterAppend (it
-        may be). A timeout or a cancel gives up the wait only: the future is how the append reports, not what does it.
+        Raises the error of the append (nothing is stored), or AckTimeout, LeadershipLost, NotEnoughReplicasAfterAppend
+        (the records may be stored). A timeout or a cancellation ends only the wait: the append itself continues.
         """
         return acknowledged(self, self._core, written, acks, timeout_ms)
 
@@ -171,9 +170,9 @@ class Replica:
             raise OffsetNotAvailable(f"{self.partition.name}: the new leader does not know yet what is committed")
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
-        """Whether consumers may read here: from the leader, or, if they said so, from a replica in sync.
+        """Check that consumers may read here: from the leader or, with `from_follower`, from a replica in sync.
 
-        Raises NotLeader, NoLeader; also when this node has not heard of an epoch that the asker knows.
+        Raises NotLeader, NoLeader, also if this node does not know the caller's epoch yet.
         """
         if self.role_epoch < least_epoch:
             raise self._not_leading()
@@ -191,7 +190,7 @@ class Replica:
         if known is not None and found.partition_epoch <= known.partition_epoch:
             if self._is_unsure and self._core is not None and found.partition_epoch == known.partition_epoch:
                 self._is_unsure = False
-                self._core.on_not_taken()  # read behind a proposal of which nobody knew: it is not there
+                self._core.on_not_taken()  # this state was read after a proposal of unknown outcome, which is not in it
             return
         self.state = found
         core = self._core
@@ -206,28 +205,28 @@ class Replica:
         self.host.moved(self)
 
     def on_confirmed(self, core: Leader, found: VersionedState) -> None:
-        """The store has taken what this leader proposed; as a rule the change itself was heard of first."""
+        """Apply a proposal of this leader that the store has taken. Usually the new state has arrived before."""
         if core is self._core and self.state is not None and found.partition_epoch > self.state.partition_epoch:
             self.state = found
             self.do(core.on_confirmed(found.partition_epoch, self.host.now()))
             self._look_again()
 
     def on_unsure(self, core: Leader) -> None:
-        """Whether the store has what was proposed will be seen by the state that is read next."""
+        """Note that the outcome of the proposal is unknown. The next state from the store decides it."""
         self._is_unsure = self._is_unsure or core is self._core
 
     def on_nodes(self) -> None:
-        """The host's registrations have changed."""
+        """Apply a change of the host's registrations."""
         if self._core is not None:
             self._core.on_nodes(self.host.registrations)
             self._look_again()
 
     def resign(self) -> None:
-        """The session is over: whoever leads, it is not known to be us."""
+        """Give up the role after the end of the session: the leader is unknown."""
         self._take_up(Wait(0))
         self.state = None
 
-    def pause(self, is_paused: bool) -> None:  # take no appends, so that the next leader has all there is
+    def pause(self, is_paused: bool) -> None:  # takes no appends, so that the next leader has all of them
         self._is_paused = is_paused
         self._judge()
 
@@ -237,21 +236,21 @@ class Replica:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a move of the leadership now would leave nothing behind."""
+        """True if no appended record would be missing on the next leader."""
         return self._core is None or self.partition.high_watermark >= self.partition.log_end
 
     def tick(self) -> None:
-        """Called a few times in `lag_s_max`."""
+        """Advance time in the leader core. Called a few times within `lag_s_max`."""
         if self._core is not None:
             self.note_log_start(self._core)
             self.do(self._core.on_tick(self.host.now()))
             self._look_again()
 
-    # For who serves followers.
+    # For the fetch server.
 
     @property
     def core(self) -> Leader | None:
-        """Who decides in the present leadership."""
+        """The core of the present leadership, or None."""
         return self._core
 
     def do(self, effects: list[LeaderEffect]) -> None:
@@ -269,7 +268,7 @@ class Replica:
     # Roles.
 
     def lead_standalone(self, node_id: int) -> None:
-        """For ever, as the only replica: the state is a constant, and the log goes on in the epoch that it has."""
+        """Lead permanently as the only replica: the state is constant, and the log continues in its epoch."""
         log, own = self.partition.log, Member(node_id, 0)
         state = PartitionState((node_id,), own, log.leader_epoch, (own,))
         self.state, self.role = VersionedState(state, 0), Lead(log.leader_epoch)
@@ -285,20 +284,20 @@ class Replica:
         self.host.moved(self)
 
     async def _begin_leading(self, role: Lead) -> None:
-        """A full disk loses nothing, and room comes back: until then it stays elected, and refuses what is appended.
+        """Start leading, and retry while the disk is full, still elected and rejecting appends: no record is lost.
 
-        Offline, it could be elected no more in the life of this process, though it were the only one.
+        Going offline would exclude even an only replica from elections for the life of this process.
         """
-        while await self._finds_no_room(role):  # noqa: ASYNC110 - room comes back without telling anybody
+        while await self._finds_no_room(role):  # noqa: ASYNC110 - no event reports free disk space
             await asyncio.sleep(beginning.NO_ROOM_S)
 
     async def _finds_no_room(self, role: Lead) -> bool:
-        """To begin to lead; if it does, it leads, or is not to."""
+        """Start leading if the role still holds. Returns whether the disk is full, so that the caller must retry."""
         async with self.log_work:
             if self.role is not role or self.partition.offline is not None:
                 return False
             log_ = self.partition.log
-            if log_.leader_epoch >= role.leader_epoch:  # this process has forgotten what it had said as this leader
+            if log_.leader_epoch >= role.leader_epoch:  # this process has lost what it acknowledged as this leader
                 log.warning("not led again", extra={"partition": self.partition.name, "epoch": role.leader_epoch})
                 return False
             try:
@@ -309,7 +308,7 @@ class Replica:
             except (StorageFull, TooManyOpenFiles) as error:
                 log.warning("cannot lead yet", extra={"partition": self.partition.name, "reason": str(error)})
                 return self.role is role
-            except Exception as error:  # of any kind: nobody else would be elected
+            except Exception as error:  # any kind of error: otherwise no other node would be elected
                 note_failure("becoming leader", error, of=self.partition.name)
                 self.host.went_offline(self)
             return False
@@ -327,8 +326,9 @@ class Replica:
             self._committer.look_at(partition, sync=True)
 
     def _end_leading(self, role: Role) -> None:
-        """At once: refuse what is queued, wake the long polls, so that they ask the new leader. Who waits for an
-        acknowledgement is told later where this node follows: the new leader may commit it (acknowledging.py).
+        """End leading at once: reject queued batches, and wake the long polls, which then ask the new leader.
+
+        On a follower, acknowledgements continue to wait: the new leader may commit the records (acks.py).
         """
         if self._core is None:
             return
@@ -343,7 +343,7 @@ class Replica:
         self.partition.wake_all()
 
     def _give_up_acks(self) -> None:
-        if self._core is None:  # else it leads again, and has all that is waited for
+        if self._core is None:  # otherwise it leads again, with all records that are waited for
             self.partition.fail_acks(refusals.leadership_lost(self.partition.name))
 
     # The core at work.
@@ -368,7 +368,7 @@ class Replica:
                 self.host.propose(self, effect)
 
     def _look_again(self) -> None:
-        """Something has changed that appends are judged by."""
+        """Update the conditions for appends after a change."""
         core = self._core
         if core is not None and self.partition.settings is not self._settings:
             self._settings_changed(core)
@@ -379,19 +379,19 @@ class Replica:
         self._judge()
 
     def _waited_for(self) -> None:
-        """A long poll or ack waits for bytes that are written but not fsynced: do not leave them to the flush timer."""
+        """Sync now: a long poll or an acknowledgement waits for bytes that are written but not fsynced."""
         if self.partition.unsynced_since is not None:
             self._committer.look_at(self.partition)
 
     def _went_offline(self) -> None:
         offline = self.partition.offline
-        if offline is not None and offline.code == StorageFailed.code:  # it is not just closed
+        if offline is not None and offline.code == StorageFailed.code:  # not just closed
             self.host.went_offline(self)
 
     # Refusals.
 
     def _judge(self) -> None:
-        """Notes what may be appended now, since every append asks."""
+        """Store whether appends are accepted now, because every append checks it."""
         core = None if self._is_paused else self._core
         self._takes_one = core is not None
         self._takes_all = core is not None and core.has_enough_replicas

@@ -1,8 +1,8 @@
-"""The replicas of one shard: made as partitions are opened, told what the store says, and joined to other nodes.
+"""The replicas of one shard: makes them as partitions open, and connects them to the store and to other nodes.
 
-Knows which replica follows which shard of which node and keeps one Fetcher for each; answers others by the FetchServer.
-The coordination session is the supervisor's: what it has to tell comes in by the `on_...` methods, all synchronous, and
-proposals go out by `propose`. Transport is given too (`connect`). Not used by a node that is alone (alone.py).
+Keeps one Fetcher for each shard of another node that a replica follows; the FetchServer answers other
+nodes. The supervisor owns the coordination session: its events arrive by the synchronous `on_...` methods, and
+proposals leave by `propose`. The transport is passed in too (`connect`). A standalone node uses standalone.py.
 Invariant: on_session_lost ends every leadership before it returns.
 """
 
@@ -22,7 +22,7 @@ from engine.partition.reader import Chunk
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
-from replication.cluster.leadership_check import Gathering
+from replication.cluster.store_calls import Coalescer
 from replication.cluster.values import Confirmed, NotKnown, Outcome, Proposal, Refused
 from replication.cores.leader import Leader, Propose
 from replication.cores.partition_state import Member, Registrations, VersionedState
@@ -34,9 +34,9 @@ from replication.replica.follower import FollowerDriver
 from replication.replica.leader_fetch import LeaderFetch
 from replication.replica.replica import Replica
 
-TICKS_IN_LAG = 8  # how often in `lag_s_max` a leader looks who has not kept up
+TICKS_IN_LAG = 8  # how often within `lag_s_max` a leader checks for followers that lag
 TICK_S_MAX = 1.0
-CONFIRM_S = 2.0  # of a store that answers within milliseconds; a client waits for it, and is then asked to retry
+CONFIRM_S = 2.0  # a store answers within milliseconds; a client waits for this, then gets a retryable error
 
 log = logging.getLogger("penstock.replication")
 
@@ -49,12 +49,12 @@ class ReplicaLimits:
     lag_s_max: float = 10.0
     catchup_bytes_per_second: int = 0
     fetches: FetchLimits = field(default_factory=FetchLimits)
-    session_timeout_s: float = inf  # of a coordination store in the node itself, which is lost with it
+    session_timeout_s: float = inf  # of a coordination store in the node itself, which fails with it
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A shard of another node, as followers reach it."""
+    """The address of a shard of another node, for its followers."""
 
     node_id: int
     shard: int
@@ -72,7 +72,7 @@ class _Hosted:
 
 
 class ReplicaHost:
-    """See the head of the file."""
+    """Hosts the replicas of a shard; see the module docstring."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ReplicaHost:
         self._limits = limits
         self._connect = connect
         self._propose = propose
-        self._confirmed = None if confirm is None else Gathering(confirm)
+        self._confirmed = None if confirm is None else Coalescer(confirm)
         self._boottime = boottime
         self._session = Session(limits.session_timeout_s, -inf)
         self._partition_offline = partition_offline
@@ -116,7 +116,7 @@ class ReplicaHost:
         return f"ReplicaHost({self.member}, {len(self._hosted)} replicas, {len(self._fetchers)} fetchers)"
 
     async def stop(self) -> None:
-        """Lead and follow no more; for a stop of the process, before the shard's."""
+        """Stop leading and following, before the shard stops."""
         self.on_session_lost()
         self._ticker.cancel()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
@@ -124,7 +124,7 @@ class ReplicaHost:
         await self._background.ended()
 
     def replica(self, partition: Partition) -> Replica:
-        """Raises KeyError for one that is closed."""
+        """Return the replica of an open partition. Raises KeyError if it is closed."""
         return self._by_partition[partition]
 
     def replicas(self) -> Iterable[Replica]:
@@ -145,7 +145,7 @@ class ReplicaHost:
             replica.on_state(known)
 
     def closed(self, partitions: Iterable[Partition]) -> None:
-        """Deleted, or moved to other nodes: nobody asks for them here any more."""
+        """Remove the replicas of partitions that were deleted or reassigned."""
         for partition in partitions:
             replica = self._by_partition.pop(partition, None)
             if replica is not None:
@@ -158,7 +158,7 @@ class ReplicaHost:
         self.member = member
         for key, hosted in self._hosted.items():
             if hosted.replica.partition.offline is not None:
-                self._partition_offline(hosted.topic_id, hosted.number)  # the one before is over
+                self._partition_offline(hosted.topic_id, hosted.number)  # the session that knew it has ended
             elif (known := self._states.get(key)) is not None:
                 hosted.replica.on_state(known)
 
@@ -168,11 +168,11 @@ class ReplicaHost:
             hosted.replica.resign()
 
     def on_contact(self, at: float) -> None:
-        """The store has answered what the supervisor sent at this time."""
+        """Record contact with the store: it has answered a message that the supervisor sent at this time."""
         self._session.on(SessionEvent.ANSWERED, at)
 
     def on_nodes(self, registrations: Registrations, urls: Mapping[int, Sequence[str]]) -> None:
-        """Who is registered, and the internal URL of each of its shards, in their order."""
+        """Take the registered nodes, and the internal URLs of their shards, in the order of the shards."""
         self.registrations, self._urls = registrations, urls
         for hosted in self._hosted.values():
             hosted.replica.on_nodes()
@@ -188,7 +188,7 @@ class ReplicaHost:
                 hosted.replica.on_state(found)
 
     def on_deleted(self, topic_id: str) -> None:
-        """The topic is gone from the store."""
+        """Forget the states of a topic that was deleted from the store."""
         for key in [key for key in self._states if key.startswith(f"{topic_id}/")]:
             del self._states[key]
 
@@ -214,7 +214,7 @@ class ReplicaHost:
         return own is not None and found is not None and role_of(own, found.state) == Lead(leader_epoch)
 
     def moved(self, replica: Replica) -> None:
-        self.server.on_news(replica.key)
+        self.server.on_change(replica.key)
         hosted = self._hosted.get(replica.key)
         if hosted is not None and hosted.place is not None and (fetcher := self._fetchers.get(hosted.place)):
             fetcher.moved(replica.key)
@@ -233,7 +233,7 @@ class ReplicaHost:
         self._proposals.append((replica, core, change))
 
     def went_offline(self, replica: Replica) -> None:
-        """Its disk has failed it: another is to lead, and what waits here is told."""
+        """Resign after a failure of the disk, so that another node is elected and waiting acknowledgements fail."""
         replica.resign()
         if (hosted := self._hosted.get(replica.key)) is not None:
             self._partition_offline(hosted.topic_id, hosted.number)
@@ -251,7 +251,7 @@ class ReplicaHost:
         return await self._shard.hand_over(partition, offset)
 
     def raise_log_start(self, partition: Partition, offset: int) -> None:
-        """In the background: files go when it suits the disk."""
+        """Delete records below the leader's log start, in the background."""
         work = self._follow_log_start(partition, offset)
         self._background.start(work, "deleting what the leader has deleted", of=partition.name)
 
@@ -268,7 +268,7 @@ class ReplicaHost:
         return None if hosted is None else hosted.serving
 
     def _find_place(self, hosted: _Hosted) -> None:
-        """Fetch from where its leader is reached now, if it follows one that is registered."""
+        """Fetch from the present address of the leader, if the replica follows one that is registered."""
         place = self._place_of(hosted)
         if place == hosted.place:
             return
@@ -298,7 +298,7 @@ class ReplicaHost:
         if not len(fetcher) and place.url not in self._urls.get(place.node_id, ()):
             del self._fetchers[
                 place
-            ]  # that node is gone, or has moved; of one that is there another partition may be led
+            ]  # the node has left or moved; while it is there, it may lead another partition again
             self._background.start(fetcher.stop(), "stopping a fetcher")
 
     def _new_fetcher(self, place: _Place) -> Fetcher:
@@ -308,7 +308,7 @@ class ReplicaHost:
     async def _follow_log_start(self, partition: Partition, offset: int) -> None:
         try:
             await self._shard.follow_log_start(partition, offset)
-        except EngineError as error:  # tried again with the next answer
+        except EngineError as error:  # retried with the next answer
             log.warning("records not deleted", extra={"partition": partition.name, "reason": str(error)})
 
     def _send_proposals(self) -> None:
@@ -341,7 +341,7 @@ class ReplicaHost:
             for hosted in list(self._hosted.values()):
                 try:
                     hosted.replica.tick()
-                except Exception:  # a bug in one partition's leadership is not everybody's
+                except Exception:  # a bug in one partition's leadership must not affect the others
                     log.exception("a tick failed", extra={"partition": hosted.replica.key})
 
 

@@ -1,6 +1,6 @@
-"""Replicas of a node that is alone: each leads for ever, under a constant state in which it is the only one.
+"""Replicas of a standalone node: each leads permanently, under a constant state in which it is the only replica.
 
-The same Replica and the same core as in a cluster, on a host that has nobody to talk to.
+The same Replica and core as in a cluster, on a host without peers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from replication.replica.replica import Replica
 
 
 class StandaloneHost:
-    """replica.Host where no other node is. What only a follower or a proposal needs is never asked for."""
+    """Implements replica.Host for a standalone node. Methods for followers and proposals are never called."""
 
     def __init__(self, node_id: int) -> None:
         self.member: Member | None = Member(node_id, 0)
@@ -28,11 +28,11 @@ class StandaloneHost:
         self.lag_s_max = 1.0
 
     def now(self) -> float:
-        """Time decides about followers only."""
+        """Return a constant: the core needs time only to judge followers."""
         return 0.0
 
     def moved(self, replica: Replica) -> None:
-        """Nobody fetches."""
+        """No-op: a standalone node has no followers."""
 
     def role_taken(self, replica: Replica) -> None:
         raise AssertionError("a replica that is alone leads for ever")
@@ -44,7 +44,7 @@ class StandaloneHost:
         return True
 
     def went_offline(self, replica: Replica) -> None:
-        """There is no other to lead."""
+        """No-op: no other replica can lead."""
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
         raise AssertionError("a replica that is alone stays in its epoch")
@@ -69,7 +69,7 @@ class StandaloneHost:
 
 
 class Replicas(Protocol):
-    """Those of this shard: each leads for ever in a node that is alone, or does as the cluster's state says."""
+    """The replicas of a shard: permanent leaders on a standalone node, or as the cluster's state demands."""
 
     def replica(self, partition: Partition) -> Replica: ...
     def opened(self, topic: Topic, partition: Partition) -> None: ...
@@ -77,7 +77,7 @@ class Replicas(Protocol):
 
 
 class StandaloneReplicas:
-    """Replicas of a node that is alone."""
+    """The replicas of a standalone node. Implements Replicas."""
 
     def __init__(self, committer: Committer, node_id: int) -> None:
         self._committer = committer
@@ -86,7 +86,7 @@ class StandaloneReplicas:
         self._replicas: dict[Partition, Replica] = {}
 
     def replica(self, partition: Partition) -> Replica:
-        """Raises KeyError for one that is closed."""
+        """Return the replica of an open partition. Raises KeyError if it is closed."""
         return self._replicas[partition]
 
     def opened(self, topic: Topic, partition: Partition) -> None:

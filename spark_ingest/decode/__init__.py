@@ -1,1 +1,1 @@
-"""From records to typed rows: JSON, types, event time."""
+"""Converts records to typed rows: JSON, types, event time."""

@@ -1,7 +1,6 @@
-"""Blocks of records become blocks of table rows, and bad records dead letters. Arrow in, Arrow out; no files.
+"""Converts blocks of records to Arrow record batches of table rows, and bad records to dead letters. No files.
 
-A record makes a row if its value fits the payload kind and it has an event time by the recipe. Everything else that a
-row needs comes from the record itself and from the order. docs/ingest.md tells the columns.
+A record gives a row if its value can be decoded and the recipe finds an event time. docs/ingest.md lists the columns.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_
 from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members
 from spark_ingest.decode.json_types import Members, columns
 from spark_ingest.errors import NoEventTime
-from spark_ingest.plan import FAIL, JSON, RECORD, Order
+from spark_ingest.plan import FAIL, JSON, RECORD, TaskSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 HEADERS = pa.map_(pa.string(), pa.binary())
@@ -41,7 +40,7 @@ _STANDARD_FIELDS = [
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that makes no row, or a whole batch that cannot be decoded, in its raw form."""
+    """A record without a row, or a whole undecodable batch, with its raw bytes."""
 
     partition: int
     offset: int
@@ -56,7 +55,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows in offset order; what makes none; types of members without a column; rows dated by their record."""
+    """Rows in offset order, dead letters, types of members without a column, rows that use the record's timestamp."""
 
     rows: pa.RecordBatch
     dead: list[DeadLetter]
@@ -64,17 +63,17 @@ class Block:
     fallbacks: int
 
 
-def table_schema(order: Order) -> pa.Schema:
-    """Depends on the plan only, so all files of one schema id agree."""
+def table_schema(order: TaskSpec) -> pa.Schema:
+    """Returns the Arrow schema, which depends on the plan only: all files of a schema id have the same one."""
     if order.recipe.payload == JSON:
         return pa.schema([*_STANDARD_FIELDS, *arrow_fields(order.schema.members), pa.field("_extra", pa.string())])
     return pa.schema([*_STANDARD_FIELDS, pa.field("_value", pa.binary())])
 
 
 class BlockMaker:
-    """Makes blocks of one partition's records for an order."""
+    """Converts the records of one partition for a task."""
 
-    def __init__(self, order: Order, partition: int) -> None:
+    def __init__(self, order: TaskSpec, partition: int) -> None:
         self._order = order
         self._partition = partition
         self._schema = table_schema(order)
@@ -83,7 +82,7 @@ class BlockMaker:
         self._event_at = _column_of(order.schema.members, self._event_field)
 
     def make(self, records: Sequence[Record]) -> Block:
-        """Raises NoEventTime if the recipe wants a failure then."""
+        """Raises NoEventTime if the recipe's fallback is `fail`."""
         records, payload, dead, seen = self._payload(records)
         own = _microseconds(records)
         event_time, fallbacks = self._event_times(records, own, self._event_column(payload))
@@ -95,7 +94,7 @@ class BlockMaker:
         return Block(rows, dead, seen, fallbacks)
 
     def _payload(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[pa.Array], list[DeadLetter], Members]:
-        """Those records that have payload columns, and the columns; the others; and members that have no column."""
+        """Returns the records with payload columns, these columns, dead letters, and members without a column."""
         values = [record.value for record in records]
         if self._json is None:
             return records, [pa.array(values, pa.binary())], [], []
@@ -107,13 +106,13 @@ class BlockMaker:
         return records, [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)], dead, seen
 
     def _event_column(self, payload: Sequence[pa.Array]) -> pa.Array | None:
-        """The payload column to read times from; None if there is none or a record has its member left over."""
+        """Returns the payload column with the event time; None if there is none or `_extra` has a value."""
         if self._event_at is None or payload[-1].null_count < len(payload[-1]):
             return None
         return payload[self._event_at]
 
     def _event_times(self, records: Sequence[Record], own: pa.Array, column: pa.Array | None) -> tuple[pa.Array, int]:
-        """Microseconds, null where there is no time; and for how many records their own time stands in."""
+        """Returns microseconds, null without a time; and the number of records that use their own timestamp."""
         if self._event_field is None:
             return own, 0
         if column is not None:
@@ -158,7 +157,7 @@ class BlockMaker:
 
 
 def _column_of(members: Members, event_field: EventField | None) -> int | None:
-    """Which payload column holds the event time in a form that a column can be read in; None: look at the values."""
+    """Returns the index of the payload column with the event time; None if the values must be parsed."""
     for at, (name, kind) in enumerate(columns(members)):
         if event_field and (name,) == event_field.path and kind in ("string", "bigint"):
             return at
@@ -166,15 +165,15 @@ def _column_of(members: Members, event_field: EventField | None) -> int | None:
 
 
 def headers_array(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
-    """A name that repeats stays twice in the map, in order; by the Parquet format the last one counts."""
+    """Builds the map column. A repeated name occurs twice, in order; in the Parquet format the last one counts."""
     if not any(headers):
         nothing = pa.array([], pa.string()), pa.array([], pa.binary())
         return pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(headers) + 1), *nothing)
     return pa.array([list(one) for one in headers], HEADERS)
 
 
-def own_timestamp(timestamp_ms: int) -> int | None:
-    """A record's own timestamp; None when it has none (-1) or one outside the calendar."""
+def record_timestamp(timestamp_ms: int) -> int | None:
+    """Returns a record's timestamp in ms; None without one (-1) or outside the calendar."""
     return timestamp_ms if 0 <= timestamp_ms <= LATEST_MS else None
 
 
@@ -182,7 +181,7 @@ def _microseconds(records: Sequence[Record]) -> pa.Array:
     own = pa.array([record.timestamp for record in records], pa.int64())
     bounds: dict[str, Any] = pc.min_max(own).as_py()
     if records and not (bounds["min"] >= 0 and bounds["max"] <= LATEST_MS):
-        own = pa.array([own_timestamp(record.timestamp) for record in records], pa.int64())
+        own = pa.array([record_timestamp(record.timestamp) for record in records], pa.int64())
     return pc.multiply(own, 1000)
 
 

@@ -1,7 +1,7 @@
-"""The event time of values: finds the member, however deep, and reads it by the rule of event_time.py.
+"""Reads the event time from a member of JSON values, at any depth, by the rules of event_time.py.
 
-Looks at the bytes of a value anew instead of at its typed row: the member may have no column, a column of any type,
-or be left over in one record; and raw tables have no typed rows at all. It skips all other members in compiled code.
+Decodes the value again instead of using its typed row: the member may have no column or a column of another type, and
+raw tables have no typed rows. msgspec skips all other members in compiled code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EventField:
         self._decode = msgspec.json.Decoder(kind).decode
 
     def times(self, values: Sequence[bytes | None]) -> pa.Array:
-        """int64 microseconds for each value; null where there is none to be read."""
+        """Returns int64 microseconds for each value; null without a readable time."""
         found = self._members(values)
         kinds = {type(one) for one in found} - {type(None)}
         if kinds == {str}:

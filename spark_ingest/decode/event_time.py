@@ -1,10 +1,10 @@
-"""When an event happened: from a member of its value to microseconds since 1970, UTC. Pure.
+"""Parses event times to microseconds since 1970, UTC. Pure.
 
-Two forms of one rule: `parse` for one value, `parse_column` for an Arrow array; tests hold them to each other.
-Text is ISO 8601 / RFC 3339 (without a zone: UTC) or the digits of a number; numbers are an epoch in s, ms, us or ns,
-told apart by magnitude. Fractions beyond microseconds are cut off.
+`parse` takes one value and `parse_column` an Arrow array; tests check that both give the same result. Text is ISO 8601
+or RFC 3339 (UTC without a zone), or digits. A number is an epoch in s, ms, us or ns; its magnitude decides. Fractions
+below a microsecond are truncated.
 
-Never invents a time: what cannot be read is None, and the caller's policy decides (never now, never 1970).
+Returns None for an unreadable time, never a default; the caller applies the fallback.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MICROSECOND = timedelta(microseconds=1)
 EARLIEST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 LATEST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
-# An epoch in seconds lies between 1973 and 5138; below that a number cannot be told from a counter. Each finer unit
-# begins where the coarser one ends, so a magnitude has one meaning.
+# An epoch in seconds is between 1973 and 5138; a smaller number may be a counter. Each finer unit starts where the
+# coarser one ends, so a magnitude has one meaning.
 _SECONDS_MIN = 10**8
 _SCALES = ((10**11, 1_000_000, 1), (10**14, 1_000, 1), (10**17, 1, 1), (2**63, 1, 1_000))
 
@@ -35,14 +35,14 @@ _NUMBER = re.compile(r"\d{9,19}(\.\d+)?", re.ASCII)
 
 
 def path_of(field: str) -> tuple[str, ...]:
-    """The member names of a JSON pointer (`/meta/ts`) or a dotted name (`meta.ts`)."""
+    """Returns the member names of a JSON pointer (`/meta/ts`) or a dotted name (`meta.ts`)."""
     if field.startswith("/"):
         return tuple(part.replace("~1", "/").replace("~0", "~") for part in field[1:].split("/"))
     return tuple(field.split("."))
 
 
 def parse(value: object) -> int | None:
-    """Microseconds since 1970 of one value; None when it is no time."""
+    """Returns microseconds since 1970 of one value; None if it is not a time."""
     if isinstance(value, str):
         text = value.strip()
         if _NUMBER.fullmatch(text):
@@ -81,7 +81,7 @@ def _from_text(text: str) -> int | None:
 
 
 def _zone_of(text: str | None) -> timezone:
-    """Raises ValueError for a zone of a day and more."""
+    """Raises ValueError for an offset of a day or more."""
     if text in (None, "Z", "z"):
         return UTC
     assert text is not None
@@ -94,7 +94,7 @@ def _zone_of(text: str | None) -> timezone:
 
 
 def parse_column(values: pa.Array) -> pa.Array:
-    """int64 microseconds for a column of strings or whole numbers; null where there is no time."""
+    """Returns int64 microseconds for a column of strings or integers; null without a time."""
     bulk = _strings_in_bulk(values) if pa.types.is_string(values.type) else _numbers_in_bulk(values)
     return bulk if bulk is not None else _one_by_one(values)
 
@@ -106,7 +106,7 @@ def _one_by_one(values: pa.Array) -> pa.Array:
 
 
 def _strings_in_bulk(values: pa.Array) -> pa.Array | None:
-    """Arrow's own parser, which takes a column of one form: all with a zone or all without, at most microseconds."""
+    """Uses Arrow's parser, which needs one form: all values with a zone or all without, at most microseconds."""
     for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
         try:
             found = values.cast(kind).cast(pa.int64())
@@ -122,7 +122,7 @@ def _is_within_calendar(found: pa.Array) -> bool:
 
 
 def _numbers_in_bulk(values: pa.Array) -> pa.Array | None:
-    """All of one unit, as a column nearly always is."""
+    """Converts a column whose numbers have one unit; None for mixed units."""
     if not pa.types.is_integer(values.type):
         return None
     bounds = pc.min_max(values).as_py()

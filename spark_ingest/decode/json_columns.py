@@ -1,7 +1,7 @@
-"""Arrow columns from typed rows, one column at a time. Knows types (json_types.py) and rows (json_rows.py), no files.
+"""Builds Arrow columns from typed rows, one column at a time.
 
-Invariant: a column's Arrow type depends on the schema only, never on the values at hand, so that all files of one
-schema agree.
+Invariant: a column's Arrow type depends on the schema only, never on the values, so all files of one
+schema have the same types.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def payload_arrays(members: Members, structs: Sequence[Any]) -> list[pa.Array]:
-    """One array a column, in the schema's order."""
+    """Returns one array for each column, in the schema's order."""
     return [
         column(kind, list(map(attrgetter(attribute_of(at)), structs)))
         for at, (_, kind) in enumerate(members)
@@ -58,7 +58,7 @@ def column(kind: Type, values: list[Any]) -> pa.Array:
 
 
 def extra_array(rows: Rows) -> pa.Array:
-    """What did not fit, as the text of one JSON object a row; null where all did."""
+    """Returns the `_extra` column: members that did not fit, as the text of one JSON object; null without any."""
     if not rows.leftovers:
         return pa.nulls(len(rows.structs), pa.string())
     left = rows.leftovers
@@ -67,7 +67,7 @@ def extra_array(rows: Rows) -> pa.Array:
 
 
 def _text(raw: msgspec.Raw | None) -> str | None:
-    """A member that is absent or null has no text."""
+    """Returns the text of a member; None if it is absent or null."""
     if not raw:
         return None
     text = str(bytes(raw), "utf-8")
@@ -88,7 +88,7 @@ def _running(lengths: list[int]) -> list[int]:
 
 
 def _struct_column(members: Members, values: list[Any]) -> pa.Array:
-    """Where there is no object its members are null too, taken from one that has none."""
+    """A null object has null members, taken from an empty struct."""
     nothing = struct_of(members)()
     arrays = payload_arrays(members, [nothing if value is None else value for value in values])
     absent = pa.array([value is None for value in values], pa.bool_())

@@ -1,11 +1,10 @@
-"""JSON values become typed rows, exactly: a value that does not fit its topic's schema loses nothing.
+"""Decodes JSON values to typed rows without loss: members that do not fit the schema are kept.
 
-The types of a plan are turned into msgspec structs once, so that decoding is compiled code. A block is decoded in one
-sweep; only if a value in it does not fit is the block gone through one by one. Then each member that fits fills its
-column, and the others are kept as JSON text (`leftovers`, the `_extra` column). What is no JSON object is refused.
+The types of a plan become msgspec structs once, so decoding is compiled code. A block is decoded in one pass. If a
+value does not fit, each value is decoded by itself: members that fit fill their columns, the others are kept as JSON
+text (`leftovers`, the `_extra` column). A value that is not a JSON object is bad.
 
-Not a judge of times (event_time.py) nor a maker of columns (json_columns.py).
-Invariant: which of the two ways a value takes does not change what comes out.
+Invariant: both paths give the same rows.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SCALARS: dict[str, Any] = {
     "bigint": _Bigint | None,
     "double": float | None,
     "string": str | None,
-    "json": msgspec.Raw,  # takes null as text: told apart where columns are made
+    "json": msgspec.Raw,  # keeps null as text; json_columns.py converts it
 }
 _ABSENT = msgspec.Raw()
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -43,7 +42,7 @@ Leftovers = dict[str, msgspec.Raw]
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A value that makes no row. `reason` is a stable code, `message` a sentence."""
+    """A value without a row. `reason` is a stable code, `message` a sentence."""
 
     reason: str
     message: str
@@ -51,7 +50,7 @@ class Bad:
 
 @dataclass(slots=True)
 class Rows:
-    """Decoded values, one for one: a struct, with what did not fit beside it, or None and the reason."""
+    """Decoded values: a struct for each value, with its leftovers, or None with the reason in `bad`."""
 
     structs: list[Any]
     leftovers: dict[int, Leftovers] = field(default_factory=dict)
@@ -59,7 +58,7 @@ class Rows:
 
 
 class JsonRows:
-    """Decodes the values of one topic by one schema."""
+    """Decodes the values of one topic with one schema."""
 
     def __init__(self, members: Members) -> None:
         self.struct = struct_of(members)
@@ -72,11 +71,11 @@ class JsonRows:
         self._keeps_raw = _has_json(members)
 
     def decode(self, values: Sequence[bytes | None]) -> Rows:
-        """A null value is a tombstone: a row without members."""
+        """Decodes values. A null value is a tombstone: a row without members."""
         row_of, tombstone = self._row_of.decode, self._tombstone
         try:
             if self._keeps_raw:
-                _demand_utf8(values)
+                _check_utf8(values)
             return Rows([tombstone if value is None else row_of(value) for value in values])
         except _UNFIT:
             return self._one_by_one(values)
@@ -88,7 +87,7 @@ class JsonRows:
                 row, leftovers = self._fit(value)
             except _UNFIT as error:
                 row, leftovers = None, {}
-                rows.bad[at] = _refusal(error)
+                rows.bad[at] = _bad_of(error)
             rows.structs.append(row)
             if leftovers:
                 rows.leftovers[at] = leftovers
@@ -118,7 +117,7 @@ class JsonRows:
 
 
 def leftover_members(rows: Rows, limit: int) -> Members:
-    """The types of what did not fit, at most `limit` names: the next plan may make columns of them."""
+    """Returns the types of leftovers, at most `limit` names; the next plan may add columns for them."""
     members: Members = []
     for leftovers in rows.leftovers.values():
         seen = [[name, _type_of(raw)] for name, raw in leftovers.items() if can_be_column(name)]
@@ -129,15 +128,15 @@ def leftover_members(rows: Rows, limit: int) -> Members:
 def _type_of(raw: msgspec.Raw) -> Type:
     try:
         return infer_text(bytes(raw))
-    except _UNFIT:  # nested so deeply that only its text can be kept
+    except _UNFIT:  # nested too deeply for a type
         return "json"
 
 
 def struct_of(members: Members) -> type[msgspec.Struct]:
-    """A struct whose attributes are numbered, since member names can be anything.
+    """Returns a struct with numbered attributes, since member names can be any text.
 
-    A plan of an older release may have a column whose name msgspec cannot look for. The struct looks for a name longer
-    than any column's instead, so that a value with such a member is decoded one member at a time.
+    A plan of an older release may have a column whose name msgspec cannot look up. The struct uses a name longer than
+    any column's instead, so a value with such a member is decoded one member at a time.
     """
     fields = [
         (attribute_of(at), _annotation(kind), _ABSENT if kind == "json" else None)
@@ -169,15 +168,15 @@ def _has_json(members: Members) -> bool:
     )
 
 
-def _demand_utf8(values: Sequence[bytes | None]) -> None:
-    """msgspec passes on the bytes of a `json` member unchecked. No character reaches across the line ends."""
+def _check_utf8(values: Sequence[bytes | None]) -> None:
+    """Raises UnicodeDecodeError. msgspec does not check the bytes of a `json` member."""
     b"\n".join(value for value in values if value is not None).decode()
 
 
-def _refusal(error: Exception) -> Bad:
+def _bad_of(error: Exception) -> Bad:
     match error:
         case msgspec.ValidationError():
-            return Bad("not_an_object", f"the value is JSON, but no object: {error}")
+            return Bad("not_an_object", f"the value is JSON but not an object: {error}")
         case msgspec.DecodeError():
             return Bad("not_json", str(error))
         case UnicodeDecodeError():

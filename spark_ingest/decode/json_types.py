@@ -1,13 +1,13 @@
-"""The types of JSON members: inferred from values, merged, settled into table columns. Pure; no Arrow, no I/O.
+"""Infers the types of JSON members, merges them and derives table columns. Pure; no Arrow, no I/O.
 
 A type is a JSON value itself, because plans and commits carry it:
 
     "null" "boolean" "bigint" "double" "string" "json" ["array", type] ["struct", [[name, type], ...]]
 
-`json` holds a value's JSON text; it is what conflicting types become. Members are pairs in order of first sight.
+`json` is a value's JSON text; conflicting types become `json`. Members are pairs in the order of first occurrence.
 
-Invariants: merging is commutative but for the order of members, and never narrows. A published type other than null
-only gains struct members, because written files stay as they are and Spark cannot read a bigint as a double.
+Invariants: merging is commutative except for the order of members, and never narrows. A published type other than null
+only gains struct members, because files are never rewritten and Spark cannot read a bigint as a double.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import msgspec
 Type = Any  # the grammar above; mypy knows no recursive alias that msgspec would take
 Members = list[list[Any]]  # [[name, type], ...]
 
-DEPTH_MAX = 6  # deeper values become JSON text: engines plan badly over very nested types
-NESTED_MEMBERS_MAX = 200  # an object with more is a map in disguise, keyed by data
-COLUMNS_MAX = 1000  # what does not fit goes to _extra
+DEPTH_MAX = 6  # deeper values become JSON text: query engines handle deep types badly
+NESTED_MEMBERS_MAX = 200  # an object with more members is probably a map
+COLUMNS_MAX = 1000  # further members go to _extra
 NAME_CHARS_MAX = 255  # of a column
-_NOT_IN_A_NAME = re.compile('["\\\\\x00-\x1f]')  # msgspec cannot look for such a member
+_NOT_IN_A_NAME = re.compile('["\\\\\x00-\x1f]')  # msgspec cannot look up such a member
 _INT64 = range(-(2**63), 2**63)
 STANDARD_COLUMNS = (
     *("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_event_time"),
@@ -36,7 +36,7 @@ _RESERVED = frozenset((*STANDARD_COLUMNS, "dt", "hr"))
 
 
 def infer(value: object, depth: int = 0) -> Type:
-    """The type of one decoded JSON value."""
+    """Returns the type of one decoded JSON value."""
     match value:
         case None:
             return "null"
@@ -56,9 +56,9 @@ def infer(value: object, depth: int = 0) -> Type:
 
 
 def infer_text(text: bytes) -> Type:
-    """The type of one JSON text, whatever its numbers are: 1e400 is a double, and an integer of any length a number.
+    """Returns the type of one JSON text, also with numbers that msgspec rejects: 1e400, integers of any length.
 
-    Raises msgspec.DecodeError, UnicodeDecodeError, RecursionError for a text that is not JSON or is nested too deeply.
+    Raises msgspec.DecodeError, UnicodeDecodeError, RecursionError for text that is not JSON or is nested too deeply.
     """
     try:
         return infer(msgspec.json.decode(text))
@@ -67,17 +67,17 @@ def infer_text(text: bytes) -> Type:
 
 
 def _whole_number(digits: str) -> int:
-    """An integer; one that is out of range stands for all of them, since int() refuses more than 4,300 digits."""
+    """Returns an integer, or one out of range for any long text: int() rejects more than 4,300 digits."""
     return int(digits) if len(digits) < 20 else _INT64.stop
 
 
 def can_be_column(name: str) -> bool:
-    """Whether a member of this name may get a column. The value of any other member goes to `_extra`."""
+    """True if a member of this name may have a column. Values of other members go to `_extra`."""
     return len(name) <= NAME_CHARS_MAX and is_decodable(name)
 
 
 def is_decodable(name: str) -> bool:
-    """Whether msgspec can look for a member of this name."""
+    """True if msgspec can look up a member of this name."""
     return _NOT_IN_A_NAME.search(name) is None
 
 
@@ -89,7 +89,7 @@ def merge_all(types: Iterable[Type]) -> Type:
 
 
 def merge(left: Type, right: Type) -> Type:
-    """The narrowest type that holds both: null gives way, bigint widens to double, what conflicts becomes json."""
+    """Returns the narrowest common type: null yields to any, bigint widens to double, a conflict becomes json."""
     if left == right or right == "null":
         return left
     if left == "null":
@@ -110,12 +110,11 @@ def merge_members(left: Members, right: Members) -> Members:
 
 
 def evolve(published: Members, seen: Members) -> Members:
-    """The table's next members: the published ones, which only grow inwards, then what was seen since.
+    """Returns the table's next members: the published ones, which only gain inner members, then new ones.
 
-    A member of type null has a name and no column: decoding lets it be null, and it may become a column later. A
-    member stays so, and its values go to `_extra`, while it holds nothing but null, {} and [], when its name is a
-    standard column's, and when it differs from another column's only by case, which Spark would not tell apart. A name
-    that no column can have is left out.
+    A member of type null has no column; it may get one later. A member stays null, and its values go to `_extra`, in
+    these cases: its values are only null, {} and []; its name is a standard column's; its name differs from another
+    column's only by case, which Spark ignores. A name that no column can have is left out.
     """
     taken = {name.lower() for name, kind in published if kind != "null"} | _RESERVED
     before = dict(published)
@@ -131,13 +130,13 @@ def evolve(published: Members, seen: Members) -> Members:
 
 
 def merge_names(published: Members, seen: Members) -> Members:
-    """Every name once, published ones first, with the type seen for it."""
+    """Returns every name once, published ones first, with the type seen for it."""
     known = dict(seen)
     return [[name, known.pop(name, "null")] for name, _ in published] + [[name, kind] for name, kind in known.items()]
 
 
 def grow(published: Type, seen: Type) -> Type:
-    """A published type with what was seen since: a null gets its type, a struct new members; otherwise unchanged."""
+    """Extends a published type: null gets the seen type, a struct gets new members; others do not change."""
     if published == "null":
         return settle(seen)
     if not (isinstance(published, list) and isinstance(seen, list) and published[0] == seen[0]):
@@ -153,7 +152,7 @@ def grow(published: Type, seen: Type) -> Type:
 
 
 def settle(kind: Type) -> Type:
-    """The type that a column is published with; null while nothing is known but null, {} or []."""
+    """Returns the type to publish; null if only null, {} or [] were seen."""
     if isinstance(kind, str):
         return kind
     if kind[0] == "array":
@@ -165,13 +164,13 @@ def settle(kind: Type) -> Type:
 
 
 def _settle_within(kind: Type) -> Type:
-    """Inside another type, {} and [] become JSON text: a column of their own can hardly come later."""
+    """Inside another type, {} and [] become JSON text, because a column cannot be added there later."""
     settled = settle(kind)
     return "json" if settled == "null" and kind != "null" else settled
 
 
 def columns(members: Members) -> Members:
-    """The members that have a column."""
+    """Returns the members with a column."""
     return [[name, kind] for name, kind in members if kind != "null"]
 
 
@@ -185,7 +184,7 @@ def _is_storable(members: Members) -> bool:
 
 
 def spark_ddl(members: Members) -> str:
-    """The columns as Spark's DDL text, to be given to `spark.read.schema`."""
+    """Returns the columns as Spark's DDL text for `spark.read.schema`."""
     return ", ".join(f"{_quoted(name)} {_ddl_of(kind)}" for name, kind in columns(members))
 
 

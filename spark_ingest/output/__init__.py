@@ -1,1 +1,1 @@
-"""What a job writes: table files, schemas, their names."""
+"""The output of a job: table files, schemas, their names."""

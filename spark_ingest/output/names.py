@@ -1,18 +1,17 @@
-"""Every key that ingestion writes, and nothing else. Pure; the counterpart of engine/format/paths.py for the output.
+"""Builds and parses every key that ingestion writes. Pure; the counterpart of engine/format/paths.py for the output.
 
-    _ingest/<job>/plans/<20 digits>.json       what a run is going to do, created once
-    _ingest/<job>/commits/<20 digits>.json     that it was done: the only evidence of it
-    _ingest/<job>/schemas/<topic>/<id>.json    a table's columns, with Spark's DDL
-    _ingest/_owners/<table>.json               which job writes a table
+    _ingest/<job>/plans/<20 digits>.json       the plan of a commit, created once
+    _ingest/<job>/commits/<20 digits>.json     the commit, created once
+    _ingest/<job>/schemas/<topic>/<id>.json    the columns of a table, with Spark's DDL
+    _ingest/_owners/<table>.json               the job that writes a table
     tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet
     dead_letters/<table>/dt=2026-11-20/<table>+<partition>+<first>-<last>+<number>.parquet
 
-`first` and `last` are the bounds of the task, so that the same name stands in every hour that the task met. A task of
-several partitions is a run in the order of (partition, offset), and is named after its two ends: `<table>+0-3+...` is
-from `first` in partition 0 to `last` in partition 3. `number` is that of the plan. A name is thus never used for two
-contents, whatever is rerun, abandoned or recreated.
+`first` and `last` are the bounds of the task, so a task uses the same file name in each hour. The file name of a task
+of several partitions has its two ends: `<table>+0-3+...` is from `first` in partition 0 to `last` in partition 3.
+`number` is the number of the plan. Reruns, abandoned plans and recreated topics therefore never reuse a name.
 
-Nothing but data lies below a table's root: some readers take every file there for data.
+A table's root contains data files only: some readers read every file there.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine.format.paths import digits
-from spark_ingest.source.cut import Range
+from spark_ingest.source.slices import Range
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null
@@ -49,7 +48,7 @@ def commit_key(job: str, number: int) -> str:
 
 
 def number_of(key: str) -> int | None:
-    """The number of a plan or commit; None for any other key."""
+    """Returns the number of a plan or commit; None for any other key."""
     match = _NUMBERED.fullmatch(key.rpartition("/")[2])
     return int(match.group(1)) if match else None
 
@@ -63,7 +62,7 @@ def owner_key(topic: str) -> str:
 
 
 def table_of(topic: str) -> str:
-    """The topic's name; a leading `_` or `.`, which makes Spark overlook files, is put behind a `+`."""
+    """Returns the table's name: the topic, with a `+` before a leading `_` or `.`, because Spark ignores such files."""
     return f"+{topic}" if topic.startswith(("_", ".")) else topic
 
 
@@ -82,19 +81,19 @@ def data_file_name(topic: str, ranges: Sequence[Range], number: int) -> str:
 
 
 def hour_directory(hour: int) -> str:
-    """Hive partitions of an hour counted from 1970, UTC."""
+    """Returns the Hive partition directories of an hour since 1970, UTC."""
     moment = _EPOCH + timedelta(hours=hour)
     return f"dt={moment.date()}/hr={moment:%H}/"
 
 
 def day_directory(timestamp_ms: int | None) -> str:
-    """Of a record's own timestamp; one that is absent has no day."""
+    """Returns the directory of the day of a record's timestamp; None gives Hive's null partition."""
     if timestamp_ms is None:
         return f"dt={NO_DAY}/"
     return f"dt={(_EPOCH + timedelta(milliseconds=timestamp_ms)).date()}/"
 
 
 def plan_number_of(key: str) -> int | None:
-    """The plan that a data file's name carries; None when the name is none of ours."""
+    """Returns the plan number in a data file's name; None for any other name."""
     match = _DATA_FILE.fullmatch(key.rpartition("/")[2])
     return int(match.group(5)) if match else None

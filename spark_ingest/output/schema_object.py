@@ -1,6 +1,6 @@
-"""A table's columns as an object of their own, for readers: JSON, with Spark's DDL.
+"""The schema of a table as a JSON object with Spark's DDL, for readers.
 
-Spark shows only the columns of one file unless it is told of all: `spark.read.schema(ddl).parquet(table)`.
+Spark infers columns from one file only. `spark.read.schema(ddl).parquet(table)` gives all of them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ def schema_document(topic: str, payload: str, schema: TableSchema) -> bytes:
 
 
 def table_ddl(payload: str, schema: TableSchema) -> str:
-    """Every column of the table, those of its directories last."""
+    """Returns the DDL of all columns; the partition columns are last."""
     own = [spark_ddl(schema.members), "`_extra` STRING"] if payload == JSON else ["`_value` BINARY"]
     return ", ".join([_STANDARD_DDL, *filter(None, own), _PARTITION_DDL])

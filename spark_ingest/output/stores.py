@@ -5,13 +5,13 @@ from __future__ import annotations
 from engine.tiering.store.store import ObjectStore, open_store
 
 
-def open_source(url: str) -> ObjectStore:
-    """Where segments are: only read, so nothing is asked of it beforehand."""
+def open_source_store(url: str) -> ObjectStore:
+    """Opens the store of segments for reading."""
     return open_store(url)
 
 
-def open_output(url: str, *, is_written: bool) -> ObjectStore:
-    """Where tables are. Before anything is written it must show the promise that all of this rests on.
+def open_output_store(url: str, *, is_written: bool) -> ObjectStore:
+    """Opens the store of tables. Before the first write, probes that it creates an object only once.
 
     Raises StoreUnusable.
     """

@@ -1,9 +1,8 @@
-"""Parquet files: made in memory, stored once, compared when somebody has stored them before. Not their names.
+"""Encodes Parquet files in memory and stores each once. names.py has their names.
 
-Files are made without a clock or a random number, so the same rows give the same bytes. Where they do not (another
-release of the Parquet library), the rows decide.
+The same rows give the same bytes within a release of the Parquet library. Across releases the rows are compared.
 
-Invariant: an object that exists is never overwritten, and never taken for ours unless it holds the same rows.
+Invariant: an existing object is never overwritten, and accepted only if it has the same rows.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.tiering.store.store import ObjectExists, ObjectStore
-from spark_ingest.decode.blocks import HEADERS, TIMESTAMP, DeadLetter, own_timestamp
+from spark_ingest.decode.blocks import HEADERS, TIMESTAMP, DeadLetter, record_timestamp
 from spark_ingest.errors import OutputConflict
-from spark_ingest.plan import Order
+from spark_ingest.plan import TaskSpec
 
 ROW_GROUP_ROWS = 1 << 20
 _ZSTD_LEVEL = 1  # higher levels cost more time than the bytes are worth (docs/ingest.md, figures)
@@ -44,7 +43,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
 
 
 class StoredFile(msgspec.Struct, frozen=True):
-    """A data file of a commit: where it is and what is in it. `first` and `last` are partition and offset."""
+    """A data file of a commit. `first` and `last` are pairs of partition and offset."""
 
     key: str
     rows: int
@@ -63,16 +62,16 @@ def parquet_bytes(table: pa.Table) -> bytes:
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
         use_dictionary=_repeating(table.schema) if table.num_rows >= _DICTIONARY_ROWS_MIN else False,
-        store_schema=False,  # all types come back without it, and in a small file it is a third of the bytes
+        store_schema=False,  # types survive without it, and in a small file it is a third of the bytes
     )
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
 def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:
-    """Create an object; if it is there already, what it holds, provided that it is the same rows.
+    """Create an object; returns its bytes, those of the existing object if there is one.
 
-    Raises OutputConflict.
+    Raises OutputConflict if the existing object has different rows.
     """
     try:
         output.put(key, data, if_absent=True)
@@ -80,15 +79,15 @@ def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:
         found = output.get(key)
         if found != data and not _has_same_rows(found, data):
             raise OutputConflict(
-                f"{key} exists in {output.url} and holds other rows than this plan makes",
-                hint="was it written by hand, or by a release whose rows differ? Remove it, or abandon the plan",
+                f"{key} exists in {output.url} with different rows",
+                hint="another program or another release wrote it; remove it or abandon the plan",
             ) from error
         return found
     return data
 
 
-def dead_letter_table(order: Order, letters: Sequence[DeadLetter]) -> pa.Table:
-    own = [own_timestamp(one.timestamp) for one in letters]
+def dead_letter_table(order: TaskSpec, letters: Sequence[DeadLetter]) -> pa.Table:
+    own = [record_timestamp(one.timestamp) for one in letters]
     columns: list[Sequence[object]] = [
         [order.task.topic] * len(letters),
         [one.partition for one in letters],
@@ -120,7 +119,7 @@ def _has_same_rows(found: bytes, data: bytes) -> bool:
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
-    """The columns worth a dictionary, by Parquet's names of those that hold values, however deep."""
+    """Returns the Parquet paths of the leaf columns that use a dictionary."""
     return [path for one in schema if one.name not in _NEVER_REPEATING for path in _leaves(one.name, one.type)]
 
 

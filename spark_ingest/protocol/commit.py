@@ -1,7 +1,7 @@
-"""That a plan was done: positions, schemas and files in one object, which is the only evidence of all three.
+"""A commit: positions, schemas and files in one object. A plan counts as done when its commit exists.
 
-Values and their JSON only; history.py stores them. A commit stands by itself: it holds where every partition of the
-job is, so the newest one is all that the next run needs.
+Values and their JSON only; history.py stores them. A commit has the positions of all partitions of the job, so the next
+run reads only the newest one.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import msgspec
 
 from spark_ingest.decode.json_types import Members, merge_members
-from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, UnreadablePlan, demand_format, positions_after
-from spark_ingest.protocol.chapters import SEEN_MEMBERS_MAX
+from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, UnreadablePlan, check_format, positions_after
+from spark_ingest.protocol.chunks import SEEN_MEMBERS_MAX
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.task import TaskResult
-from spark_ingest.source.cut import Range
+from spark_ingest.source.slices import Range
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit `number` of a job. An abandoned one gives up its plan: nothing of it counts, positions are as before.
+    """Commit `number` of a job. An abandoned commit ends its plan without files; positions do not change.
 
-    `seen` are types of members that had no column; the next plan may make some. `skipped` and `deleted` as in the plan.
-    `lost_records` counts what is known to be lost in all commits so far, this one included; releases before it wrote 0.
+    `seen` are types of members without a column; the next plan may add columns. `skipped` and `deleted` as in the plan.
+    `lost_records` counts known lost records in all commits including this one; older releases wrote 0.
     """
 
     job: str
@@ -40,7 +40,7 @@ class Commit(msgspec.Struct, frozen=True):
 
     @property
     def lost(self) -> list[Lost]:
-        """What this commit gave up, by retention and by deletion."""
+        """Returns the ranges that this commit recorded as lost, by retention and by deletion."""
         return [*lost_of(self.skipped, self.positions), *self.deleted]
 
     @property
@@ -76,7 +76,7 @@ def commit_of(plan: Plan, before: Commit | None, results: list[TaskResult], now_
 
 
 def abandonment_of(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
-    """A commit in which nothing happened. It makes sure that the plan is never committed."""
+    """Returns a commit without results. Once it is stored, the plan can never be committed."""
     return Commit(
         job=plan.job,
         number=plan.number,
@@ -93,7 +93,8 @@ def abandonment_of(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
 
 
 def decode_commit(data: bytes, key: str) -> Commit:
-    demand_format(data, key)
+    """Decodes a stored commit. Raises UnreadablePlan."""
+    check_format(data, key)
     try:
         return msgspec.json.decode(data, type=Commit)
     except msgspec.DecodeError as error:

@@ -1,7 +1,7 @@
-"""The plans and commits of one job in the output store: created once, never changed, never removed.
+"""Stores the plans and commits of one job in the output store: created once, never changed, never removed.
 
-Of any number of drivers exactly one gets to write plan N, and one commit N. A driver that comes second takes what the
-first one wrote; since plans pin everything, it then does the same work, and nothing is doubled.
+Exactly one driver creates plan N, and exactly one creates commit N. A second driver uses the stored plan. A plan
+determines all files, so both drivers write the same files and no row is written twice.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from spark_ingest.protocol.commit import Commit, decode_commit
 
 
 class History:
-    """What is known of a job."""
+    """The plans and commits of one job."""
 
     def __init__(self, output: ObjectStore, job: str) -> None:
         self._output = output
         self.job = job
 
     def head(self) -> Commit | None:
-        """The newest commit; None before the first."""
+        """Returns the newest commit; None before the first."""
         numbers = self._numbers(names.commits_prefix(self.job))
         return self.commit(max(numbers)) if numbers else None
 
     def commits(self) -> Iterator[Commit]:
-        """Every commit, oldest first."""
+        """Yields every commit, oldest first."""
         for number in sorted(self._numbers(names.commits_prefix(self.job))):
             commit = self.commit(number)
             assert commit is not None
@@ -44,7 +44,7 @@ class History:
         return None if data is None else decode_plan(data, key)
 
     def put_plan(self, plan: Plan) -> Plan:
-        """The plan of this number from now on: this one, or that of a driver which was first."""
+        """Stores a plan; returns the stored one, which another driver may have created first."""
         key = names.plan_key(self.job, plan.number)
         try:
             self._output.put(key, encode(plan), if_absent=True)
@@ -53,7 +53,7 @@ class History:
         return plan
 
     def put_commit(self, commit: Commit) -> Commit:
-        """The commit of this number from now on: this one, or that of a driver which was first."""
+        """Stores a commit; returns the stored one, which another driver may have created first."""
         key = names.commit_key(self.job, commit.number)
         try:
             self._output.put(key, encode(commit), if_absent=True)

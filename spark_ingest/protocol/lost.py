@@ -1,6 +1,6 @@
-"""Records that a job can never ingest, because the store no longer has them: by retention, or with a deleted topic.
+"""Finds records that a job cannot ingest because the store no longer has them: retention or a deleted topic.
 
-Compares the newest commit with what the store has now. Decides nothing: planner.py stops or goes on, by `--on-lost`.
+Compares the newest commit with the store. planner.py fails or continues, as `--on-lost` says.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 from engine.tiering.manifest.deleted_topic import deleted_ends, tiered_ends
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.plan import RETENTION, TOPIC_DELETED, Lost, Positions, TopicPosition
-from spark_ingest.source.cut import Range
-from spark_ingest.source.source import TieredPartition, discover
+from spark_ingest.source.discovery import TieredPartition, discover
+from spark_ingest.source.slices import Range
 
 
 class HasPositions(Protocol):
-    """The part of a commit that counts here."""
+    """The fields of a commit that this file reads."""
 
     @property
     def cluster(self) -> str: ...
@@ -27,7 +27,7 @@ class HasPositions(Protocol):
 
 
 def lost_to_retention(found: Iterable[TieredPartition], positions: Positions) -> list[Lost]:
-    """What is missing between a committed position and the first offset of the store."""
+    """Returns the ranges between a committed position and the first offset in the store."""
     lost = []
     for one in found:
         position = positions.get(one.topic)
@@ -37,17 +37,17 @@ def lost_to_retention(found: Iterable[TieredPartition], positions: Positions) ->
     return lost
 
 
-def lost_with_topics(
+def lost_with_deleted_topics(
     store: ObjectStore,
     cluster: str,
     found: Iterable[TieredPartition],
     positions: Positions,
     is_wanted: Callable[[str], bool],
 ) -> list[Lost]:
-    """What was not ingested of topics that are gone, or were created again under the same name. Raises Corrupt.
+    """Returns the ranges that were not ingested of topics that were deleted or recreated. Raises Corrupt.
 
-    The marker of a deleted topic says how far the store had it. Of a topic that was deleted by a release without
-    markers, an unknown number of records is lost from the committed position on.
+    The marker of a deleted topic has the end of the tiered records. A topic that an older release deleted has no
+    marker; the end of its lost range is None.
     """
     living = {(one.topic, one.topic_id) for one in found}
     lost: list[Lost] = []
@@ -71,17 +71,17 @@ def _lost_with(store: ObjectStore, cluster: str, topic: str, position: TopicPosi
 
 
 def pending_losses(store: ObjectStore, commits: Sequence[HasPositions]) -> list[Lost]:
-    """What the store lost and the newest commit does not know of. Reads manifests only."""
+    """Returns the losses since the newest commit. Reads manifests. Raises Corrupt."""
     if not commits:
         return []
     head = commits[-1]
     found = discover(store, head.cluster, lambda _: True)
-    deleted = lost_with_topics(store, head.cluster, found, head.positions, lambda _: True)
+    deleted = lost_with_deleted_topics(store, head.cluster, found, head.positions, lambda _: True)
     return [*lost_to_retention(found, head.positions), *deleted]
 
 
 def lost_of(skipped: dict[str, list[Range]], positions: Positions) -> list[Lost]:
-    """What a plan or a commit of an older form has under `skipped`."""
+    """Converts `skipped` of a plan or commit to lost ranges."""
     return [
         Lost(topic, positions[topic].topic_id, one.partition, one.start, one.end, RETENTION)
         for topic, ranges in skipped.items()
@@ -90,10 +90,10 @@ def lost_of(skipped: dict[str, list[Range]], positions: Positions) -> list[Lost]
 
 
 def counted(lost: Sequence[Lost]) -> int:
-    """The records that are known to be lost."""
+    """Returns the number of records in ranges with a known end."""
     return sum(one.records or 0 for one in lost)
 
 
 def rows_of(lost: Sequence[Lost]) -> list[dict[str, object]]:
-    """For JSON documents."""
+    """Converts lost ranges for JSON documents."""
     return [{**msgspec.structs.asdict(one), "records": one.records} for one in lost]

@@ -1,7 +1,6 @@
-"""Makes the next plan of a job: what is new in the store, cut into tasks, with the columns of every table.
+"""Makes the next plan of a job: the new records of the store as tasks, and the columns of every table.
 
-Reads manifests and a sample, writes nothing. Decides nothing that a later attempt could decide otherwise: what comes
-out is stored as a plan, and whoever resumes it has no choices left.
+Reads manifests and a sample; writes nothing. The run stores the plan, and a resumed run changes nothing in it.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from spark_ingest.decode.json_types import Members, evolve, merge_members
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.plan import JSON, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
 from spark_ingest.protocol.commit import Commit
-from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_topics
+from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics
 from spark_ingest.protocol.sample import sampled_members
-from spark_ingest.source.cut import Range, Slice, bounded, cut, fair_target
-from spark_ingest.source.source import TieredPartition, discover, slices_of, the_cluster
+from spark_ingest.source.discovery import TieredPartition, discover, resolve_cluster, slices_of
+from spark_ingest.source.slices import Range, Slice, bounded, cut, target_group_bytes
 
 EARLIEST, LATEST = "earliest", "latest"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
-TASK_BYTES = 128 << 20  # of log; a task holds its rows in memory, and makes one file for every hour that it meets
-TASK_BYTES_LEAST = 64 << 20  # a second core would save a second here, and double the number of files
-_PLACES_NAMED = 5  # in one line of an error; status names all
-PLAN_BYTES_MAX = 16 << 30  # what one commit covers at most: about an hour on two cores, all of it lost in a kill
+TASK_BYTES = 128 << 20  # of log; a task holds its rows in memory and writes one file for each hour
+TASK_BYTES_LEAST = 64 << 20  # below this a second task saves a second and doubles the number of files
+_RANGES_SHOWN = 5  # in an error; `status` names all
+PLAN_BYTES_MAX = 16 << 30  # of log in one commit: about an hour on two cores, repeated after a kill
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records a job takes, and in which portions."""
+    """The records that a job reads, and the sizes of its tasks and commits."""
 
     topics: re.Pattern[str]
     exclude: re.Pattern[str] | None = None
     cluster: str | None = None
-    start: str = EARLIEST  # of a partition that the job has never seen
+    start: str = EARLIEST  # for a partition without a committed position
     on_lost: str = FAIL_ON_LOSS
     task_bytes: int = TASK_BYTES
     plan_bytes_max: int = PLAN_BYTES_MAX
@@ -51,7 +50,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _Todo:
-    """A partition's new records; empty when the job starts there without reading anything."""
+    """A partition's new records; empty if the job starts at its end."""
 
     partition: TieredPartition
     start: int
@@ -69,16 +68,16 @@ def next_plan(
     new_id: Callable[[], str],
     now_ms: int,
 ) -> Plan | None:
-    """The plan behind `head`; None when there is nothing to do. Raises IngestRefused, LostRecords."""
-    cluster = the_cluster(source, selection.cluster or (head.cluster if head else None))
+    """Returns the plan after `head`; None if nothing is new. Raises IngestRefused, LostRecords."""
+    cluster = resolve_cluster(source, selection.cluster or (head.cluster if head else None))
     positions = head.positions if head else {}
     found = discover(source, cluster, selection.wants)
     if not found and not selection.allow_no_topics and not any(map(selection.wants, positions)):
-        hint = "--allow-no-topics accepts that, for topics that are yet to come"
+        hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
-    deleted = lost_with_topics(source, cluster, found, positions, selection.wants)
+    deleted = lost_with_deleted_topics(source, cluster, found, positions, selection.wants)
     if selection.on_lost == FAIL_ON_LOSS:
-        demand_no_loss([*lost_to_retention(found, positions), *deleted])
+        check_no_loss([*lost_to_retention(found, positions), *deleted])
     todos = [_todo(one, head, selection) for one in found]
     todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
     if not todos and not deleted:
@@ -103,15 +102,15 @@ def next_plan(
     )
 
 
-def demand_no_loss(lost: Sequence[Lost]) -> None:
-    """Raises LostRecords, which names the first places and counts all."""
+def check_no_loss(lost: Sequence[Lost]) -> None:
+    """Raises LostRecords with the first ranges and the number of all records."""
     if lost:
-        more = f"; and {len(lost) - _PLACES_NAMED} more places" if len(lost) > _PLACES_NAMED else ""
+        more = f"; and {len(lost) - _RANGES_SHOWN} more ranges" if len(lost) > _RANGES_SHOWN else ""
         raise LostRecords(
-            f"{counted(lost):,} records or more were never ingested and are gone from the store: "
-            + "; ".join(map(str, lost[:_PLACES_NAMED]))
+            f"{counted(lost):,} records or more were not ingested and are no longer in the store: "
+            + "; ".join(map(str, lost[:_RANGES_SHOWN]))
             + more,
-            hint="--on-lost skip goes on without them and records the loss in the commit",
+            hint="--on-lost skip continues and records the loss in the commit",
         )
 
 
@@ -121,7 +120,7 @@ def schema_of(members: Members, payload: str) -> TableSchema:
 
 
 def _committed(partition: TieredPartition, head: Commit | None) -> int | None:
-    """Where the job is in a partition; None if it never was there, in this incarnation of the topic."""
+    """Returns the committed end of a partition; None if the job has none for this topic id."""
     position = head.positions.get(partition.topic) if head else None
     if position is None or position.topic_id != partition.topic_id:
         return None
@@ -135,7 +134,7 @@ def _todo(partition: TieredPartition, head: Commit | None, selection: Selection)
     place = f"{partition.topic} partition {partition.partition}"
     if start > end:
         raise LostRecords(
-            f"{place} is ingested up to {start}, but the store ends at {end}", hint="was an older copy restored?"
+            f"{place} is ingested up to {start}, but the store ends at {end}", hint="the store may be an older copy"
         )
     return _Todo(partition, max(start, partition.log_start), end)
 
@@ -143,18 +142,18 @@ def _todo(partition: TieredPartition, head: Commit | None, selection: Selection)
 def _groups(
     source: ObjectStore, todos: Sequence[_Todo], selection: Selection, parallelism: int
 ) -> list[tuple[str, tuple[Slice, ...]]]:
-    """Topics with their slices, cut into what will be tasks."""
+    """Groups the slices of each topic into tasks."""
     by_topic: dict[str, list[Slice]] = {}
     for todo in todos:
         slices = slices_of(source, todo.partition, todo.start, todo.end)
         by_topic.setdefault(todo.partition.topic, []).extend(slices)
     total = sum(one.weight_bytes for one in chain.from_iterable(by_topic.values()))
-    target = fair_target(total, selection.task_bytes, TASK_BYTES_LEAST, parallelism)
+    target = target_group_bytes(total, selection.task_bytes, TASK_BYTES_LEAST, parallelism)
     return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, target)]
 
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
-    """Every partition's start, moved on by the tasks that were taken."""
+    """Returns the position of every partition after the tasks of the plan."""
     ends: dict[str, dict[int, int]] = {}
     for todo in todos:
         ends.setdefault(todo.partition.topic, {})[todo.partition.partition] = todo.start
@@ -177,7 +176,7 @@ def _skipped(todos: Sequence[_Todo], head: Commit | None) -> dict[str, list[Rang
 
 
 def _schemas(source: ObjectStore, head: Commit | None, recipe: Recipe, tasks: Sequence[Task]) -> dict[str, TableSchema]:
-    """The published columns of every table that will be written, with what the sample and the last commit add."""
+    """Returns the columns of each table: the published ones, and new ones from the sample and the last commit."""
     schemas: dict[str, TableSchema] = {}
     for topic in dict.fromkeys(task.topic for task in tasks):
         published = head.schemas[topic].members if head and topic in head.schemas else []

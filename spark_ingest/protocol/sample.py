@@ -1,7 +1,7 @@
-"""Looks at a few records of what a plan is going to read, so that its tables get columns of the right types.
+"""Samples records of a plan to infer the columns of its tables.
 
-A sample is enough: a member that it misses, or that has another type elsewhere, is kept in `_extra` and tells the next
-plan of itself.
+A sample is enough: a member that it misses, or that has another type elsewhere, goes to `_extra`, and its type goes
+into the commit for the next plan.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import msgspec
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.json_types import Members, infer_text, merge_members
-from spark_ingest.source.cut import Slice
 from spark_ingest.source.scan import scan
+from spark_ingest.source.slices import Slice
 
-PLACES_MAX = 16  # spread evenly over what is planned
-PLACE_BYTES = 256 << 10  # one ranged GET each
-PLACE_RECORDS_MAX = 2000  # types seldom differ within one place; inference costs ten times what decoding does
+READS_MAX = 16  # spread evenly over the plan
+READ_BYTES = 256 << 10  # one ranged GET each
+READ_RECORDS_MAX = 2000  # types seldom differ within one segment; inference costs ten times as much as decoding
 
 
 def sampled_members(store: ObjectStore, slices: Sequence[Slice]) -> Members:
-    """The members of the JSON objects in the sample. Raises Corrupt, NoSuchObject."""
+    """Returns the members of the sampled JSON objects and their types. Raises Corrupt, NoSuchObject."""
     members: Members = []
-    for value in _values(store, _places(slices)):
+    for value in _values(store, _sampled_slices(slices)):
         try:
             kind = infer_text(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -33,20 +33,20 @@ def sampled_members(store: ObjectStore, slices: Sequence[Slice]) -> Members:
     return members
 
 
-def _places(slices: Sequence[Slice]) -> list[Slice]:
-    """Beginnings of segments if there are any: elsewhere the first record has to be searched for."""
+def _sampled_slices(slices: Sequence[Slice]) -> list[Slice]:
+    """Returns slices that start a segment if there are any: in others the reader must skip to the first record."""
     beginnings = [one for one in slices if one.start == one.base_offset] or list(slices[:1])
-    step = max(1, -(-len(beginnings) // PLACES_MAX))
+    step = max(1, -(-len(beginnings) // READS_MAX))
     return beginnings[::step]
 
 
-def _values(store: ObjectStore, places: Sequence[Slice]) -> Iterator[bytes]:
-    for place in places:
+def _values(store: ObjectStore, slices: Sequence[Slice]) -> Iterator[bytes]:
+    for one in slices:
         taken = taken_bytes = 0
-        for scanned in scan(store, [place], PLACE_BYTES):
-            wanted = scanned.records[: PLACE_RECORDS_MAX - taken]
+        for scanned in scan(store, [one], READ_BYTES):
+            wanted = scanned.records[: READ_RECORDS_MAX - taken]
             yield from (record.value for record in wanted if record.value is not None)
             taken += len(wanted)
             taken_bytes += scanned.header.size_bytes
-            if taken >= PLACE_RECORDS_MAX or taken_bytes >= PLACE_BYTES:
+            if taken >= READ_RECORDS_MAX or taken_bytes >= READ_BYTES:
                 break

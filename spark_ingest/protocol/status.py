@@ -1,4 +1,4 @@
-"""How far a job is: committed positions beside what the store has. Reads manifests and the newest commit only."""
+"""The lag of a job: committed positions beside tiered ends. Reads manifests and the newest commit only."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_topics, rows_of
-from spark_ingest.source.source import TieredPartition, discover, the_cluster, unread_entries
+from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics, rows_of
+from spark_ingest.source.discovery import TieredPartition, discover, resolve_cluster, unread_entries
 
 
 def status(
     source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool], cluster: str | None
 ) -> dict[str, Any]:
-    """The JSON document of `ingest status`. `lag_ms` is from the oldest record not ingested to the newest one.
+    """Returns the JSON document of `ingest status`. `lag_ms` spans the oldest to the newest record not ingested.
 
-    `lost` is what the store no longer has and no commit has given up yet; `skipped_records` what commits have given up.
+    `lost` are ranges that the store no longer has and no commit has recorded; `skipped_records` counts recorded ones.
     """
     history = History(output, job)
     head = history.head()
-    cluster = the_cluster(source, cluster or (head.cluster if head else None))
+    cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
     found, positions = discover(source, cluster, is_wanted), head.positions if head else {}
     partitions = [_partition(source, one, head) for one in found]
     lost = [
         *lost_to_retention(found, positions),
-        *lost_with_topics(source, cluster, found, positions, is_wanted),
+        *lost_with_deleted_topics(source, cluster, found, positions, is_wanted),
     ]
     pending = history.plan(head.number + 1 if head else 1)
     return {

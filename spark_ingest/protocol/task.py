@@ -1,10 +1,9 @@
-"""One task: a run of a topic's records becomes data files and dead letters. Called by Spark, by tests, by nobody else.
+"""Runs one task: reads records of a topic, writes data files and dead letters.
 
-A pure function of the order and of the store's immutable objects: whoever runs it, and however often, makes the same
-files under the same names. So retries, speculation and zombies are harmless, and what a killed task left behind is
-what the next one would have written.
+The result depends only on the task's spec and on immutable objects of the store. Every attempt writes the same files
+under the same names, so retries, speculative execution and zombie tasks are harmless.
 
-Memory: one chapter (chapters.py) and a copy of it while it is sorted by hour.
+Memory: one chunk (chunks.py), and a copy of it while it is sorted by hour.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ import numpy as np
 import pyarrow as pa
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
-from spark_ingest.decode.blocks import DeadLetter, own_timestamp, table_schema
+from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schema
 from spark_ingest.decode.event_time import HOUR_US
 from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.errors import LostRecords
 from spark_ingest.output import names
 from spark_ingest.output.table_files import StoredFile, dead_letter_table, parquet_bytes, sha256, store_once
-from spark_ingest.plan import Order
-from spark_ingest.protocol.chapters import SEEN_MEMBERS_MAX, Chapter, chapters
-from spark_ingest.source.cut import Range
+from spark_ingest.plan import TaskSpec
+from spark_ingest.protocol.chunks import SEEN_MEMBERS_MAX, Chunk, chunks
+from spark_ingest.source.slices import Range
 
-PUTS_AT_ONCE = 8  # a task that meets many hours writes many small files, and waits for the store most of the time
+PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
 
 
 class TaskResult(msgspec.Struct, frozen=True):
-    """What a task found and wrote. rows + bad + absent is the length of its ranges.
+    """The result of a task. rows + bad + absent is the number of offsets in its ranges.
 
-    `bad` are dead letters, counted by records; `absent` are offsets that hold no record (compacted away); `seen` are
-    types of members that have no column yet.
+    `bad` counts records in dead letters; `absent` counts offsets without a record (control batches); `seen` has the
+    types of members without a column.
     """
 
     task: int
@@ -65,55 +64,58 @@ class _File(NamedTuple):
 
 
 def run_task(
-    order: Order,
+    order: TaskSpec,
     source: ObjectStore,
     output: ObjectStore,
     clock: Callable[[], float] = time.monotonic,
     puts_at_once: int = PUTS_AT_ONCE,
 ) -> TaskResult:
-    """Read, convert, store. Raises what chapters and table_files raise; then nothing counts as done."""
+    """Read, convert and store the records of a task.
+
+    Raises Corrupt, LostRecords, NoEventTime, OutputConflict.
+    """
     started = clock()
-    coming = chapters(order, source)
+    coming = chunks(order, source)
     parts = []
-    while (chapter := _next_chapter(order, coming)) is not None:
-        parts.append(_written(order, chapter, output, puts_at_once))
-    whole = reduce(_and, parts)
+    while (chunk := _next_chunk(order, coming)) is not None:
+        parts.append(_write_chunk(order, chunk, output, puts_at_once))
+    whole = reduce(_merge, parts)
     absent = order.task.record_range - whole.rows - whole.bad
     return msgspec.structs.replace(whole, absent=absent, seconds=round(clock() - started, 3))
 
 
-def _next_chapter(order: Order, coming: Iterator[Chapter]) -> Chapter | None:
+def _next_chunk(order: TaskSpec, coming: Iterator[Chunk]) -> Chunk | None:
     try:
         with _no_garbage_collection():
             return next(coming, None)
     except NoSuchObject as error:
-        hint = "was it removed by retention, or is this another store? Abandon the plan to go on without it"
-        raise LostRecords(f"{order.task.topic}: {error.detail}, though the plan needs it", hint=hint) from error
+        hint = "retention removed it, or this is another store; abandon the plan to continue without it"
+        raise LostRecords(f"{order.task.topic}: {error.detail}; the plan needs it", hint=hint) from error
 
 
-def _written(order: Order, chapter: Chapter, output: ObjectStore, puts_at_once: int) -> TaskResult:
-    """One chapter, stored."""
-    table = pa.Table.from_batches(chapter.rows, schema=table_schema(order))
-    name = names.data_file_name(order.task.topic, chapter.ranges, order.number)
+def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_once: int) -> TaskResult:
+    """Stores the files of one chunk."""
+    table = pa.Table.from_batches(chunk.rows, schema=table_schema(order))
+    name = names.data_file_name(order.task.topic, chunk.ranges, order.number)
     return TaskResult(
         task=order.task.task,
         topic=order.task.topic,
         ranges=tuple(order.task.ranges),
         rows=table.num_rows,
-        bad=sum(one.last_offset - one.offset + 1 for one in chapter.dead),
+        bad=sum(one.last_offset - one.offset + 1 for one in chunk.dead),
         absent=0,
-        fallbacks=chapter.fallbacks,
-        reasons=_counted(chapter.dead),
-        seen=chapter.seen,
+        fallbacks=chunk.fallbacks,
+        reasons=_counted(chunk.dead),
+        seen=chunk.seen,
         files=tuple(_store_all(output, _data_files(order, table, name), puts_at_once)),
-        dead_letters=tuple(_store_all(output, _dead_letter_files(order, chapter.dead, name), puts_at_once)),
-        read_bytes=chapter.read_bytes,
+        dead_letters=tuple(_store_all(output, _dead_letter_files(order, chunk.dead, name), puts_at_once)),
+        read_bytes=chunk.read_bytes,
         seconds=0.0,
     )
 
 
-def _and(one: TaskResult, other: TaskResult) -> TaskResult:
-    """What two chapters found together."""
+def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
+    """Merges the results of two chunks."""
     return msgspec.structs.replace(
         one,
         rows=one.rows + other.rows,
@@ -127,8 +129,8 @@ def _and(one: TaskResult, other: TaskResult) -> TaskResult:
     )
 
 
-def _data_files(order: Order, table: pa.Table, name: str) -> list[_File]:
-    """The rows of every hour, in order of hours; within one, in order of (partition, offset)."""
+def _data_files(order: TaskSpec, table: pa.Table, name: str) -> list[_File]:
+    """Splits rows by hour, in the order of (hour, partition, offset)."""
     if not table.num_rows:
         return []
     hours = np.asarray(table["_event_time"].cast(pa.int64())) // HOUR_US
@@ -145,10 +147,10 @@ def _data_files(order: Order, table: pa.Table, name: str) -> list[_File]:
     ]
 
 
-def _dead_letter_files(order: Order, dead: Sequence[DeadLetter], name: str) -> list[_File]:
+def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -> list[_File]:
     by_day: dict[str, list[DeadLetter]] = {}
     for letter in sorted(dead, key=lambda one: (one.partition, one.offset)):
-        by_day.setdefault(names.day_directory(own_timestamp(letter.timestamp)), []).append(letter)
+        by_day.setdefault(names.day_directory(record_timestamp(letter.timestamp)), []).append(letter)
     prefix = names.dead_letters_prefix(order.task.topic)
     return [_File(prefix + day + name, dead_letter_table(order, letters)) for day, letters in sorted(by_day.items())]
 
@@ -179,7 +181,7 @@ def _counted(dead: Sequence[DeadLetter]) -> dict[str, int]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Records make no cycles, but so many objects that the collector would take a third of the time."""
+    """Disables the garbage collector: records form no cycles, and collections would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

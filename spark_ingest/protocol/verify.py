@@ -1,7 +1,6 @@
-"""Checks what a job has published against its own word: nothing missing, nothing twice, nothing foreign.
+"""Checks the output of a job against its commits: no offset missing or twice, no unknown file.
 
-Plain: by commits and one listing of each table. Deep: every file is read, too (verify_deep.py). Problems are
-sentences; none means sound. Changes nothing.
+Reads the commits and lists each table; verify_deep.py also reads every file. Changes nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from spark_ingest.protocol.task import TaskResult
 
 @dataclass(slots=True)
 class Findings:
-    """What was looked at, and what is wrong. `leftovers` are files of a plan that is not committed yet.
+    """Counts and problems. `leftovers` are files of an uncommitted plan.
 
-    `lost` is what commits have given up; it is no fault of the output.
+    `lost` are the ranges that commits recorded as lost; they are not problems of the output.
     """
 
     commits: int = 0
@@ -34,7 +33,7 @@ class Findings:
 
 
 def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
-    """Findings, and the commits they are about."""
+    """Returns the findings and all commits."""
     history, findings = History(output, job), Findings()
     commits = list(history.commits())
     findings.commits = len(commits)
@@ -55,7 +54,7 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
 
 
 def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
-    """Each partition's ranges must follow each other, and end where the commit says; a recreated topic starts anew."""
+    """Checks that each partition's ranges are contiguous and end where the commit says, for each topic id."""
     reached: dict[tuple[str, str, int], int] = {}
     for commit in commits:
         for topic, ranges in commit.skipped.items():
@@ -75,8 +74,8 @@ def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
             for partition, end in position.ends.items():
                 if reached.setdefault((topic, position.topic_id, partition), end) != end:
                     findings.problems.append(
-                        f"commit {commit.number}: {topic} partition {partition} is said to reach {end}, "
-                        f"its files reach {reached[topic, position.topic_id, partition]}"
+                        f"commit {commit.number}: {topic} partition {partition} has position {end}, "
+                        f"its files end at {reached[topic, position.topic_id, partition]}"
                     )
 
 
@@ -84,28 +83,30 @@ def _against_plan(commit: Commit, plan: Plan | None) -> list[str]:
     if plan is None:
         return ["its plan is missing"]
     if plan.nonce != commit.plan_nonce:
-        return ["it is of another plan"]
+        return ["it belongs to another plan"]
     planned = {task.task: tuple(task.ranges) for task in plan.tasks}
     done = {result.task: tuple(result.ranges) for result in commit.results}
-    return [] if commit.is_abandoned or planned == done else ["its tasks are not those of the plan"]
+    return [] if commit.is_abandoned or planned == done else ["its tasks differ from those of the plan"]
 
 
 def _of_result(result: TaskResult) -> list[str]:
     offsets = sum(one.end - one.start for one in result.ranges)
     problems = []
     if result.rows + result.bad + result.absent != offsets:
-        problems.append(f"{offsets} offsets gave {result.rows} rows, {result.bad} bad and {result.absent} absent ones")
+        problems.append(
+            f"{offsets} offsets gave {result.rows} rows, {result.bad} bad and {result.absent} absent records"
+        )
     if sum(file.rows for file in result.files) != result.rows:
-        problems.append(f"its files do not hold the {result.rows} rows that it counted")
+        problems.append(f"its files do not have the {result.rows} rows of the result")
     return problems
 
 
 def _check_listing(output: ObjectStore, commits: list[Commit], findings: Findings) -> None:
-    """Every committed file is there with its size, and no other file is."""
+    """Checks that every committed file exists with its size, and that there is no other file."""
     results = [result for commit in commits for result in commit.results]
     committed = {file.key: file.size_bytes for result in results for file in (*result.files, *result.dead_letters)}
     if len(committed) != findings.files:
-        findings.problems.append("a file is named by two commits")
+        findings.problems.append("two commits name the same file")
     topics = {topic for commit in commits for topic in commit.positions}
     prefixes = [prefix(topic) for topic in sorted(topics) for prefix in (names.table_prefix, names.dead_letters_prefix)]
     listed = {one.key: one.size_bytes for prefix in prefixes for one in output.list(prefix)}

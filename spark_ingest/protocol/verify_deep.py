@@ -1,4 +1,4 @@
-"""Reads every committed file again: its digest, its rows, its place, and that each offset is there exactly once."""
+"""Reads every committed file: checks its digest, its rows, its directory, and that each offset occurs exactly once."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _GETS_AT_ONCE = 8
 
 
 class _Read(NamedTuple):
-    """One file's offsets as triples of partition, first and last, and what is wrong with it."""
+    """One file's offsets as triples of partition, first and last, and its problems."""
 
     places: list[tuple[int, int, int]]
     problems: list[str]
 
 
 def verify_deep(output: ObjectStore, commits: Iterable[Commit]) -> Iterator[str]:
-    """Problems, task by task."""
+    """Yields problems, task by task."""
     with ThreadPoolExecutor(_GETS_AT_ONCE) as pool:
         for commit in commits:
             for result in commit.results:
@@ -46,9 +46,9 @@ def _read_rows(output: ObjectStore, file: StoredFile, number: int) -> _Read:
         return _Read([], problems)
     hours = np.unique(np.asarray(table["_event_time"].cast(pa.int64())) // HOUR_US).tolist()
     if len(hours) != 1 or names.hour_directory(hours[0]) not in file.key:
-        problems.append(f"{file.key} holds events of other hours")
+        problems.append(f"{file.key} has events of other hours")
     if table["_ingest_commit"].unique().to_pylist() != [number]:
-        problems.append(f"{file.key} holds rows of other commits")
+        problems.append(f"{file.key} has rows of other commits")
     offsets = table["_offset"].to_pylist()
     return _Read(list(zip(table["_partition"].to_pylist(), offsets, offsets, strict=True)), problems)
 
@@ -65,19 +65,19 @@ def _read(output: ObjectStore, file: StoredFile) -> tuple[pa.Table | None, list[
     try:
         data = output.get(file.key)
         if sha256(data) != file.sha256:
-            return None, [f"{file.key} is not the file that was committed: its SHA-256 differs"]
+            return None, [f"{file.key} differs from the committed file: its SHA-256 is different"]
         table = pq.read_table(pa.BufferReader(data))
     except NoSuchObject:
         return None, [f"{file.key} is missing"]
     except pa.ArrowInvalid as error:
         return None, [f"{file.key} cannot be read: {error}"]
     if table.num_rows != file.rows:
-        return None, [f"{file.key} holds {table.num_rows} rows, {file.rows} were committed"]
+        return None, [f"{file.key} has {table.num_rows} rows, {file.rows} were committed"]
     return table, []
 
 
 def _of_places(commit: Commit, result: TaskResult, places: list[tuple[int, int, int]]) -> Iterator[str]:
-    """Each offset of the task's ranges once, but for those that hold no record."""
+    """Checks that each offset of the task's ranges occurs once, except offsets without a record."""
     found = 0
     for one in result.ranges:
         mine = sorted((first, last) for partition, first, last in places if partition == one.partition)
@@ -87,7 +87,7 @@ def _of_places(commit: Commit, result: TaskResult, places: list[tuple[int, int, 
             if first < reached or last >= one.end:
                 yield (
                     f"commit {commit.number}: {result.topic} partition {one.partition} offset {first} "
-                    + ("comes twice" if first < reached else "was not asked for")
+                    + ("comes twice" if first < reached else "is outside the range")
                 )
             reached = last + 1
     offsets = sum(one.end - one.start for one in result.ranges)

@@ -1,1 +1,1 @@
-"""What the store has to read: topics, segments, slices of them."""
+"""Reads the store: topics, partitions, slices of segments."""

@@ -1,9 +1,9 @@
-"""Reads the records of slices: ranged GETs, whole batches, checked. Knows nothing of rows, tables or Spark.
+"""Reads the records of slices with ranged GETs, as whole batches whose checksums are verified.
 
-A slice begins at an offset whose place in the object is not known; batches before it are skipped by their headers.
-Memory is one piece and one batch: a piece is fetched, its whole batches are handed out, the cut-off rest is kept.
+The byte position of a slice is not known, so the reader skips earlier batches by their headers. It keeps one piece and
+one batch in memory: it fetches a piece, yields its whole batches and keeps the incomplete rest.
 
-Bytes that fail their checksum raise Corrupt: they are never handed out, and never skipped.
+A batch with a wrong checksum raises Corrupt. It is never yielded and never skipped.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from engine.format.batch import (
     walk,
 )
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.source.cut import Slice
+from spark_ingest.source.slices import Slice
 
 PIECE_BYTES = 8 << 20
 _RESTORE = "restore the object from a replica; nothing was committed"
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
-    """The wanted records of one stored batch, the slice that wanted them, and the batch's size before compression.
+class ScannedBatch:
+    """The records of one stored batch that are within a slice, and the size of the batch before compression.
 
-    `undecodable` is why there are none, though the checksum is right.
+    `undecodable` is the reason if a batch with a valid checksum cannot be decoded.
     """
 
     source: Slice
@@ -44,31 +44,31 @@ class Scanned:
     undecodable: str | None = None
 
 
-def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_BYTES) -> Iterator[Scanned]:
-    """Every batch that holds a record of the slices, in order. Raises Corrupt, NoSuchObject."""
+def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_BYTES) -> Iterator[ScannedBatch]:
+    """Yields every batch with an offset within the slices, in order. Raises Corrupt, NoSuchObject."""
     for one in slices:
         for header, raw in _batches(store, one, piece_bytes):
             if header.next_offset > one.start and header.base_offset < one.end:
                 yield _decoded(one, header, raw)
 
 
-def _decoded(one: Slice, header: Header, raw: memoryview) -> Scanned:
+def _decoded(one: Slice, header: Header, raw: memoryview) -> ScannedBatch:
     if not has_valid_crc(raw, 0, header):
         raise Corrupt(
             f"{one.key}: the batch at offset {header.base_offset} fails its checksum",
             hint=_RESTORE,
         )
     if header.is_control:
-        return Scanned(one, header, [], raw, len(raw))
+        return ScannedBatch(one, header, [], raw, len(raw))
     try:
         records, decoded_bytes = decode_sized(raw, DECODED_BYTES_MAX)
         if len(records) != header.record_count:
             raise InvalidBatch(f"the header announces {header.record_count} records, there are {len(records)}")
     except InvalidBatch as error:
-        return Scanned(one, header, [], raw, len(raw), undecodable=error.detail)
+        return ScannedBatch(one, header, [], raw, len(raw), undecodable=error.detail)
     if header.base_offset < one.start or header.next_offset > one.end:
         records = [record for record in records if one.start <= record.offset < one.end]
-    return Scanned(one, header, records, raw, decoded_bytes)
+    return ScannedBatch(one, header, records, raw, decoded_bytes)
 
 
 def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:
@@ -101,7 +101,7 @@ def _walk(key: str, buffer: memoryview) -> Iterator[tuple[int, Header]]:
 
 
 def _missing_bytes(rest: bytes) -> int:
-    """What is needed at least to complete the batch that was cut off: a batch may be larger than a piece."""
+    """Returns the bytes missing from an incomplete batch. A batch may be larger than a piece."""
     if len(rest) < HEADER_BYTES:
         return HEADER_BYTES
     return read_header(rest).size_bytes - len(rest)

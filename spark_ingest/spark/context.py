@@ -1,7 +1,6 @@
-"""Starts Spark for the job: quiet, on loopback, with this interpreter; or takes what spark-submit has set up.
+"""Starts a SparkContext for the job, on loopback and with this interpreter, or uses the one of spark-submit.
 
-Only a SparkContext: the job schedules tasks and needs no SQL. Whatever spark-submit or the user's configuration has
-set is left alone.
+The job needs no SQL. Settings of spark-submit and of the user's configuration are never changed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LOCAL_MASTER = "local[*]"
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("engine", "spark_ingest")
 
-# The JVM only schedules: the short way through its compiler and a plain collector halve the time until it is ready.
+# The JVM only schedules. One compiler tier and a serial collector halve its start time.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DEFAULTS = {
     "spark.app.name": "penstock ingest",
@@ -33,7 +32,7 @@ _DEFAULTS = {
     "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
 }
 _LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-# Both levels, because Spark sets the root's to that of its own packages, with a remark if they differ.
+# Both levels: Spark sets the root level to that of its own packages and warns if they differ.
 _QUIET_LOGGING = """\
 rootLogger.level = error
 logger.spark.name = org.apache
@@ -45,16 +44,16 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
 """
-_JVM_CHATTER = (b"WARNING: Using incubator modules: ",)
+_JVM_NOISE = (b"WARNING: Using incubator modules: ",)
 
 
 def open_context(master: str | None) -> Any:
-    """A SparkContext. `master` wins over spark-submit's; without either it is this machine with all its cores."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever `python3` is on the PATH
+    """Returns a SparkContext. `master` overrides spark-submit's; the default is all cores of this machine."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers use the `python3` on the PATH
     from pyspark import SparkConf, SparkContext
 
     if is_submitted():
-        SparkContext._ensure_initialized()  # before that, SparkConf does not see what spark-submit was given
+        SparkContext._ensure_initialized()  # before that, SparkConf does not have the settings of spark-submit
     conf = SparkConf()
     if is_submitted():
         conf.setIfMissing("spark.log.level", "WARN")
@@ -74,54 +73,56 @@ def open_context(master: str | None) -> Any:
 
 
 def _with_root(path: str) -> str:
-    """A Python path by which workers find this very code, installed or not."""
+    """Returns a PYTHONPATH with this code, so that workers import it whether or not it is installed."""
     return os.pathsep.join(filter(None, [str(ROOT), path]))
 
 
 def _started(conf: Any) -> Any:
-    """A context in a JVM of our own, whose standard error goes through us."""
+    """Starts a JVM whose standard error is filtered, and returns its context."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    _quieten_the_start()
-    os.environ["PYTHONPATH"] = _with_root(os.environ.get("PYTHONPATH", ""))  # for data sources, which Spark plans apart
+    _write_logging_configuration()
+    os.environ["PYTHONPATH"] = _with_root(
+        os.environ.get("PYTHONPATH", "")
+    )  # for data sources, which Spark plans in a separate process
     gateway = launch_gateway(conf, {"stderr": subprocess.PIPE})
     threading.Thread(target=_relay, args=(gateway.proc.stderr,), daemon=True).start()
     return SparkContext(gateway=gateway, conf=conf)
 
 
 def _relay(lines: IO[bytes]) -> None:
-    """Pass on what the JVM and its workers say, but for what is no news to anybody."""
+    """Copies lines of the JVM and its workers to standard error, without known noise."""
     for line in lines:
-        if not line.startswith(_JVM_CHATTER):
+        if not line.startswith(_JVM_NOISE):
             sys.stderr.buffer.write(line)
             sys.stderr.flush()
 
 
 def local_cores(master: str) -> int | None:
-    """The cores of a `local` master, without starting it; None for any other."""
+    """Returns the cores of a `local` master without starting it; None for any other master."""
     text = master.removeprefix("local").strip("[]").split(",")[0]
     if not master.startswith("local") or master.startswith("local-"):
         return None
     return os.cpu_count() or 1 if text == "*" else int(text or 1)
 
 
-def _quieten_the_start() -> None:
-    """Until a context exists only a logging configuration file can keep Spark quiet; the user's own wins."""
+def _write_logging_configuration() -> None:
+    """Writes a logging configuration, the only way to silence Spark before it starts. The user's own has precedence."""
     if "SPARK_CONF_DIR" in os.environ or "SPARK_HOME" in os.environ or not find_spec("pyspark"):
         return
     directory = Path(tempfile.gettempdir(), f"penstock-spark-{os.getuid()}")
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.stat().st_uid != os.getuid():
-        return  # somebody else's: better loud than led
+        return  # another user's directory is not trusted
     (directory / "log4j2.properties").write_text(_QUIET_LOGGING)
     os.environ["SPARK_CONF_DIR"] = str(directory)
 
 
 def _zipped_code() -> str:
-    """Our packages as a file for executors on other machines; the libraries must be installed there.
+    """Zips our packages for executors on other machines; libraries must be installed there.
 
-    They fetch it from this process whenever one starts, so it stays until this process ends.
+    Executors fetch the file when they start, so it is kept until this process ends.
     """
     target = Path(tempfile.mkdtemp(prefix="penstock-"), "penstock.zip")
     atexit.register(shutil.rmtree, target.parent, ignore_errors=True)

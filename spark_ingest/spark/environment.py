@@ -1,6 +1,6 @@
-"""Whether Spark can run here at all, told in one line before it is imported: Java 17 or later, and PySpark itself.
+"""Checks before Spark is imported that Java 17 or later and PySpark are installed.
 
-Looks at files only. Starting `java -version` would cost as much as everything else this command does before Spark.
+Reads files only: starting `java -version` would double the start time of the command.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _INSTALL_JAVA = "install it (Debian: apt-get install openjdk-17-jre-headless) or
 _RELEASE_VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 
 
-def demand_spark(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises IngestRefused when Java or PySpark is missing or too old."""
+def require_spark(environment: Mapping[str, str] = os.environ) -> None:
+    """Raises IngestRefused if Java or PySpark is missing or too old."""
     java = find_java(environment)
     if java is None:
         place = f"JAVA_HOME is {environment['JAVA_HOME']}" if environment.get("JAVA_HOME") else "it is not on the PATH"
@@ -30,16 +30,16 @@ def demand_spark(environment: Mapping[str, str] = os.environ) -> None:
     if major is not None and major < JAVA_MAJOR_MIN:
         raise IngestRefused(f"Spark needs Java {JAVA_MAJOR_MIN} or later, {java} is {major}", hint=_INSTALL_JAVA)
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise IngestRefused("PySpark or PyArrow is not installed", hint="pip install 'penstock[spark]'")
+        raise IngestRefused("PySpark or PyArrow is not installed", hint="pip install 'penstock-server[spark]'")
 
 
 def is_submitted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether spark-submit runs us: then there is a JVM already, and it puts our standard error into its output."""
+    """True if spark-submit runs this process: a JVM already runs, and it copies our standard error to its output."""
     return "PYSPARK_GATEWAY_PORT" in environment
 
 
 def find_java(environment: Mapping[str, str]) -> Path | None:
-    """The `java` that Spark's start script will take: that of JAVA_HOME, else the first on the PATH."""
+    """Returns the `java` that Spark's start script uses: from JAVA_HOME, else the first on the PATH."""
     home = environment.get("JAVA_HOME")
     if home:
         java = Path(home, "bin", "java")
@@ -49,7 +49,7 @@ def find_java(environment: Mapping[str, str]) -> Path | None:
 
 
 def java_major(java: Path) -> int | None:
-    """Its major version by the `release` file beside it; None when there is none, as with some old packages."""
+    """Returns the major version from the `release` file beside it; None without that file, as in some old packages."""
     try:
         text = (java.resolve().parent.parent / "release").read_text()
     except OSError:

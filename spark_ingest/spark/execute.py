@@ -1,7 +1,7 @@
-"""Executes orders on Spark: one RDD partition an order, results in any order, progress while it runs.
+"""Executes tasks on Spark: one RDD partition for each task; reports progress while it runs.
 
-Spark is the scheduler and nothing else: bytes, Arrow and Parquet stay within the Python worker, because rows that
-cross to the JVM and back cost twice the time (docs/ingest.md, figures).
+Spark only schedules. Arrow and Parquet stay within the Python worker, because rows that pass through the JVM take twice
+the time (docs/ingest.md, figures).
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Any
 import msgspec
 
 from engine.errors import EngineError
-from spark_ingest.plan import Order, encode
+from spark_ingest.plan import TaskSpec, encode
 from spark_ingest.protocol.task import TaskResult
 from spark_ingest.spark.context import LOCAL_MASTER, local_cores, open_context
 from spark_ingest.spark.worker import Answer, Failed, work
 
 _POLL_SECONDS = 0.2
 
-Report = tuple[int, str]  # the rows of a task that is done, or why it failed
+Report = tuple[int, str]  # the rows of a finished task, or its error
 
 
 class TaskFailed(EngineError):
-    """A task failed; nothing was committed. The text is the task's own. Mend what it says, then run again."""
+    """A task failed; nothing was committed. The text is the error of the task."""
 
     code = "task_failed"
 
 
 class SparkExecutor:
-    """Starts Spark when the first orders come: a run that finds nothing new does without.
+    """Starts Spark for the first plan: a run without new records does not start it.
 
-    `progress` is told, again and again, how many tasks and rows are done of the orders at hand.
+    Calls `progress` with the numbers of finished tasks and rows.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class SparkExecutor:
         self._context: Any = None
 
     def parallelism(self) -> int:
-        """How many tasks can run at once."""
+        """Returns the number of tasks that can run at once."""
         cores = local_cores(self._master or LOCAL_MASTER)
         return int(self._opened().defaultParallelism) if cores is None else cores
 
-    def execute(self, orders: Sequence[Order]) -> list[TaskResult]:
+    def execute(self, specs: Sequence[TaskSpec]) -> list[TaskResult]:
         """Raises TaskFailed as soon as any task fails."""
         context = self._opened()
         reports = _reports(context)
-        encoded = context.parallelize([encode(order) for order in orders], len(orders))
+        encoded = context.parallelize([encode(spec) for spec in specs], len(specs))
         job = encoded.map(_mapper(*self._urls, reports))
         with ThreadPoolExecutor(1) as pool:
             collecting = pool.submit(job.collect)
@@ -80,7 +80,7 @@ class SparkExecutor:
         return self._context
 
     def _watched(self, collecting: Future[list[bytes]], reports: Any) -> list[bytes]:
-        """What Spark collects, while telling how far it is; a failure does not wait for the other tasks."""
+        """Waits for the results and reports progress. Raises TaskFailed without waiting for other tasks."""
         while True:
             done: list[Report] = reports.value
             for _, failure in done:
@@ -94,8 +94,8 @@ class SparkExecutor:
 
 
 def _mapper(source_url: str, output_url: str, reports: Any) -> Callable[[bytes], bytes]:
-    def run(order: bytes) -> bytes:
-        answer = work(order, source_url, output_url)
+    def run(spec: bytes) -> bytes:
+        answer = work(spec, source_url, output_url)
         if isinstance(answer, Failed):
             reports.add([(0, f"{answer.detail} ({answer.hint})" if answer.hint else answer.detail)])
         else:
@@ -106,14 +106,14 @@ def _mapper(source_url: str, output_url: str, reports: Any) -> Callable[[bytes],
 
 
 def _reports(context: Any) -> Any:
-    """An accumulator that gathers what tasks report when they end."""
+    """Returns an accumulator of the reports of finished tasks."""
     from pyspark.accumulators import AccumulatorParam
 
-    class Gathering(AccumulatorParam):  # type: ignore[misc]
+    class ReportList(AccumulatorParam):  # type: ignore[misc]
         def zero(self, value: list[Report]) -> list[Report]:
             return []
 
         def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:  # noqa: N802
             return value1 + value2
 
-    return context.accumulator([], Gathering())
+    return context.accumulator([], ReportList())

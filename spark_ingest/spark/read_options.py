@@ -1,7 +1,7 @@
-"""The options of the data source and the columns that it can give. Pure; reads nothing.
+"""The options and the columns of the data source. Pure.
 
-Spark hands options over as text, with names in any case. Whatever is wrong with one is told by its name, because Spark
-shows the text in the middle of a long trace.
+Spark passes options as text, with names in any case. An error names the option, because Spark shows it within a long
+stack trace.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from spark_ingest.decode.blocks import TIMESTAMP
 from spark_ingest.decode.event_time import parse
 from spark_ingest.errors import IngestRefused
 
-PART_BYTES = 32 << 20  # as a Parquet split is in Spark: some seconds of one core
+PARTITION_BYTES = 32 << 20  # some seconds of one core
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])))
 FAIL, SKIP = "fail", "skip"
 
 
 class Column(NamedTuple):
-    """One type, told to Spark and to Arrow."""
+    """A column type in Spark's DDL and in Arrow."""
 
     ddl: str
     kind: pa.DataType
@@ -45,8 +45,8 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The options of a read. Offsets and times are from the first one up to, not including, the second."""
+class ReadOptions:
+    """The options of a read. End offsets and end times are exclusive."""
 
     store: str
     topics: str
@@ -56,7 +56,7 @@ class Wanted:
     start_ms: int | None
     end_ms: int | None
     columns: tuple[str, ...]
-    part_bytes: int
+    partition_bytes: int
     undecodable: str
 
     @property
@@ -73,15 +73,15 @@ class Wanted:
         )
 
 
-def wanted_of(options: Mapping[str, str]) -> Wanted:
-    """The options as Spark hands them over, their names in any case. Raises IngestRefused."""
+def parse_options(options: Mapping[str, str]) -> ReadOptions:
+    """Parses the options that Spark passes. Raises IngestRefused."""
     given = {name.lower(): value for name, value in options.items()}
     unknown = sorted(set(given) - _OPTIONS)
     if unknown:
         raise IngestRefused(f"unknown options {unknown}", hint=f"there are: {', '.join(sorted(_OPTIONS))}")
     if "store" not in given or ("topic" in given) == ("topics" in given):
         raise IngestRefused("give the options 'store' and one of 'topic' and 'topics' (a regular expression)")
-    return Wanted(
+    return ReadOptions(
         store=given["store"],
         topics=re.escape(given["topic"]) if "topic" in given else _pattern(given["topics"]),
         cluster=given.get("cluster"),
@@ -90,7 +90,7 @@ def wanted_of(options: Mapping[str, str]) -> Wanted:
         start_ms=_time(given, "starttime"),
         end_ms=_time(given, "endtime"),
         columns=_columns(given.get("columns")),
-        part_bytes=_whole(given.get("partitionbytes", str(PART_BYTES)), "partitionBytes", 1),
+        partition_bytes=_whole(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
         undecodable=_one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
     )
 
@@ -99,7 +99,7 @@ def _pattern(text: str) -> str:
     try:
         return re.compile(text).pattern
     except re.error as error:
-        raise IngestRefused(f"topics={text!r} is no regular expression: {error}") from error
+        raise IngestRefused(f"topics={text!r} is not a regular expression: {error}") from error
 
 
 def _offset(given: Mapping[str, str], name: str, nothing: str) -> int | None:
@@ -109,16 +109,16 @@ def _offset(given: Mapping[str, str], name: str, nothing: str) -> int | None:
 
 def _whole(text: str, name: str, least: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise IngestRefused(f"{name}={text!r} is no whole number from {least} on")
+        raise IngestRefused(f"{name}={text!r} is not an integer of at least {least}")
     return int(text)
 
 
 def _time(given: Mapping[str, str], name: str) -> int | None:
-    """Milliseconds from a time; a time between two milliseconds counts as the later one."""
+    """Returns milliseconds, rounded up."""
     text = given.get(name)
     found = None if text is None else parse(text)
     if text is not None and found is None:
-        raise IngestRefused(f"{name}={text!r} is no time", hint="write 2026-11-20T05:00:00Z or milliseconds")
+        raise IngestRefused(f"{name}={text!r} is not a time", hint="write 2026-11-20T05:00:00Z or milliseconds")
     return None if found is None else -(-found // 1000)
 
 
@@ -132,5 +132,5 @@ def _columns(text: str | None) -> tuple[str, ...]:
 
 def _one_of(text: str, name: str, allowed: tuple[str, ...]) -> str:
     if text not in allowed:
-        raise IngestRefused(f"{name}={text!r} is none of {', '.join(allowed)}")
+        raise IngestRefused(f"{name}={text!r} is not one of {', '.join(allowed)}")
     return text

@@ -1,7 +1,7 @@
-"""What a Spark worker process runs: one task, from bytes to bytes.
+"""Runs one task in a Spark worker process.
 
-Failures that a person has to deal with come back as values: through Spark they would arrive as a page of Java. What
-another attempt may cure (a store that does not answer) is tried again here.
+Returns errors as values, because Spark would wrap an exception in a Java stack trace. Retries retryable errors, such as
+a store that does not answer.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore, open_store
-from spark_ingest.plan import Order
+from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.task import TaskResult, run_task
 
 ATTEMPTS_MAX = 3
-PAUSE_SECONDS = 2.0  # times the attempt's number; the store's client has tried for longer before that
+PAUSE_SECONDS = 2.0  # times the attempt; the store's client has retried before
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """Why a task failed, in words for a person."""
+    """The error of a failed task."""
 
     code: str
     detail: str
@@ -36,17 +36,17 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 Answer = Done | Failed
 
 
-def work(order: bytes, source_url: str, output_url: str) -> Answer:
-    """Run an encoded order."""
-    return answer_to(msgspec.json.decode(order, type=Order), _store(source_url), _store(output_url))
+def work(spec: bytes, source_url: str, output_url: str) -> Answer:
+    """Run an encoded TaskSpec."""
+    return run_with_retries(msgspec.json.decode(spec, type=TaskSpec), _store(source_url), _store(output_url))
 
 
-def answer_to(
-    order: Order, source: ObjectStore, output: ObjectStore, sleep: Callable[[float], None] = time.sleep
+def run_with_retries(
+    spec: TaskSpec, source: ObjectStore, output: ObjectStore, sleep: Callable[[float], None] = time.sleep
 ) -> Answer:
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            return Done(run_task(order, source, output))
+            return Done(run_task(spec, source, output))
         except EngineError as error:
             if not error.retryable or attempt == ATTEMPTS_MAX:
                 return Failed(error.code, error.detail, error.hint)
@@ -56,5 +56,5 @@ def answer_to(
 
 @lru_cache(maxsize=8)
 def _store(url: str) -> ObjectStore:
-    """One client per worker process, with its connections."""
+    """Opens one client for each worker process, so that it reuses connections."""
     return open_store(url)

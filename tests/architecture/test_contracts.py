@@ -52,9 +52,10 @@ PLANTED = {
     "The packages of a node": [
         ("node.setup.logs", "node.cluster.member"),
         ("node.cluster.member", "node.processes.supervisor"),
+        ("node.processes.server", "node.commands.serve"),
     ],
     "The packages of ingestion": [
-        ("spark_ingest.source.source", "spark_ingest.decode.blocks"),
+        ("spark_ingest.source.discovery", "spark_ingest.decode.blocks"),
         ("spark_ingest.decode.blocks", "spark_ingest.output.names"),
         ("spark_ingest.output.names", "spark_ingest.protocol.task"),
         ("spark_ingest.protocol.task", "spark_ingest.spark.worker"),
@@ -69,6 +70,7 @@ PLANTED = {
         ("penstock.consumer.consumer", "penstock.aio"),
         ("penstock.aio", "penstock.sync"),
         ("penstock.sync", "penstock.cli.output"),
+        ("penstock.cli.output", "penstock.testing"),
     ],
     "The parts of the command": [
         ("penstock.cli.output", "penstock.cli.node"),
@@ -83,21 +85,23 @@ PLANTED = {
     "Replication sees of tiering the manifest only": [
         ("replication.replica.replica", "engine.tiering.shipping.shipper")
     ],
-    "The log, replication and the gateway know no command, client, job or load test": [
+    "The log, replication, the gateway and the node know no command, client, job or load test": [
         ("gateway.produce.produce", "penstock.producer.partitioners"),
         ("node.messages", "penstock.cli.output"),
     ],
-    "Only `penstock serve` starts a node; `penstock token` writes the tokens file": [
+    "Only a node's own commands start it": [
         ("penstock.cli.commands.topic", "node.messages"),
         ("penstock.cli.commands.topic", "gateway.settings"),
         ("penstock.producer.lines", "gateway.server.app"),
     ],
+    "The server's commands take of the command how it prints and ends": [
+        ("node.commands.token", "penstock.aio"),
+    ],
     "The contract stands alone": [("openapi.contract", "engine.errors")],
-    "`penstock` speaks HTTP only, but serve, token, segment and ingest": [
+    "`penstock` speaks HTTP only": [
         ("penstock.producer.lines", "engine.format.batch"),
         ("penstock.transport.exchange", "openapi.contract"),
-        ("penstock.cli.commands.produce", "engine.format.batch"),
-        ("penstock.cli.commands.segment", "engine.log.log"),
+        ("penstock.cli.commands.produce", "spark_ingest.plan"),
     ],
     "Load tests speak HTTP only": [("loadtests.generators.bodies", "engine.format.batch")],
     "Ingestion imports of the engine its pure modules and the stores": [
@@ -109,7 +113,9 @@ PLANTED = {
         ("spark_ingest.plan", "aiohttp"),
     ],
     "One door to S3": [("engine.tiering.store.store", "boto3")],
-    "One door to Granian; the load tests run it bare, to compare with": [("node.processes.server", "granian")],
+    "Granian is only what the load tests compare with": [("node.processes.server", "granian")],
+    "One door to llhttp": [("gateway.server.adapter", "httptools")],
+    "HTTP on the wire knows nothing of the gateway above it": [("gateway.wire.server", "gateway.settings")],
     "One door to the record codec": [("gateway.produce.produce", "aiokafka.record")],
     "One door to the decompressors, and one to the compressors": [("gateway.http.request_body", "cramjam")],
     "One door to ZooKeeper": [("node.processes.supervisor", "kazoo.client")],
@@ -125,7 +131,9 @@ RIGHT = {  # imports without which the contracts would speak of nothing
     "engine.tiering.store.s3": ("boto3", "botocore"),
     "engine.format.batch": ("aiokafka",),
     "engine.format.decompression": ("cramjam",),
-    "gateway.server.rsgi": ("granian", "aiohttp"),
+    "gateway.server.adapter": ("aiohttp",),
+    "gateway.wire.http1": ("httptools",),
+    "loadtests.peers.bare_append": ("granian",),
     "gateway.metrics.metrics": ("prometheus_client",),
     "replication.coordination.zookeeper": ("kazoo",),
 }

@@ -13,7 +13,8 @@ import pytest
 
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
-# Commands may open what they like.
+# Commands, and what tests start nodes with, may open what they like.
+COMMANDS = ("penstock.cli", "penstock.testing", "node.commands")
 SERVING = ("engine", "replication", "gateway", "node", "openapi", "penstock", "spark_ingest")
 
 FILE_DOORS = {
@@ -25,11 +26,9 @@ FILE_DOORS = {
     "node.setup.setting_sources": "reads the file that --config names, and whether the TLS files can be read",
     "node.processes.server": "reads the machine's boot id",
     "gateway.connections.kernel_memory": "how much memory the process has, as the kernel counts it",
-    "gateway.connections.kernel_sockets": "finds the socket of a client that does not read, among the open files",
     "node.processes.supervisor": "the directory of the sockets between its processes",
     "gateway.access.tokens_file": "the tokens file",
     "node.setup.watched_files": "whether the tokens file and the certificate have changed",
-    "gateway.connections.own_sockets": "the kernel's tables of sockets",
     "gateway.docs.page": "its own style sheet and pictures, from the package",
     "openapi.contract": "the contract, from the package",
     "spark_ingest.spark.environment": "looks whether Java is there and is new enough",
@@ -99,7 +98,7 @@ def unneeded(uses: Mapping[str, set[str]], doors: Mapping[str, str]) -> list[str
     return [name for name in doors if not uses.get(name)]
 
 
-MODULES = [module for module in modules_of(ROOT, SERVING) if not module.name.startswith("penstock.cli")]
+MODULES = [module for module in modules_of(ROOT, SERVING) if not module.name.startswith(COMMANDS)]
 FILES = {module.name: file_uses(module) for module in MODULES}
 TIMES = {module.name: time_and_chance_uses(module) for module in MODULES}
 

@@ -12,8 +12,14 @@ from importlib.metadata import packages_distributions
 
 from tests.architecture.sources import CODE, ROOT, modules_of, third_party
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-GROUPS: dict[str, list[str]] = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+CLIENT = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["project"]
+SERVER = tomllib.loads((ROOT / "pyproject.toml").read_text())
+GROUPS: dict[str, list[str]] = {
+    "client": CLIENT["dependencies"],
+    "server": [one for one in SERVER["project"]["dependencies"] if not one.startswith("penstock==")],
+    **SERVER["project"]["optional-dependencies"],
+    **SERVER["dependency-groups"],
+}
 
 # Not imported: a program, a plugin, or what another library loads by itself.
 TOOLS = {
@@ -40,7 +46,9 @@ BELONGS_TO = {
     "gevent": "locust",
     "pytest_asyncio": "pytest-aiohttp",
     "h2": "httpx",
+    "hpack": "httpx",
     "jsonschema": "openapi-spec-validator",
+    "packaging": "pytest",
 }
 
 
@@ -72,14 +80,17 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
 
 
 HOMES = packages_distributions()
-SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - {"loadtests", "spark_ingest"})), CODE)
+OF_USERS = "penstock.testing"  # imports pytest, which its users bring
+CLIENTS = third_party([one for one in modules_of(ROOT, ("penstock",)) if not one.name.startswith(OF_USERS)], CODE)
+SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - {"loadtests", "spark_ingest", "penstock"})), CODE)
 SPARK = third_party(modules_of(ROOT, ("spark_ingest",)), CODE)
 LOADING = third_party(modules_of(ROOT, ("loadtests",)), CODE)
 TESTS = third_party(modules_of(ROOT, ("tests",)), (*CODE, "tests"))
 
 
-def test_every_library_of_the_server_is_used_by_it() -> None:
-    assert unused(GROUPS[""], SERVING, HOMES) == []
+def test_every_library_of_a_distribution_is_used_by_it() -> None:
+    assert unused(GROUPS["client"], CLIENTS, HOMES) == []
+    assert unused(GROUPS["server"], SERVING, HOMES) == []
 
 
 def test_every_library_for_spark_is_used_by_ingestion() -> None:
@@ -94,12 +105,24 @@ def test_every_library_for_development_is_used_by_tests_or_load_tests() -> None:
     assert unused(GROUPS["dev"], TESTS.keys() | LOADING.keys(), HOMES) == []
 
 
-def test_the_server_imports_only_what_it_declares() -> None:
-    assert undeclared(SERVING, GROUPS[""], HOMES) == []
+def test_a_distribution_imports_only_what_it_declares() -> None:
+    assert undeclared(CLIENTS, GROUPS["client"], HOMES) == []
+    assert undeclared(SERVING, GROUPS["server"], HOMES) == []
+
+
+def test_the_client_needs_nothing_of_a_node() -> None:
+    named = set(map(distribution, GROUPS["client"]))
+    assert not named & {"boto3", "granian", "kazoo", "aiokafka", "pyspark", "uvloop", "prometheus-client"}
+
+
+def test_both_distributions_have_one_version_and_one_license() -> None:
+    assert CLIENT["version"] == SERVER["project"]["version"]
+    assert f"penstock=={CLIENT['version']}" in SERVER["project"]["dependencies"]
+    assert (ROOT / "LICENSE").read_bytes() == (ROOT / "penstock" / "LICENSE").read_bytes()
 
 
 def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
-    assert undeclared(SPARK, GROUPS[""] + GROUPS["spark"], HOMES) == []
+    assert undeclared(SPARK, GROUPS["server"] + GROUPS["spark"], HOMES) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
     assert undeclared(LOADING, everything, HOMES) == []
     assert undeclared(TESTS, everything, HOMES) == []

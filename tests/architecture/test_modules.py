@@ -25,6 +25,7 @@ FOR_TESTS_ONLY = {
 # What programs import and no command of ours does.
 PUBLIC = {
     "penstock.sync": "the client for programs that are not async",
+    "penstock.testing.plugin": "fixtures for the tests of users",
     "spark_ingest.job": "the script that spark-submit is given",
     "spark_ingest.data_source": "what programs register with Spark",
 }
@@ -41,9 +42,11 @@ def started_by(text: str) -> set[str]:
 
 
 def entry_points(root: Path) -> set[str]:
-    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
+    client = tomllib.loads((root / "penstock" / "pyproject.toml").read_text())["project"]
+    server = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    targets = [*client["scripts"].values(), *server["entry-points"]["penstock.commands"].values()]
     started = started_by((root / "Makefile").read_text() + (root / ".ci" / "run").read_text())
-    return {target.split(":")[0] for target in scripts.values()} | started
+    return {target.split(":")[0] for target in targets} | started
 
 
 def reached(modules: Iterable[Module], begin: set[str]) -> set[str]:
@@ -113,9 +116,14 @@ def is_test(path: Path) -> bool:
 
 def test_type_checkers_of_users_read_the_types_of_the_client() -> None:
     """PEP 561: the marker is in the package and in what is built of it."""
-    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    assert "py.typed" in built["penstock"]
+    built = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert "py.typed" in built["package-data"]["penstock"]
     assert (ROOT / "penstock" / "py.typed").exists()
+
+
+def test_the_client_is_built_with_all_of_its_packages() -> None:
+    built = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert built == sorted(one.name for one in modules_of(ROOT, ("penstock",)) if one.is_package)
 
 
 def test_no_module_is_over_400_lines() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.architecture.request_path import Follower, RequestPath, paths
 
-BOUNDS = {"produce": (53, 145), "fetch": (40, 105), "produce that ends a long poll, with both": (75, 310)}
+BOUNDS = {"produce": (27, 70), "fetch": (23, 56), "produce that ends a long poll, with both": (40, 178)}
 
 
 async def test_requests_visit_no_more_files_than_allowed(tmp_path: Path) -> None:

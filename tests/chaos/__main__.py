@@ -15,11 +15,11 @@ from pathlib import Path
 
 import click
 
-from tests.chaos.cluster import SESSION_TIMEOUT_MS, running_cluster
 from tests.chaos.faults import FAULTS, Fault
-from tests.chaos.hosts import ROOT
 from tests.chaos.judge import Verdict
-from tests.chaos.namespaces import why_not
+from tests.chaos.machines.cluster import SESSION_TIMEOUT_MS, running_cluster
+from tests.chaos.machines.hosts import ROOT
+from tests.chaos.machines.namespaces import why_not
 from tests.chaos.results import commit, line, record, table, write_page
 from tests.chaos.run import run
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
@@ -35,7 +35,7 @@ OUTPUT = ROOT / "chaos-output"
 @click.option("--session-timeout-ms", default=SESSION_TIMEOUT_MS, show_default=True, help="Of the nodes.")
 @click.option("--seed", default=1, show_default=True, help="Of the first run; each further one has the next.")
 @click.option("--one-cluster", "is_one_cluster", is_flag=True, help="For all faults, to save the starts.")
-@click.option("--record", "is_recorded", is_flag=True, help="Into docs/reliability.json and .md, in place of others.")
+@click.option("--record", "is_recorded", is_flag=True, help="Write docs/internals/reliability.json and .md.")
 @click.option("--source", type=click.Path(path_type=Path), default=ROOT, help="Whose nodes.  [default: these]")
 @click.option("--output", type=click.Path(path_type=Path), default=OUTPUT, help="Histories and logs of bad runs.")
 def main(

@@ -12,9 +12,9 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tests.chaos.cluster import CLIENTS, PARTITIONS, Cluster
-from tests.chaos.disks import fill, injected, why_no_injection
-from tests.chaos.hosts import NodeHost
+from tests.chaos.machines.cluster import CLIENTS, PARTITIONS, Cluster
+from tests.chaos.machines.disks import fill, injected, why_no_injection
+from tests.chaos.machines.hosts import NodeHost
 
 HOUR_MS = 3_600_000
 

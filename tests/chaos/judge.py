@@ -14,9 +14,9 @@ from itertools import pairwise
 from math import isnan
 from typing import Any
 
-from tests.chaos.streams import Streamed
-from tests.simulation.checkers import FinalLog, Guarantee, check_all
-from tests.simulation.history import History, Produced
+from tests.chaos.clients.streams import Streamed
+from tests.simulation.judges.checkers import FinalLog, Guarantee, check_all
+from tests.simulation.judges.history import History, Produced
 
 LOST = "C1 lost", "C2 unseen"  # off the leader's disk, over HTTP
 DUPLICATE = "C4"

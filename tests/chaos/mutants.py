@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos.hosts import ROOT
+from tests.chaos.machines.hosts import ROOT
 from tests.chaos.results import PACKAGES
 
 
@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "ack before replication": Mutant(
-        (Edit("replication/replica/acknowledgement.py", "if partition.high_watermark < appended.end:", "if False:"),)
+        (Edit("replication/replica/acks.py", "if partition.high_watermark < appended.end:", "if False:"),)
     ),
     "a high watermark that ignores the in-sync set": Mutant(
         (

@@ -1,4 +1,4 @@
-"""The table of results: from verdicts, as they were recorded, to docs/reliability.md, and to lines for people."""
+"""The table of results: from recorded verdicts to docs/internals/reliability.md, and to lines for people."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.hosts import ROOT
 from tests.chaos.judge import Verdict
+from tests.chaos.machines.hosts import ROOT
 
 PACKAGES = ("engine", "gateway", "node", "openapi", "penstock", "replication", "spark_ingest")
-RECORDED = ROOT / "docs" / "reliability.json"
-PAGE = ROOT / "docs" / "reliability.md"
+RECORDED = ROOT / "docs" / "internals" / "reliability.json"
+PAGE = ROOT / "docs" / "internals" / "reliability.md"
 BEGIN, END = "<!-- begin: written by make chaos -->", "<!-- end -->"
 HEADS = (
     "fault",

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import orjson
 
-from tests.chaos.asking import now
-from tests.chaos.cluster import PARTITIONS, Cluster, NotWhole, copy_logs
+from tests.chaos.clients.asking import now
+from tests.chaos.clients.final import Unreadable, judge_what_is_left
+from tests.chaos.clients.load import Load
+from tests.chaos.clients.streams import Streams
 from tests.chaos.faults import HOUR_MS, Fault, Scene
-from tests.chaos.final import Unreadable, judge_what_is_left
 from tests.chaos.judge import Verdict
-from tests.chaos.load import Load
-from tests.chaos.streams import Streams
-from tests.simulation.history import History
+from tests.chaos.machines.cluster import PARTITIONS, Cluster, NotWhole, copy_logs
+from tests.simulation.judges.history import History
 
 WARM_S = 3.0
 CALM_S = (2.0, 4.0)  # between two injections

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.__main__ import EXIT_FOUND, cannot
-from tests.chaos.hosts import ROOT
+from tests.chaos.machines.hosts import ROOT
 from tests.chaos.mutants import MUTANTS, planted
 
 pytestmark = [

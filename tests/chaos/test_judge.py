@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from engine.format import batch as record_batch
-from tests.chaos.final import read_files
+from tests.chaos.clients.final import read_files
+from tests.chaos.clients.streams import Streamed
 from tests.chaos.judge import Verdict, judge, pauses
-from tests.chaos.streams import Streamed
-from tests.simulation.checkers import FinalLog
-from tests.simulation.history import History, Latest, Polled, Produced, Refused
+from tests.simulation.judges.checkers import FinalLog
+from tests.simulation.judges.history import History, Latest, Polled, Produced, Refused
 
 VALUES = ("a", "b", "c")
 
@@ -121,7 +121,7 @@ def test_what_is_planted_is_found(plant: Callable[[History, list[FinalLog]], Non
 
 
 def streamed(history: History, *given: tuple[int, str], position: int = 3) -> Streamed:
-    """A stream that was given these events, as tests/chaos/streams.py would note it, and goes on at the position."""
+    """Return a stream with these events, in the form of tests/chaos/clients/streams.py; it continues at `position`."""
     expected = 0
     for offset, value in given:
         history.polled.append(Polled("stream", "t/0", 1, expected, ((offset, value),), 0, offset + 1, 5.0))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.chaos.__main__ import cannot
-from tests.chaos.hosts import ROOT
+from tests.chaos.machines.hosts import ROOT
 
 pytestmark = pytest.mark.skipif(cannot() is not None, reason=str(cannot()))
 

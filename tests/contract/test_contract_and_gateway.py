@@ -6,21 +6,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.fetch import fetch, fetch_many, tail
+from gateway.fetch import fetch_many, tail
+from gateway.fetch.fetch import OffsetsQuery
+from gateway.fetch.request import FetchQuery
 from gateway.http.problems import KINDS
-from gateway.http.query import Number, Rules, Text, Word
-from gateway.produce import produce, produce_many
+from gateway.http.query import Number, Rule, Text, Word, rules_of
+from gateway.produce.request import ManyQuery, PartitionQuery, TopicQuery
 from gateway.server import app
 from openapi import load_contract, operations, resolve
 
 CONTRACT = load_contract()
 OPERATIONS = {operation.operation_id: operation for operation in operations(CONTRACT)}
-QUERIES: Mapping[str, Rules] = {
-    "produce": produce.QUERY_WITH_PARTITION,
-    "produce_to_partition": produce.QUERY,
-    "produce_many": produce_many.QUERY,
-    "fetch": fetch.QUERY,
-    "tail_topic": tail.QUERY,
+QUERIES: Mapping[str, type[msgspec.Struct]] = {
+    "produce": TopicQuery,
+    "produce_to_partition": PartitionQuery,
+    "produce_many": ManyQuery,
+    "fetch": FetchQuery,
+    "find_offsets": OffsetsQuery,
+    "tail_topic": tail.TopicQuery,
 }
 
 
@@ -41,14 +44,15 @@ def test_handlers_of_built_operations_have_the_names_of_the_contract() -> None:
 def test_query_parameters_are_those_of_the_contract(operation_id: str) -> None:
     parameters = [resolve(CONTRACT, parameter) for parameter in OPERATIONS[operation_id].spec["parameters"]]
     declared = {parameter["name"]: parameter["schema"] for parameter in parameters if parameter["in"] == "query"}
-    rules = QUERIES[operation_id]
+    shape = QUERIES[operation_id]
+    rules = rules_of(shape)
     assert set(rules) == set(declared)
-    for name, rule in rules.items():
+    for name, (field, rule) in rules.items():
+        assert getattr(shape(), field) == declared[name].get("default"), name
         _assert_same(name, rule, declared[name])
 
 
-def _assert_same(name: str, rule: Number | Word | Text, schema: dict[str, Any]) -> None:
-    assert rule.default == schema.get("default"), name
+def _assert_same(name: str, rule: Rule, schema: dict[str, Any]) -> None:
     match rule:
         case Number():
             assert (rule.minimum, rule.maximum) == (schema["minimum"], schema["maximum"]), name

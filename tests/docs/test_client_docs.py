@@ -1,4 +1,4 @@
-"""docs/client.md against the client: its examples run, its tables are complete.
+"""docs/reference/client.md against the client: its examples run, its tables are complete.
 
 `python -m tests.docs.test_client_docs` writes the table of options into the page.
 """
@@ -21,14 +21,14 @@ from penstock.options import ClientOptions
 from tests.docs.console import PAGES, blocks
 from tests.e2e.node_process import ROOT, running_process
 
-PAGE = PAGES / "client.md"
+PAGE = PAGES / "reference" / "client.md"
 BEGIN, END = "<!-- options: made by python -m tests.docs.test_client_docs -->", "<!-- end of options -->"
 
 
 def options_table() -> str:
     rows = ["| option | default | why |", "|---|---|---|"]
     for item in fields(ClientOptions):
-        default = f"{item.default:,}" if isinstance(item.default, int) and item.default is not True else item.default
+        default = item.default if isinstance(item.default, bool | str) else f"{item.default:,}"
         rows.append(f"| `{item.name}` | {default} | {item.metadata['why']} |")
     return "\n".join(rows)
 
@@ -67,8 +67,8 @@ def test_every_name_that_the_package_gives_can_be_had() -> None:
 
 @pytest.mark.e2e
 def test_the_examples_run(tmp_path: Path) -> None:
-    examples = blocks("client.md", "python")
-    assert len(examples) == 3
+    examples = blocks("reference/client.md", "python")
+    assert len(examples) == 4
     with running_process(tmp_path / "node") as node:
         environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT)}
         printed = [

@@ -1,4 +1,4 @@
-"""docs/limits.md tells the truth: its settings and defaults exist, its problems too, and its tests are there."""
+"""docs/reference/limits.md against the code: its settings, defaults, problems and tests exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.http.problems import KINDS
 from gateway.settings import NODE_RULES
 from tests.docs.pages import ROOT
 
-PAGE = (ROOT / "docs" / "limits.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "limits.md").read_text()
 RULES = {**TOPIC_RULES, **NODE_RULES}
 
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md against a node: its table has every metric that a scrape gives, and its queries name only such.
+"""docs/reference/metrics.md against a node: its table has every metric of a scrape, its queries name only those.
 
 `python -m tests.docs.test_metrics_docs` writes the table into the page.
 """
@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.docs.console import PAGES
 from tests.scenarios.gateways import in_process
 
-PAGE = PAGES / "metrics.md"
+PAGE = PAGES / "reference" / "metrics.md"
 BEGIN, END = "<!-- metrics: made by python -m tests.docs.test_metrics_docs -->", "<!-- end of metrics -->"
 
 

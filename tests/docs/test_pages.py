@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from gateway.docs.page import render_docs
 from gateway.settings import NODE_RULES
 from node.setup.settings_page import environment_variable_of, flag_of, settings_page
 from openapi import load_contract, operations
-from tests.architecture.test_libraries import distribution
+from tests.architecture.test_libraries import GROUPS, distribution
 from tests.docs.pages import (
     LINE_NUMBER_TOLD,
     ROOT,
@@ -64,7 +63,9 @@ def test_what_a_long_target_asks_for_is_heard() -> None:
 
 
 def test_the_settings_page_is_what_the_declarations_say() -> None:
-    assert (ROOT / "docs" / "settings.md").read_text() == settings_page(), "write it again: make docs-write"
+    assert (ROOT / "docs" / "reference" / "settings.md").read_text() == settings_page(), (
+        "write it again: make docs-write"
+    )
 
 
 def test_the_settings_page_tells_of_every_setting_how_it_is_given_and_why() -> None:
@@ -83,11 +84,9 @@ def test_the_docs_page_of_a_node_has_every_operation() -> None:
 
 
 def test_every_library_is_given_its_reason() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
     text = (ROOT / "DEVELOPMENT.md").read_text().partition("## Libraries and their reasons")[2].partition("\n## ")[0]
     told = {distribution(name) for cell in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in _names(cell)}
-    assert told - {"library"} == {distribution(one) for group in groups for one in group}
+    assert told - {"library"} == {distribution(one) for group in GROUPS.values() for one in group}
 
 
 def _names(cell: str) -> list[str]:
@@ -117,7 +116,7 @@ def test_every_decision_is_listed_under_its_title_and_says_what_and_why() -> Non
 
 def test_a_broken_link_is_found() -> None:
     page = ROOT / "README.md"
-    text = "# A title\n[a](nowhere.md) [b](#a-title) [c](#no-title) [d](docs/settings.md) [e](https://example.org/x)"
+    text = "# A title\n[a](nowhere.md) [b](#a-title) [c](#no-title) [d](docs/reference/settings.md) [e](https://example.org/x)"
     assert broken_links(page, text) == ["nowhere.md", "#no-title"]
 
 
@@ -140,4 +139,4 @@ def test_blocks_are_no_prose() -> None:
 
 def test_the_pages_looked_at_are_those_that_a_newcomer_is_sent_to() -> None:
     assert {"README.md", "ARCHITECTURE.md", "DEVELOPMENT.md", "CHANGELOG.md", "engine/format/FORMAT.md"} <= PAGES.keys()
-    assert Path("docs/settings.md").as_posix() in PAGES
+    assert Path("docs/reference/settings.md").as_posix() in PAGES

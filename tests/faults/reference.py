@@ -1,4 +1,4 @@
-"""Producers by the letter of docs/producer-guide.md, as short as they can be. A yardstick, no client.
+"""Producers by the letter of docs/produce.md, as short as they can be. A yardstick, no client.
 
 `plain` has neither key nor sequence, so it may store a record twice; it shows what the other two are good for.
 """

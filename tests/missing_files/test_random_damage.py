@@ -168,5 +168,7 @@ async def play(filled: Path, story: Story) -> None:
 )
 # The index has a batch that was taken out where the bytes of another one are now.
 @example(Story([Harm("take out", 1, 348, 300, False)], False, False, "batches", 1))
+# A file has the batches of the next segment, whose file is missing: its damage has no bytes, and sound batches follow.
+@example(Story([Harm("swap", 1, 0, 1, False), Harm("remove", 2, 0, 1, True)], False, False, "json", 1))
 def test_no_read_skips_an_offset_silently(filled, story):
     asyncio.run(play(filled, story))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ClientError, ConnectionFailed, ProblemError
 from penstock.options import ClientOptions
-from penstock.producer.blame import Cut, cut_for
+from penstock.producer.dispatch import Cut, cut_for
 from penstock.transport.retry import RetryRules, may_retry, retry_delay_ms
 
 RULES = RetryRules.of(ClientOptions(backoff_ms=50, backoff_ms_max=2_000))

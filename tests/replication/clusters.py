@@ -26,7 +26,7 @@ WAIT_S = 30.0  # of a machine that may be busy
 _ids = (f"{n:032x}" for n in itertools.count(1))
 
 
-class Heard:
+class ViewListener:
     """Implements ClusterListener."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Heard:
 class Cluster:
     def __init__(self, coordination: Coordination) -> None:
         self.agents: dict[int, ClusterAgent] = {}
-        self.heard: dict[int, Heard] = {}
+        self.heard: dict[int, ViewListener] = {}
         self.sessions: dict[int, list[Session]] = {}
         self.coordination = coordination
 
@@ -84,9 +84,9 @@ class Cluster:
             f"http://node{node_id}:8080",
             rack=rack,
             internal_urls=urls,
-            vouching=RegistrationState(directory_id=directory or f"directory {node_id}"),
+            registration_state=RegistrationState(directory_id=directory or f"directory {node_id}"),
         )
-        heard = self.heard[node_id] = Heard()
+        heard = self.heard[node_id] = ViewListener()
         settings = settings or AgentSettings(session_timeout_ms=3000, leader_rebalance_check_ms=3_600_000)
         return ClusterAgent(open_session, own, heard, SystemClock(), _ids.__next__, Random(1), settings)
 
@@ -149,7 +149,7 @@ def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState
     """With all that are alive in sync; None if they are."""
     state = agent.view.states[topic.topic_id, number].state
     members = {m.node_id: m for m in state.in_sync}
-    alive = {n: Member(n, agent.view.nodes[n].incarnation) for n in state.replicas if n in agent.view.nodes}
+    alive = {n: Member(n, agent.view.nodes[n].broker_epoch) for n in state.replicas if n in agent.view.nodes}
     wanted = sorted_members({**alive, **members}.values())
     return None if wanted == state.in_sync else replace(state, in_sync=wanted, eligible=())
 

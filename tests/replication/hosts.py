@@ -49,7 +49,7 @@ class Store:
     def __init__(self) -> None:
         self.states: dict[tuple[str, int], VersionedState] = {}
         self.nodes: dict[int, HostedNode] = {}
-        self.incarnations = itertools.count(1)
+        self.broker_epochs = itertools.count(1)
         self.proposals: list[Proposal] = []
         self.answers = asyncio.Event()
         self.answers.set()
@@ -72,7 +72,7 @@ class Store:
 
     def tell_nodes(self) -> None:
         registered = {
-            node.node_id: Registration(node.host.member.incarnation, 0)
+            node.node_id: Registration(node.host.member.broker_epoch, 0)
             for node in self.nodes.values()
             if node.host.member is not None
         }
@@ -137,7 +137,7 @@ class HostedNode:
         return answer
 
     def register(self) -> None:
-        self.host.on_registered(Member(self.node_id, next(self._store.incarnations)))
+        self.host.on_registered(Member(self.node_id, next(self._store.broker_epochs)))
         self.host.on_contact(self.boottime)
         self._store.nodes[self.node_id] = self
         self._store.tell_nodes()

@@ -12,7 +12,7 @@ from math import inf
 from engine.log.epochs import EpochStart, assigned, truncated_from_end
 from replication.cores import follower, reassignment
 from replication.cores.election import reconciled, with_preferred_leader
-from replication.cores.fetch import Diverging, OutOfRange, Refusal, Send
+from replication.cores.fetch import Diverging, FetchError, OutOfRange, Send
 from replication.cores.follower import FollowerPosition
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
 from replication.cores.partition_state import (
@@ -23,9 +23,9 @@ from replication.cores.partition_state import (
     VersionedState,
     initial_state,
 )
+from replication.cores.progress import AckVerdict
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.cores.session import Session, SessionEvent
-from replication.cores.watermark import AckVerdict
 
 PARTITION = "t-0"
 SESSION_S = 6.0
@@ -34,9 +34,9 @@ SESSION_S = 6.0
 class StageNode:
     """A process and its disk."""
 
-    def __init__(self, number: int, incarnation: int) -> None:
+    def __init__(self, number: int, broker_epoch: int) -> None:
         self.number = number
-        self.member = Member(number, incarnation)
+        self.member = Member(number, broker_epoch)
         self.log: list[tuple[int, str]] = []
         self.durable_end = 0
         self.epochs: list[EpochStart] = []
@@ -46,7 +46,7 @@ class StageNode:
         self.leader: Leader | None = None
         self.known: VersionedState | None = None
         self.waiting: list[tuple[int, str]] = []
-        self.survives_from = incarnation
+        self.survives_from = broker_epoch
         self.session = Session(SESSION_S, -inf)
 
     def position(self) -> FollowerPosition:
@@ -64,7 +64,7 @@ class Stage:
         self.now = 100.0
         self.told: list[str] = []
         self.proposals: list[tuple[int, Propose]] = []
-        self.incarnations = 0
+        self.broker_epochs = 0
         self.replicas = 0
         self.store: VersionedState | None = None
 
@@ -118,7 +118,7 @@ class Stage:
         node = self.nodes[int(number)]
         assert isinstance(node.role, Follow), f"{number} follows nobody"
         leading = self.nodes[node.role.leader]
-        fetch = follower.next_fetch(node.number, node.member.incarnation, node.position())
+        fetch = follower.next_fetch(node.number, node.member.broker_epoch, node.position())
         if leading.leader is None or not leading.is_up:
             self.tell(f"{number} is not answered by {leading.number}")
             return
@@ -126,7 +126,7 @@ class Stage:
         match answer:
             case Diverging(ends):
                 self.tell(f"{leading.number} answers: epoch {ends.epoch} ends at {ends.end_offset} here")
-            case Refusal():
+            case FetchError():
                 self.tell(f"{leading.number} answers: {answer.value}")
             case OutOfRange(_, log_end, log_start):
                 self.tell(f"{leading.number} answers: the log is {log_start}..{log_end}")
@@ -238,12 +238,12 @@ class Stage:
         return [self.nodes[int(number)] for number in numbers]
 
     def _register(self, node: StageNode) -> None:
-        self.incarnations += 1
-        node.member = Member(node.number, self.incarnations)
-        node.survives_from = node.survives_from or self.incarnations
+        self.broker_epochs += 1
+        node.member = Member(node.number, self.broker_epochs)
+        node.survives_from = node.survives_from or self.broker_epochs
         self.nodes[node.number] = node
         node.session = Session(SESSION_S, self.now)
-        self.registered[node.number] = Registration(self.incarnations, node.survives_from)
+        self.registered[node.number] = Registration(self.broker_epochs, node.survives_from)
 
     def _write(self, state: PartitionState) -> None:
         assert self.store is not None
@@ -328,9 +328,9 @@ class Stage:
                     node.epochs = assigned(node.epochs, epoch, len(node.log))
                     node.log.append((epoch, value))
                 node.high_watermark = follower.follower_watermark(node.high_watermark, watermark, len(node.log))
-            case follower.AskStore():
+            case follower.RefreshState():
                 self.tell(f"{node.number} asks the store")
-            case follower.AskLater():
+            case follower.Backoff():
                 self.tell(f"{node.number} asks again later")
 
 

@@ -15,7 +15,7 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from tests.e2e.deaf_clients import open_files, resident_mib
+from tests.e2e.clients.deaf_clients import open_files, resident_mib
 from tests.e2e.node_process import running_process
 from tests.scale.count import SCALE
 from tests.scenarios.gateways import over_http2
@@ -99,7 +99,7 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
 
 
 async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_for_the_log(tmp_path):
-    """Granian would try again and again to accept one for which no file is free, and take a processor for that."""
+    """A server that tried again and again to accept one for which no file is free would take a processor for that."""
     limit, limits = 128, resource.getrlimit(resource.RLIMIT_NOFILE)
     allow_files(SCALE + 1000)
     settings = {"idle_connection_ms": STAY_MS, "header_read_timeout_ms": 600_000}

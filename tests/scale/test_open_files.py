@@ -14,9 +14,9 @@ from functools import partial
 import pytest
 
 from engine.format import batch
+from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from engine.testing.faulty_disk import FaultyDisk
-from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
 from tests.e2e.node_process import ROOT, limit_files
 from tests.engine.conftest import HandClock, running_node
@@ -48,7 +48,7 @@ def test_segments_are_made_read_shipped_scrubbed_and_deleted_under_a_low_limit(t
 async def test_partitions_written_in_one_group_share_a_few_files(tmp_path):
     """Also between the writes and the syncs of the group, when each partition has unsynced bytes."""
     clock = HandClock()
-    pool = PooledDisk(RecordingDisk(clock), FEW)
+    pool = PooledDisk(RealDisk(), FEW)
     most = 0
 
     class Counted(FaultyDisk):

@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.partition.position_waiters import PositionWaiters
-from engine.runtime.loop_waits import loop_waits
-from engine.runtime.wakeups import SLICE
+from engine.partition.high_watermark import PositionWaiters
+from engine.runtime.loop_waits import SLICE, loop_waits
 from tests.scale.count import SCALE
 
 WAITS = max(SCALE, 2000)  # fewer take too little time to measure

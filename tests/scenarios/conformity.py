@@ -18,7 +18,9 @@ from jsonschema.exceptions import best_match
 from openapi import Operation, load_contract, operations, resolve
 
 JSON = "application/json"
-CODES_OF_NO_OPERATION = ("not_found", "method_not_allowed", "host_not_allowed", "unsupported_transfer_coding")
+CODES_OF_NO_OPERATION = ("not_found", "method_not_allowed", "host_not_allowed", "unsupported_transfer_coding",
+                         "malformed_request", "headers_too_large", "unknown_method",
+                         "unsupported_http_version")  # fmt: skip
 PROBLEM = "application/problem+json"
 
 

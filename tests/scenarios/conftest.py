@@ -1,8 +1,8 @@
-"""Runs every scenario three times: against the application in this process, over HTTP/2 against a real process, and
-over HTTP/2 against a node of two shards, where half the partitions are another process's.
+"""Runs a scenario twice: in this process, and over HTTP/2 against a node of two shards.
 
-The process serves the whole session, so each test makes topics of its own; a test that needs other settings, or a node
-that nobody else has touched, starts one with `start_gateway`.
+Half of the partitions of such a node belong to the other process, so requests cross shards. A scenario that does not
+depend on this has a mark of gateways.py and runs once. Processes serve the whole session, so each test creates its own
+topics; a test that needs other settings or an unused node calls `start_gateway`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NewTopic = Callable[..., Awaitable[Topic]]
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=["in-process", "http2", "sharded"])
+@pytest.fixture(params=["in-process", "sharded"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

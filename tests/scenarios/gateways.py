@@ -1,7 +1,6 @@
-"""A gateway as the scenarios see it, in two forms: in this process behind aiohttp's server, and as a real process that
-is spoken to in HTTP/2. Scenarios do not know which one they have.
+"""A gateway as the scenarios see it: in this process behind aiohttp's server, or a real process over HTTP/2.
 
-Every answer is held against the contract on the way: see conformity.py.
+A scenario is the same for both. Every answer is checked against the contract (conformity.py).
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ from tests.scenarios.http2_client import Http2Client
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 RECORD_BATCH = "application/vnd.penstock.recordbatch"
-# For bounds that the accepting process keeps by itself: to start a node of several shards takes four processes.
-one_process = pytest.mark.parametrize("form", ["in-process", "http2"], indirect=True)
+# Each scenario runs in the cheapest forms that can fail. Without a mark: in this process and over two shards.
+in_process_only = pytest.mark.parametrize("form", ["in-process"], indirect=True)  # no server takes part
+http2_only = pytest.mark.parametrize("form", ["http2"], indirect=True)  # the behaviour of the HTTP server
+sharded_only = pytest.mark.parametrize("form", ["sharded"], indirect=True)  # HTTP/2 and two shards
 AUTOMATIC_HEADERS = ("Content-Type", "User-Agent", "Accept", "Accept-Encoding")
 
 

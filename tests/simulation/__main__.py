@@ -13,10 +13,10 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.mutants import MUTANTS, found_by_seed
+from tests.simulation.judges.mutants import MUTANTS, found_by_seed
 from tests.simulation.report import never_happened
 from tests.simulation.run import run
-from tests.simulation.world import TOLD_EVENTS
+from tests.simulation.world.world import TOLD_EVENTS
 
 SEEDS_BETWEEN_COLLECTIONS = 20
 ENOUGH_SEEDS = 200  # from here on everything has had its chance to happen

@@ -13,10 +13,10 @@ from typing import Any
 from engine.format import batch as record_batch
 from engine.format.batch_header import set_crc, stamp_sequence
 from engine.format.keyed_batch import KeyEntry, stored_entry
-from tests.simulation.history import History, Latest, Polled, Produced, Refused, records_of
-from tests.simulation.network import Network
-from tests.simulation.node import Node
-from tests.simulation.world import World
+from tests.simulation.judges.history import History, Latest, Polled, Produced, Refused, records_of
+from tests.simulation.world.network import Network
+from tests.simulation.world.node import Node
+from tests.simulation.world.world import World
 
 TIMEOUT_S = 1.2
 GIVE_UP_S = 6.0

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from replication.cores import reassignment
 from replication.cores.partition_state import Member
-from tests.simulation.bucket import Bucket, StoreWeather
 from tests.simulation.clients import Client
-from tests.simulation.network import Network, Weather
-from tests.simulation.node import Node
-from tests.simulation.store import STORE, Store
-from tests.simulation.world import World
+from tests.simulation.world.bucket import Bucket, StoreWeather
+from tests.simulation.world.network import Network, Weather
+from tests.simulation.world.node import Node
+from tests.simulation.world.store import STORE, Store
+from tests.simulation.world.world import World
 
 KINDS = (
     "kill",
@@ -285,8 +285,8 @@ class Faults:
     def _has_kept_all(self, member: Member) -> bool:
         """Whether this member has lost nothing since it became one, and is there to tell."""
         life = self.nodes[member.node_id].life
-        survives_from = life.vouching.survives_from if life is not None else None
-        return survives_from is not None and survives_from <= member.incarnation
+        survives_from = life.registration_state.survives_from if life is not None else None
+        return survives_from is not None and survives_from <= member.broker_epoch
 
     def _may_lose_disk(self) -> bool:
         """One node may be lost for good where two hold everything."""

@@ -14,17 +14,17 @@ from random import Random
 
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import TopicRules, initial_state
-from tests.simulation.bucket import Bucket
-from tests.simulation.checkers import FinalLog, Guarantee, check_all, thrown_out
 from tests.simulation.clients import Consumer, KeyedProducer, Producer, SequencedProducer
 from tests.simulation.faults import CALM, KINDS, Faults
-from tests.simulation.history import History, records_of
-from tests.simulation.network import Network
-from tests.simulation.node import Node, NodeOptions
-from tests.simulation.store import Store, topic_of
-from tests.simulation.tier import cleaned_tier, final_tier
-from tests.simulation.tier_checkers import check_tier, left_behind
-from tests.simulation.world import TOLD_EVENTS, World
+from tests.simulation.judges.checkers import FinalLog, Guarantee, check_all, thrown_out
+from tests.simulation.judges.history import History, records_of
+from tests.simulation.judges.tier_checkers import check_tier, left_behind
+from tests.simulation.world.bucket import Bucket
+from tests.simulation.world.network import Network
+from tests.simulation.world.node import Node, NodeOptions
+from tests.simulation.world.store import Store, topic_of
+from tests.simulation.world.tier import cleaned_tier, final_tier
+from tests.simulation.world.world import TOLD_EVENTS, World
 
 HEAL_S = 30.0
 

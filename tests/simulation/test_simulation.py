@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import logging
+import sys
+
 import pytest
 
+from tests.simulation.__main__ import main
 from tests.simulation.run import Options, run
 
 # A change of anything changes every run; these stay as what they were at the time, and as seeds among others.
@@ -50,3 +55,13 @@ def test_a_failure_is_told_with_its_seed_and_the_last_events_of_each_node():
     assert "make sim SEED=3" in told
     assert "C1 lost" in told
     assert "--- node 1" in told
+
+
+def test_the_command_replays_a_seed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["simulation", "--seed", "7"])
+    try:
+        assert main() == 0
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
+    assert capsys.readouterr().out.startswith("seed 7 is fine")

@@ -19,8 +19,8 @@ import pytest
 from engine.producers.key_window import KeyWindow
 from replication.cores.partition_state import TopicRules
 from tests.scale.count import SCALE
-from tests.simulation.node import NodeClock
 from tests.simulation.run import Options, run
+from tests.simulation.world.node import NodeClock
 
 HOUR_MS = 3_600_000
 CHUNKS = 2

@@ -58,7 +58,7 @@ class World:
 
     # The shipper's source.
 
-    async def local_log(self) -> LocalLog:
+    async def local_log(self, above: int) -> LocalLog:
         return replace(self.local, leader_epoch=self.epoch)
 
     async def tiered(self, end_offset: int) -> None:

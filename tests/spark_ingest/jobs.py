@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.output import names
-from spark_ingest.plan import Order, Plan, Recipe
+from spark_ingest.plan import Plan, Recipe, TaskSpec
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Selection
@@ -23,17 +23,17 @@ NOW_MS = 1_700_000_000_000
 
 
 class Remembering:
-    """A watcher that keeps what it was told."""
+    """A listener that keeps what it was told."""
 
     def __init__(self) -> None:
         self.plans: list[tuple[Plan, bool]] = []
         self.commits: list[Commit] = []
         self.others: list[Commit] = []
 
-    def planned(self, plan: Plan, *, is_resumed: bool) -> None:
+    def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self.plans.append((plan, is_resumed))
 
-    def committed(self, commit: Commit, *, is_ours: bool) -> None:
+    def on_commit(self, commit: Commit, *, is_ours: bool) -> None:
         (self.commits if is_ours else self.others).append(commit)
 
     @property
@@ -51,9 +51,9 @@ def run_job(
     recipe: Recipe | None = None,
     **selection: Any,
 ) -> Remembering:
-    watcher, ids = Remembering(), count(1)
+    listener, ids = Remembering(), count(1)
 
-    def execute(orders: Sequence[Order]) -> list[TaskResult]:
+    def execute(orders: Sequence[TaskSpec]) -> list[TaskResult]:
         return [run_task(order, source, output, clock=lambda: 0.0, puts_at_once=1) for order in orders]
 
     parts = Components(
@@ -61,13 +61,13 @@ def run_job(
         output,
         execute,
         lambda: 2,
-        watcher,
-        new_id=lambda: f"nonce-{id(watcher)}-{next(ids)}",
+        listener,
+        new_id=lambda: f"nonce-{id(listener)}-{next(ids)}",
         now_ms=lambda: NOW_MS,
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
     run(Job(name, selected, recipe or Recipe(), bad_percent_max), parts)
-    return watcher
+    return listener
 
 
 def listed_files(output: ObjectStore, topic: str = "flights") -> list[str]:

@@ -8,14 +8,14 @@ from typing import Any
 import click
 import pytest
 
-from penstock.cli.commands.ingest import ingest
+from node.commands.ingest import ingest
 from spark_ingest.command import run_command
 from spark_ingest.decode.blocks import table_schema
 from spark_ingest.decode.json_types import STANDARD_COLUMNS, evolve, infer, merge_all, spark_ddl
 from spark_ingest.output.table_files import DEAD_LETTER_SCHEMA
-from spark_ingest.plan import RAW, Order, Recipe, TableSchema, Task
+from spark_ingest.plan import RAW, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.spark.context import ROOT
-from spark_ingest.spark.read_options import COLUMNS, wanted_of
+from spark_ingest.spark.read_options import COLUMNS, parse_options
 
 PAGE = (ROOT / "docs" / "ingest.md").read_text()
 
@@ -61,8 +61,8 @@ def test_defaults_are_those_of_the_command() -> None:
 def test_every_standard_column_is_told() -> None:
     told = [name for cell in first_cells(section("What is written")) for name in re.findall(r"`([^`]+)`", cell)]
     assert sorted(told) == sorted(STANDARD_COLUMNS)
-    order = Order(1, Recipe(), TableSchema("x", []), Task(0, "t", ()))
-    raw = Order(1, Recipe(payload=RAW), TableSchema("x", []), Task(0, "t", ()))
+    order = TaskSpec(1, Recipe(), TableSchema("x", []), Task(0, "t", ()))
+    raw = TaskSpec(1, Recipe(payload=RAW), TableSchema("x", []), Task(0, "t", ()))
     assert {*table_schema(order).names, *table_schema(raw).names} == set(told)
 
 
@@ -71,7 +71,7 @@ def test_dead_letters_are_told_column_by_column_and_reason_by_reason() -> None:
     assert [name for name in DEAD_LETTER_SCHEMA.names if f"`{name}`" not in text] == []
     code = "".join(
         (ROOT / "spark_ingest" / name).read_text()
-        for name in ("decode/json_rows.py", "decode/blocks.py", "protocol/chapters.py")
+        for name in ("decode/json_rows.py", "decode/blocks.py", "protocol/chunks.py")
     )
     reasons = {*re.findall(r'Bad\("(\w+)"', code), *re.findall(r'"(undecodable_batch)"', code)}
     assert names_in(first_cells(text)) == reasons
@@ -82,7 +82,7 @@ def test_every_option_of_the_data_source_is_told_and_taken() -> None:
     good = {"startOffset": "1", "endOffset": "2", "startTime": "2013-11-21", "endTime": "1385010000", "columns": "key"}
     good |= {"partitionBytes": "5", "undecodable": "skip", "cluster": "c", "store": "s", "topic": "t"}
     assert told == {*good, "topics"}
-    wanted_of(good)
+    parse_options(good)
     columns = section("As a DataFrame").split("Columns: ")[1]
     assert [name for name in COLUMNS if f"`{name}`" not in columns] == []
 

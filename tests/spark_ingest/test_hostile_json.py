@@ -95,12 +95,12 @@ def test_hostile_values_are_all_accounted_for() -> None:
 
 
 def test_an_event_time_that_cannot_be_looked_for_is_refused() -> None:
-    from spark_ingest.command import demand_event_time
+    from spark_ingest.command import check_event_time
 
-    demand_event_time("meta.ts")
-    demand_event_time(None)
+    check_event_time("meta.ts")
+    check_event_time(None)
     with pytest.raises(IngestRefused, match="names the member"):
-        demand_event_time('/say "hi"')
+        check_event_time('/say "hi"')
 
 
 def is_object(value: bytes) -> bool:

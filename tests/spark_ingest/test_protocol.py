@@ -138,7 +138,7 @@ def test_two_drivers_at_once_make_one_table(source: MemoryStore, output: MemoryS
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(watcher.rows for watcher in watchers) == 115
+    assert sum(listener.rows for listener in watchers) == 115
     assert_table_is_log(output, log)
 
 
@@ -173,8 +173,8 @@ def test_drivers_that_race_for_the_same_object_agree(
     for thread in threads:
         thread.join()
     assert len(watchers) == 2
-    assert sorted(watcher.rows for watcher in watchers) == [0, 115]
-    assert sum(len(watcher.others) for watcher in watchers) == 1
+    assert sorted(listener.rows for listener in watchers) == [0, 115]
+    assert sum(len(listener.others) for listener in watchers) == 1
     assert_table_is_log(output, log)
 
 
@@ -269,7 +269,7 @@ def test_a_segment_that_vanished_after_planning_is_told(
         run_job(source, KillingStore(output, 3, is_after=True))
     for key in [key for key in source.objects if key.endswith(".log")]:
         del source.objects[key]
-    with pytest.raises(LostRecords, match="though the plan needs it"):
+    with pytest.raises(LostRecords, match="flights: no object"):
         run_job(source, output)
 
 

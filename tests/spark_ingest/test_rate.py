@@ -10,10 +10,10 @@ import pytest
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.json_types import infer
-from spark_ingest.plan import JSON, RAW, Order, Recipe, Task
+from spark_ingest.plan import JSON, RAW, Recipe, Task, TaskSpec
 from spark_ingest.protocol.planner import schema_of
 from spark_ingest.protocol.task import run_task
-from spark_ingest.source.source import discover, slices_of
+from spark_ingest.source.discovery import discover, slices_of
 from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import CLUSTER, TieredLog, row
 
@@ -50,7 +50,7 @@ def test_a_task_is_no_loop_in_python(store: ObjectStore, payload: str, event_tim
     [partition] = discover(store, CLUSTER, lambda topic: True)
     slices = tuple(slices_of(store, partition, 0, ROWS))
     members = infer(orjson.loads(_value(0, Random(1))))[1]
-    order = Order(1, Recipe(payload, event_time), schema_of(members, payload), Task(0, "flights", slices))
+    order = TaskSpec(1, Recipe(payload, event_time), schema_of(members, payload), Task(0, "flights", slices))
     rates = []
     for _ in range(3):
         started = time.process_time()

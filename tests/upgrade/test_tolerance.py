@@ -71,10 +71,10 @@ def test_in_what_the_supervisor_tells():
 def test_in_a_replica_fetch():
     request = FetchRequest(
         session="s",
-        round=0,
+        session_epoch=0,
         is_full=True,
         node_id=2,
-        incarnation=7,
+        broker_epoch=7,
         shard=0,
         bytes_min=1,
         bytes_max=9,

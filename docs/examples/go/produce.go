@@ -2,7 +2,7 @@
 //
 //	go run . URL TOPIC PARTITION <lines
 //
-// Producer ids and sequences as in docs/producer-guide.md, with up to four requests at once.
+// Producer ids and sequences as in docs/produce.md, with up to four requests at once.
 // Says where each batch is stored; ends with 0 only if all are.
 package main
 

@@ -1,1 +1,1 @@
-"""What one partition has in the store: manifests, their chain and their encoding."""
+"""One partition's data in the store: manifests, their chain and their encoding."""

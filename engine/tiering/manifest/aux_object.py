@@ -1,4 +1,4 @@
-"""The aux object beside each segment object: what a reader wants to know before it fetches the data. Pure.
+"""The aux object beside each segment object: facts for a reader before it fetches the data. Pure.
 
 Derived from the data and never evidence about it: a reader checks every batch header that an index entry leads to, and
 without the aux object walks the data from its beginning. Format: engine/tiering/FORMAT.md.
@@ -31,12 +31,12 @@ class SparseIndex:
     max_timestamps_ms: tuple[int, ...]
 
     def position_at_or_before(self, offset: int) -> int:
-        """A byte position from which a walk forward finds the batch that holds `offset`."""
+        """Return a byte position from which a walk forward finds the batch that holds `offset`."""
         found = bisect_right(self.offsets, offset)
         return self.positions[found - 1] if found else 0
 
     def position_to_search_time_from(self, timestamp: int) -> int:
-        """A byte position such that no record before it has `timestamp` or a later one."""
+        """Return a byte position such that no record before it has `timestamp` or a later one."""
         columns = zip(self.positions, self.max_timestamps_ms, strict=True)
         return next((position for position, latest in columns if latest >= timestamp), self.positions[-1])
 
@@ -80,7 +80,7 @@ def encode_aux(aux: AuxObject) -> bytes:
 
 
 def decode_aux(data: bytes, key: str) -> AuxObject:
-    """The facts in an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
+    """Decode the facts of an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
     found = read_object(data, key, FORMAT)
     columns = found.get("index")
     if not isinstance(columns, dict):

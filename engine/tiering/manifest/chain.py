@@ -1,16 +1,16 @@
-"""The chain of a partition's manifests in the store: find the newest, put one more behind it.
+"""The chain of a partition's manifests in the store: finds the newest, appends one.
 
 Generation N is the object `manifest/<N as twenty digits>.json`, created if absent, never changed: of any number of
-writers exactly one gets a generation, and the others read and decide again. Blocking; callers use threads.
+writers exactly one creates a generation, and the others read and decide again. Blocking; callers use threads.
 
 Why a writer may trust its commit:
- - a lost answer is resolved by reading the slot: equal bytes are our own, since they name the writer;
- - a writer that slept for so long that its slot was used and has been removed meanwhile would find the slot free
-   again. So a commit counts only if nothing newer exists afterwards; if something does, the newest is read;
+ - after a lost answer it reads the slot: equal bytes are its own, since they name the writer;
+ - a writer that pauses until its slot has been used and removed would find the slot free again. So a commit counts
+   only if nothing newer exists afterwards; otherwise the newest is read;
  - a leader of a new epoch first writes a fencing manifest (`take_over`), which takes the slot that an old leader would
    need next; reading again, the old one sees the higher epoch and is Fenced.
 
-The `latest` object only says where a LIST may begin. It can be absent, stale or wrong without harm.
+The `latest` object is only a hint where a LIST may begin. It can be absent, stale or wrong without harm.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ _TAKE_OVER_ATTEMPTS_MAX = 10  # each lost one is another writer's progress
 
 
 class Conflict(EngineError):
-    """Another writer committed first. Nothing of ours was; load the newest manifest and decide again."""
+    """Another writer committed first. This commit had no effect; load the newest manifest and decide again."""
 
     retryable = True
 
 
 def load_newest(store: ObjectStore, prefix: str) -> Manifest | None:
-    """The newest manifest of a partition; None when it has none. One LIST as a rule, two without a usable hint."""
+    """Load the newest manifest of a partition; None without one. Usually one LIST, two without a usable hint.
+
+    Raises StoreUnavailable, Corrupt, UnsupportedFormat.
+    """
     for _ in range(_LOAD_ATTEMPTS_MAX):
         generation = _newest_generation(store, prefix)
         if generation is None:
@@ -60,7 +63,7 @@ def load_newest(store: ObjectStore, prefix: str) -> Manifest | None:
 
 
 def load_generation(store: ObjectStore, prefix: str, generation: int) -> Manifest:
-    """One manifest of the chain. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
+    """Load one manifest of the chain. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
     key = store_manifest_key(prefix, generation)
     manifest = decode_manifest(store.get(key), key)
     if (manifest.prefix, manifest.generation) != (prefix, generation):
@@ -69,9 +72,9 @@ def load_generation(store: ObjectStore, prefix: str, generation: int) -> Manifes
 
 
 def commit(store: ObjectStore, manifest: Manifest) -> None:
-    """Make a manifest the newest of its chain. Raises Conflict when another writer was first.
+    """Make a manifest the newest of its chain. Raises Conflict if another writer was first.
 
-    StoreUnavailable leaves it open whether it was committed; loading the newest tells.
+    After StoreUnavailable it may or may not be committed; load the newest to find out.
     """
     key = store_manifest_key(manifest.prefix, manifest.generation)
     _create(store, key, encode_manifest(manifest))
@@ -83,14 +86,15 @@ def commit(store: ObjectStore, manifest: Manifest) -> None:
 
 
 def write_hint(store: ObjectStore, prefix: str, generation: int) -> None:
-    """Where readers begin to look for the newest manifest. A hint that is late costs a longer LIST."""
+    """Write the generation at which readers begin their LIST. A late hint costs a longer LIST."""
     store.put(latest_key(prefix), orjson.dumps({"generation": generation}))
 
 
 def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, log_start: int) -> Manifest:
-    """The manifest that a leader goes on from, after making sure that no older leader can commit any more.
+    """Return the manifest that a new leader continues, after fencing all older leaders.
 
-    Raises Fenced when a newer leader has written. `log_start` begins the manifest of a partition that has none.
+    Raises Fenced if a newer leader has written, Conflict if other writers won every attempt. `log_start` begins the
+    manifest of a partition that has none.
     """
     for _ in range(_TAKE_OVER_ATTEMPTS_MAX):
         newest = load_newest(store, prefix)
@@ -110,7 +114,7 @@ def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, l
 
 
 def fold_if_due(store: ObjectStore, manifest: Manifest, new_id: Callable[[], str]) -> Manifest:
-    """A root that has grown too long with its oldest run stored apart; others as they are. Still to be committed."""
+    """Move the oldest run of a root that is too long to a sub-manifest; returns other roots as is. Does not commit."""
     if not manifest.is_due_to_fold:
         return manifest
     sub = oldest_run(manifest)
@@ -121,7 +125,7 @@ def fold_if_due(store: ObjectStore, manifest: Manifest, new_id: Callable[[], str
 
 
 def load_sub_manifest(store: ObjectStore, ref: SubManifestRef) -> SubManifest:
-    """The entries behind a reference. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
+    """Load the entries of a reference. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
     data = store.get(ref.key)
     if crc32c(data) != ref.crc32c:
         raise Corrupt(f"sub-manifest {ref.key} has not the checksum that the root names")
@@ -132,7 +136,7 @@ def load_sub_manifest(store: ObjectStore, ref: SubManifestRef) -> SubManifest:
 
 
 def iter_entries(store: ObjectStore, manifest: Manifest, start_offset: int = 0) -> Iterator[ManifestEntry]:
-    """Every entry, oldest first, that ends after `start_offset`. Opens a sub-manifest when it comes to it."""
+    """Yield every entry, oldest first, that ends after `start_offset`. Loads a sub-manifest when it reaches it."""
     for ref in manifest.folded:
         if ref.end_offset > start_offset:
             for entry in load_sub_manifest(store, ref).entries:

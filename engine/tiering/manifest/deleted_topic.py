@@ -1,9 +1,9 @@
-"""The marker of a deleted topic: how far the store had each partition when its objects were removed.
+"""The marker of a deleted topic: the tiered end of each partition when its objects were removed.
 
 Ingestion compares the marker with what it has committed: without it, a topic that is deleted before its last records
-are ingested would look as if nothing had been lost. The marker is outside of the topic's prefix, so that a listing of
-topics does not meet it. It is written before the first object is removed and never overwritten, since a second removal
-finds fewer manifests than the first.
+are ingested would look complete. The marker is outside of the topic's prefix, so that a listing of topics does not
+return it. It is written before the first object is removed and never overwritten, since a second removal finds fewer
+manifests than the first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 def mark_deleted(store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int) -> None:
-    """Write the marker of a topic, unless it is there or the store has no manifest of the topic. Idempotent."""
+    """Write the marker of a topic, unless it exists or the store has no manifest of the topic. Idempotent."""
     ends = tiered_ends(store, cluster_id, topic, topic_id, range(partitions))
     if ends:
         key = store_deleted_topic_key(cluster_id, topic, topic_id)
@@ -35,13 +35,13 @@ def mark_deleted(store: ObjectStore, cluster_id: str, topic: str, topic_id: str,
 def tiered_ends(
     store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: Iterable[int]
 ) -> dict[int, tuple[int, int]]:
-    """The first offset and the end of each partition that has a manifest which can be read."""
+    """Return the first offset and the end of each partition that has a readable manifest."""
     ends = {}
     for number in partitions:
         try:
             manifest = load_newest(store, store_partition_prefix(cluster_id, topic, topic_id, number))
         except (Corrupt, UnsupportedFormat):
-            continue  # a deletion must not wait for a manifest that nobody can read
+            continue  # a deletion must not wait for an unreadable manifest
         if manifest is not None:
             ends[number] = (manifest.log_start, manifest.end_offset)
     return ends
@@ -50,7 +50,7 @@ def tiered_ends(
 def deleted_ends(
     store: ObjectStore, cluster_id: str, topic: str, topic_id: str
 ) -> Mapping[int, tuple[int, int]] | None:
-    """What the marker holds; None if there is none. Raises Corrupt, UnsupportedFormat."""
+    """Return the content of the marker; None without one. Raises Corrupt, UnsupportedFormat."""
     key = store_deleted_topic_key(cluster_id, topic, topic_id)
     try:
         found = read_object(store.get(key), key, FORMAT).get("ends")

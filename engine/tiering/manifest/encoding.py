@@ -1,8 +1,7 @@
-"""Manifests and sub-manifests as JSON, strictly: what is decoded obeys every rule of
-engine/tiering/manifest/manifest.py.
+"""Manifests and sub-manifests as JSON, strictly: decoded ones obey every rule of engine/tiering/manifest/manifest.py.
 
-A format of a higher number is refused, a lower one read. Members that a format does not know are ignored by readers,
-and lost when the root is written again; so what a writer must carry along needs a new number.
+A higher format number is rejected, a lower one read. Readers ignore unknown members, and the next root loses them; so a
+member that writers must preserve needs a new number.
 Worked example: engine/tiering/FORMAT.md.
 """
 
@@ -25,15 +24,15 @@ from engine.tiering.manifest.manifest import (
     problem_of_runs,
 )
 
-FORMAT = 2  # 1 has no arrived_ms, which a writer must carry along
+FORMAT = 2  # format 1 lacks arrived_ms, which a writer must preserve
 _CHECKSUM = b',"crc32c":'
 _OPTIONAL = ("arrived_ms",)
 _MEMBERS = {kind: [field.name for field in fields(kind)] for kind in (ManifestEntry, SubManifestRef)}
-_KEYS = {"key": "object", "aux_key": "aux"}  # stored without the prefix that all share
+_KEYS = {"key": "object", "aux_key": "aux"}  # stored without their common prefix
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of a root. Equal manifests give equal bytes: that is how a lost answer is recognised."""
+    """Encode a root. Equal manifests give equal bytes, which identifies the own commit after a lost answer."""
     assert (problem := problem_of(manifest)) is None, problem
     return with_checksum(
         {
@@ -51,7 +50,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, key: str) -> Manifest:
-    """The manifest in an object. Raises Corrupt, which names the object, or UnsupportedFormat."""
+    """Decode a manifest. Raises Corrupt, which names the object, or UnsupportedFormat."""
     found = read_object(data, key, FORMAT)
     _demand_checksum(data, key)
     prefix, writer = text(found, "prefix", key), text(found, "writer", key)
@@ -77,7 +76,7 @@ def encode_sub_manifest(sub: SubManifest) -> bytes:
 
 
 def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
-    """The entries in an object. Raises Corrupt or UnsupportedFormat."""
+    """Decode the entries of an object. Raises Corrupt or UnsupportedFormat."""
     found = read_object(data, key, FORMAT)
     prefix = text(found, "prefix", key)
     entries = tuple(_from_json(ManifestEntry, one, prefix, key) for one in objects(found, "entries", key))
@@ -87,9 +86,9 @@ def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
 
 
 def with_checksum(members: Members) -> bytes:
-    """JSON without white space whose last member is the CRC-32C of all bytes before its comma.
+    """Encode JSON without white space whose last member is the CRC-32C of all bytes before its comma.
 
-    A flipped digit in a root could otherwise raise log_start, and the next commit would make that true.
+    A flipped digit in a root could otherwise raise log_start, and the next commit would make that permanent.
     """
     body = orjson.dumps(members)[:-1]
     return body + _CHECKSUM + b"%d}" % crc32c(body)

@@ -1,4 +1,4 @@
-"""Reading the members of our JSON objects strictly: each says which object and which member is wrong. Pure."""
+"""Reads the members of our JSON objects strictly: errors name the object and the member. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UnsupportedFormat(EngineError):
 
 
 def read_object(data: bytes, key: str, format_max: int) -> Members:
-    """A JSON object whose member `format` is one that we know. Raises Corrupt or UnsupportedFormat."""
+    """Decode a JSON object whose member `format` is a known one. Raises Corrupt or UnsupportedFormat."""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -34,6 +34,7 @@ def read_object(data: bytes, key: str, format_max: int) -> Members:
 
 
 def integer(found: Members, name: str, key: str) -> int:
+    """Return a member that is an integer. Raises Corrupt."""
     value = found.get(name)
     if type(value) is not int:
         raise Corrupt(f"{key}: {name} is not an integer")
@@ -41,6 +42,7 @@ def integer(found: Members, name: str, key: str) -> int:
 
 
 def text(found: Members, name: str, key: str) -> str:
+    """Return a member that is a string and not empty. Raises Corrupt."""
     value = found.get(name)
     if not isinstance(value, str) or not value:
         raise Corrupt(f"{key}: {name} is not a text")
@@ -48,6 +50,7 @@ def text(found: Members, name: str, key: str) -> str:
 
 
 def array(found: Members, name: str, key: str) -> list[Any]:
+    """Return a member that is an array. Raises Corrupt."""
     value = found.get(name)
     if not isinstance(value, list):
         raise Corrupt(f"{key}: {name} is not an array")
@@ -55,6 +58,7 @@ def array(found: Members, name: str, key: str) -> list[Any]:
 
 
 def objects(found: Members, name: str, key: str) -> list[Members]:
+    """Return a member that is an array of objects. Raises Corrupt."""
     values = array(found, name, key)
     if not all(isinstance(value, dict) for value in values):
         raise Corrupt(f"{key}: {name} holds something else than objects")
@@ -62,6 +66,7 @@ def objects(found: Members, name: str, key: str) -> list[Members]:
 
 
 def array_of_integers(found: Members, name: str, key: str) -> tuple[int, ...]:
+    """Return a member that is an array of integers. Raises Corrupt."""
     values = array(found, name, key)
     if {*map(type, values)} - {int}:
         raise Corrupt(f"{key}: {name} holds something else than integers")
@@ -69,6 +74,7 @@ def array_of_integers(found: Members, name: str, key: str) -> tuple[int, ...]:
 
 
 def pairs(found: Members, name: str, key: str) -> tuple[tuple[int, int], ...]:
+    """Return a member that is an array of pairs of integers. Raises Corrupt."""
     values = array(found, name, key)
     if not all(isinstance(value, list) and [*map(type, value)] == [int, int] for value in values):
         raise Corrupt(f"{key}: {name} holds something else than pairs of integers")

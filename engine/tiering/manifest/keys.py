@@ -1,7 +1,7 @@
 """The object keys that tiering adds to those of engine/format/paths.py: the hint and the sub-manifests. Pure.
 
-Neither may look like a manifest root: `generation_of` is the one judge of what is a root, and a LIST that starts after
-a root of twenty digits sees the hint last, since letters sort after digits.
+Neither may look like a manifest root: only `generation_of` identifies roots, and a LIST that starts after a root of
+twenty digits sees the hint last, since letters sort after digits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ROOT = re.compile(r"(\d{20})\.json")
 
 
 def latest_key(prefix: str) -> str:
-    """Holds the newest generation as somebody last knew it: a hint, never evidence."""
+    """Return the key of the hint: the newest generation that some writer knew, never evidence."""
     return f"{store_manifest_prefix(prefix)}latest.json"
 
 
@@ -26,26 +26,26 @@ def sub_manifest_key(prefix: str, base_offset: int, unique: str) -> str:
 
 
 def generation_of(prefix: str, key: str) -> int | None:
-    """The generation that a root's key carries; None for any other key."""
+    """Return the generation of a root's key; None for any other key."""
     name = key.removeprefix(store_manifest_prefix(prefix))
     match = _ROOT.fullmatch(name) if name != key else None
     return int(match.group(1)) if match else None
 
 
 def base_offset_of(prefix: str, key: str) -> int | None:
-    """Where the records begin that a segment, what lies beside it, or a sub-manifest is about; None for other keys."""
+    """Return the first offset of a segment's, an auxiliary object's or a sub-manifest's key; None for other keys."""
     name = key.removeprefix(prefix)
     match = _SEGMENT.fullmatch(name) or _SUB_MANIFEST.fullmatch(name)
     return int(match.group(1)) if match else None
 
 
 def is_own(prefix: str, key: str) -> bool:
-    """Whether tiering gives such keys below a topic's or a partition's prefix."""
+    """True if tiering makes such keys below a topic's or a partition's prefix."""
     return bool(_OWN.fullmatch(key.removeprefix(prefix)))
 
 
 def before_generation(prefix: str, generation: int) -> str:
-    """What a LIST starts after in order to see this root and all newer ones."""
+    """Return the key after which a LIST sees this root and all newer ones."""
     return store_manifest_key(prefix, generation - 1) if generation > 0 else store_manifest_prefix(prefix)
 
 

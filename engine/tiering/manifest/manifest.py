@@ -1,11 +1,11 @@
-"""What one partition has in the store: an ordered, gapless list of objects. Pure values and the rules they obey.
+"""One partition's objects in the store: an ordered, gapless list. Pure values and their rules.
 
 Does no I/O, knows no JSON (engine/tiering/manifest/encoding.py) and decides no upload. The root lists the newest
-entries itself and refers to immutable sub-manifests for older ones, so that a commit stays small however long the log
-is.
+entries itself and refers to immutable sub-manifests for older ones, so that a commit stays small for a log of any
+length.
 
-Invariants, asserted before a write and demanded after a read (`problem_of`): every run begins where the one before it
-ends; leader epochs never go back along the log, and none is above the manifest's own; log_start lies in the first run.
+Invariants, asserted before a write and checked after a read (`problem_of`): every run begins where the one before it
+ends; leader epochs never decrease along the log, and none is above the manifest's own; log_start is in the first run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from engine.errors import EngineError
 
-ENTRIES_MAX = 500  # about 150 kB of JSON, written once per segment shipped
+ENTRIES_MAX = 500  # about 150 kB of JSON, written once per shipped segment
 FOLD_ENTRIES = 250  # folding half keeps the newest in the root, and folds seldom
 
 
@@ -63,7 +63,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class SubManifestRef:
-    """A folded run of entries, with what a reader needs to decide whether to open it."""
+    """A folded run of entries, with the facts that decide whether to load it."""
 
     base_offset: int
     end_offset: int
@@ -83,7 +83,7 @@ Run = TypeVar("Run", ManifestEntry, SubManifestRef)
 
 @dataclass(frozen=True, slots=True)
 class SubManifest:
-    """The entries that a reference stands for. Written once, never changed."""
+    """The entries of a reference. Written once, never changed."""
 
     prefix: str
     entries: tuple[ManifestEntry, ...]
@@ -103,19 +103,19 @@ class Manifest:
 
     @property
     def end_offset(self) -> int:
-        """Everything from log_start to before this is in the store."""
+        """The end of the stored records, which begin at log_start."""
         runs = self.entries or self.folded
         return runs[-1].end_offset if runs else self.log_start
 
     @property
     def end_epoch(self) -> int | None:
-        """The epoch of the leader that wrote the last stored record; None when there is none."""
+        """The epoch of the leader that wrote the last stored record; None without one."""
         runs = self.entries or self.folded
         return runs[-1].last_leader_epoch if runs else None
 
     @property
     def base_offset(self) -> int:
-        """The first stored offset; may lie below log_start, which can point into an object."""
+        """The first stored offset; may be below log_start, which can point into an object."""
         runs = self.folded or self.entries
         return runs[0].base_offset if runs else self.log_start
 
@@ -132,19 +132,19 @@ class Manifest:
         return len(self.entries) > ENTRIES_MAX
 
     def find(self, offset: int) -> ManifestEntry | SubManifestRef | None:
-        """What holds an offset: an entry, or a reference to open. None when it is not in the store."""
+        """Find the run of an offset: an entry, or a reference to load. None if it is not in the store."""
         return find_run(self.entries, offset) or find_run(self.folded, offset)
 
 
 def first_manifest(prefix: str, leader_epoch: int, writer: str, log_start: int) -> Manifest:
-    """Generation 1 of a partition that has nothing in the store yet; its first segment will hold log_start."""
+    """Return generation 1 of a partition without objects in the store; its first segment will hold log_start."""
     return Manifest(prefix, generation=1, leader_epoch=leader_epoch, writer=writer, log_start=log_start)
 
 
 def successor(manifest: Manifest, leader_epoch: int, writer: str) -> Manifest:
-    """The next generation, unchanged but for its writer: as it is, the fencing manifest of a new leader.
+    """Return the next generation with a new writer: unchanged, it is the fencing manifest of a new leader.
 
-    Raises Fenced when a newer leader has written already.
+    Raises Fenced if a newer leader has written already.
     """
     demand_leadership(manifest, leader_epoch)
     return replace(manifest, generation=manifest.generation + 1, leader_epoch=leader_epoch, writer=writer)
@@ -160,9 +160,9 @@ def demand_leadership(manifest: Manifest, leader_epoch: int) -> None:
 
 
 def append(manifest: Manifest, entry: ManifestEntry) -> Manifest:
-    """The manifest with one entry more, in the same generation: the caller has made it by `successor`.
+    """Return the manifest with one more entry, in the same generation, which the caller made by `successor`.
 
-    Raises DoesNotJoin when the entry is not what comes next.
+    Raises DoesNotJoin if the entry does not continue the manifest.
     """
     grown = replace(manifest, entries=(*manifest.entries, entry))
     if problem := problem_of(grown):
@@ -171,12 +171,12 @@ def append(manifest: Manifest, entry: ManifestEntry) -> Manifest:
 
 
 def oldest_run(manifest: Manifest) -> SubManifest:
-    """What the next fold takes out of the root."""
+    """Return the run that the next fold takes out of the root."""
     return SubManifest(manifest.prefix, manifest.entries[:FOLD_ENTRIES])
 
 
 def fold(manifest: Manifest, sub: SubManifest, key: str, crc32c: int) -> Manifest:
-    """The root with its oldest run replaced by a reference to the object, stored already, that holds it."""
+    """Replace the oldest run of a root by a reference to its object, which is already stored."""
     assert sub == oldest_run(manifest)
     folded = replace(
         manifest,
@@ -188,9 +188,9 @@ def fold(manifest: Manifest, sub: SubManifest, key: str, crc32c: int) -> Manifes
 
 
 def raise_log_start(manifest: Manifest, log_start: int) -> Manifest:
-    """Give up everything below an offset: objects and folded ranges wholly below it leave the manifest.
+    """Delete everything below an offset: objects and folded ranges entirely below it leave the manifest.
 
-    An offset beyond the end is allowed: then nothing is left, and the manifest goes on from there.
+    An offset beyond the end is allowed: then the manifest is empty, and continues from there.
     """
     assert log_start >= manifest.log_start
     return replace(
@@ -202,13 +202,13 @@ def raise_log_start(manifest: Manifest, log_start: int) -> Manifest:
 
 
 def find_run(runs: Sequence[Run], offset: int) -> Run | None:
-    """The one of contiguous runs that holds an offset."""
+    """Find the run that holds an offset, among contiguous runs; None without one."""
     at = bisect_right(runs, offset, key=lambda run: run.end_offset)
     return runs[at] if at < len(runs) and runs[at].base_offset <= offset else None
 
 
 def problem_of(manifest: Manifest) -> str | None:
-    """What breaks an invariant, as a sentence; None when the manifest is sound."""
+    """Describe a broken invariant, as a sentence; None for a valid manifest."""
     if manifest.generation < 1 or manifest.leader_epoch < 0:
         return f"generation {manifest.generation} of epoch {manifest.leader_epoch} cannot be"
     if not manifest.prefix.endswith("/"):
@@ -222,7 +222,7 @@ def problem_of(manifest: Manifest) -> str | None:
 
 
 def problem_of_runs(prefix: str, runs: Sequence[ManifestEntry | SubManifestRef]) -> str | None:
-    """What breaks the order of runs, or a run itself."""
+    """Describe a broken order of runs, or a broken run; None if they are valid."""
     for run in runs:
         if not 0 <= run.base_offset < run.end_offset or run.min_timestamp_ms > run.max_timestamp_ms:
             return f"{run} has bounds that cannot be"

@@ -1,7 +1,7 @@
-"""What time it is by the store's own clock: the one clock that every object of a partition is dated by.
+"""The time by the store's own clock, which dates every object of a partition.
 
-Writes the hint of the manifest chain again and looks at its time; counts on by the process's monotonic clock. Blocking.
-Invariant: never ahead of the store's clock, so an age that is measured by it is never too great.
+Rewrites the hint of the manifest chain and reads its time; continues by the process's monotonic clock. Blocking.
+Invariant: never ahead of the store's clock, so an age by it is never too great.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from engine.tiering.manifest.chain import write_hint
 from engine.tiering.manifest.keys import latest_key
 from engine.tiering.store.store import ObjectStore
 
-_SURE_SECONDS = 24 * 3600.0  # a monotonic clock stands still while its machine sleeps: the store is asked again
+_SURE_SECONDS = 24 * 3600.0  # a monotonic clock stops while its machine sleeps: then the store's time is read again
 
 
 class StoreTime:
-    """The clock of one store, as one process knows it. A wall clock of this machine is never asked."""
+    """The clock of one store, as one process knows it. Never uses a wall clock of this machine."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class StoreTime:
         self._known: tuple[int, float] | None = None  # the store's time, and the monotonic time when it was read
 
     def now_ms(self, prefix: str, generation: int) -> int | None:
-        """Milliseconds by the store's clock; None when what was just written is gone. Raises what the store raises.
+        """Return milliseconds by the store's clock; None if the written hint is gone. Raises the errors of the store.
 
         `generation` is the newest one of the chain below `prefix`, whose hint is written.
         """

@@ -1,7 +1,7 @@
-"""Whole copies of store objects on the local disk, bounded in bytes, the least recently used going first.
+"""Whole copies of store objects on the local disk, bounded in bytes, with eviction of the least recently used.
 
-Not a store: everything in it can be fetched again, and a disk that is full or fails only makes reads go to the store
-directly. Objects never change under their names, so a copy never becomes stale.
+Not a store: every copy can be fetched again, and on a full or failing disk reads use the store directly. Objects never
+change under their names, so a copy never becomes stale.
 
 Invariants: a file under its final name was whole and had the right CRC when it was renamed; after a restart it is
 checked once more before its first use, since nothing here is fsynced; the bytes of all files and running downloads are
@@ -43,7 +43,7 @@ class CacheStatistics:
     hits: int
     misses: int
     evictions: int
-    refused: int  # objects that did not fit, or that the disk would not take
+    refused: int  # objects that did not fit, or that the disk failed to take
     corrupt: int
 
 
@@ -60,7 +60,7 @@ class TierCache:
         self._directory = directory
         self._bytes_max = bytes_max
         self._copies: OrderedDict[str, _Copy] = OrderedDict()  # the most recently used last
-        self._reserved_bytes = 0
+        self._bytes_used = 0  # of copies and of running downloads
         self._running: dict[str, asyncio.Future[bool]] = {}
         self._hits = self._misses = self._evictions = self._refused = self._corrupt = 0
 
@@ -80,9 +80,9 @@ class TierCache:
         )
 
     async def open(self) -> None:
-        """Take stock of what an earlier process left, and drop its unfinished downloads.
+        """List the copies of an earlier process, and drop its unfinished downloads.
 
-        A directory that cannot be made or read is reported: then every read goes to the store.
+        Logs a directory that cannot be made or read: then every read goes to the store.
         """
         try:
             await self._take_stock()
@@ -96,7 +96,7 @@ class TierCache:
         for name in await aiofiles.os.listdir(self._directory):
             path = self._path(name)
             if not paths.is_store_segment(name.removesuffix(_PARTIAL)) or await aiofiles.os.path.islink(path):
-                continue  # of somebody else: neither a copy nor to be removed
+                continue  # a foreign file: neither a copy nor to be removed
             if name.endswith(_PARTIAL):
                 await _remove(path)
             elif await aiofiles.os.path.isfile(path):
@@ -104,20 +104,21 @@ class TierCache:
                 found.append((known.st_mtime, name, known.st_size))
         for _, name, size_bytes in sorted(found):
             self._copies[name] = _Copy(size_bytes, is_verified=False)
+            self._bytes_used += size_bytes
         await self._make_room(0)
 
     async def close(self) -> None:
-        """Stop running downloads; whoever waits for one is cancelled too."""
+        """Stop running downloads; their waiters are cancelled too."""
         tasks = [*self._running.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def obtain(self, entry: ManifestEntry, fetch: Fetch) -> str | None:
-        """The path of a copy, fetched if need be; None when it cannot be kept here and must be read directly.
+        """Return the path of a copy, fetched if need be; None if it cannot be kept here and must be read directly.
 
-        The path may vanish at any time: open it at once, and come again if it is gone. Readers of one missing object
-        share one download, which goes on when some of them leave. Raises Corrupt when the object itself is.
+        The path may vanish at any time: open it at once, and call again if it is gone. Readers of one missing object
+        share one download, which continues when some of them leave. Raises Corrupt if the object itself is.
         """
         name = os.path.basename(entry.key)
         copy = self._copies.get(name)
@@ -132,12 +133,8 @@ class TierCache:
         return self._path(name) if await asyncio.shield(self._running[name]) else None
 
     async def drop(self, entry: ManifestEntry) -> None:
-        """Forget a copy that turned out damaged or gone; the next reader fetches the object again."""
+        """Drop a damaged or missing copy; the next reader fetches the object again."""
         await self._evict(os.path.basename(entry.key))
-
-    @property
-    def _bytes_used(self) -> int:
-        return self._reserved_bytes + sum(copy.size_bytes for copy in self._copies.values())
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
@@ -146,7 +143,7 @@ class TierCache:
         if name in self._copies:
             try:
                 is_whole = await self._verify(name, entry)
-            except OSError:  # too many open files: the copy may be whole, and is looked at again later
+            except OSError:  # too many open files: the copy may be whole, and is checked again later
                 self._refused += 1
                 return False
             if is_whole:
@@ -157,16 +154,17 @@ class TierCache:
         if not await self._make_room(entry.size_bytes):
             self._refused += 1
             return False
-        self._reserved_bytes += entry.size_bytes
+        self._bytes_used += entry.size_bytes
+        is_kept = False
         try:
             await self._download(name, entry, fetch)
             self._copies[name] = _Copy(entry.size_bytes, is_verified=True)
-        except OSError:  # full, or failing: reading goes on without a copy
+            is_kept = True
+        except OSError:  # full, or failing: reading continues without a copy
             self._refused += 1
-            return False
         finally:
-            self._reserved_bytes -= entry.size_bytes
-        return True
+            self._bytes_used -= 0 if is_kept else entry.size_bytes
+        return is_kept
 
     async def _download(self, name: str, entry: ManifestEntry, fetch: Fetch) -> None:
         path = self._path(name)
@@ -185,7 +183,7 @@ class TierCache:
             raise
 
     async def _verify(self, name: str, entry: ManifestEntry) -> bool:
-        """Whether a copy that an earlier process left is whole. Raises OSError if no file can be opened now."""
+        """Returns whether a copy of an earlier process is whole. Raises OSError if no file can be opened now."""
         seen = 0
         try:
             async with aiofiles.open(self._path(name), "rb") as file:
@@ -211,9 +209,9 @@ class TierCache:
             )
 
     async def _make_room(self, wanted_bytes: int) -> bool:
-        """Evict until `wanted_bytes` more fit. False when they cannot: downloads that run are not cut short.
+        """Evict until `wanted_bytes` more fit. False if they cannot: running downloads are not cut short.
 
-        Nothing is awaited between the last look and the return, so the caller can reserve what was found.
+        Awaits nothing between the last check and the return, so the caller can reserve the room.
         """
         if wanted_bytes > self._bytes_max:
             return False
@@ -225,7 +223,8 @@ class TierCache:
         return True
 
     async def _evict(self, name: str) -> None:
-        if self._copies.pop(name, None) is not None:
+        if (copy := self._copies.pop(name, None)) is not None:
+            self._bytes_used -= copy.size_bytes
             await _remove(self._path(name))
 
 

@@ -1,7 +1,7 @@
-"""Finds batches in one segment object by walking their headers. Blocking; reads through whatever `pread` it is given.
+"""Finds batches in one segment object by walking their headers. Blocking; reads through the given `pread`.
 
-Does not know where the bytes come from (a cached copy or ranged GETs), and decodes no record. Every batch that leaves
-here has passed its checksum. The index is only a hint: where it misleads, the walk begins again at the first byte.
+Does not know where the bytes come from (a cached copy or ranged GETs), and decodes no record. Checks the CRC of every
+batch that it returns. The index is only a hint: where it is wrong, the walk begins again at the first byte.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pread = Callable[[int, int], bytes]  # position, length -> bytes, fewer only at 
 
 
 def read_batches(pread: Pread, entry: ManifestEntry, index: SparseIndex, offset: int, max_bytes: int) -> Chunk:
-    """Whole batches from the one that holds `offset` on: at least that one, up to about `max_bytes`.
+    """Read whole batches from the one that holds `offset` on: at least that one, up to about `max_bytes`.
 
     Raises Corrupt.
     """
@@ -33,7 +33,10 @@ def read_batches(pread: Pread, entry: ManifestEntry, index: SparseIndex, offset:
 def first_batch_at_or_after(
     pread: Pread, entry: ManifestEntry, index: SparseIndex, timestamp: int, start_offset: int
 ) -> Chunk | None:
-    """The first batch that may hold a record of `timestamp` or later and ends after `start_offset`. Raises Corrupt."""
+    """Return the first batch that may hold a record of `timestamp` or later and ends after `start_offset`, or None.
+
+    Raises Corrupt.
+    """
     start = max(index.position_to_search_time_from(timestamp), index.position_at_or_before(start_offset))
     try:
         return _find_time(start, pread, entry, timestamp, start_offset)

@@ -1,11 +1,11 @@
-"""Reads one partition's records from the store: what lies below the start of the local log.
+"""Reads one partition's records from the store: those below the start of the local log.
 
-Offsets and times as in the local log; bytes of whole batches, never decoded but for the one record that a time asks
-for. Works from copies of whole objects on the local disk (engine/tiering/reading/cache.py), or by ranged GETs where
-there is no room for a copy. Not for a log's newest part: what is not in the manifest is not here.
+Offsets and times as in the local log; whole batches, never decoded except for the one record of a search by time.
+Uses copies of whole objects on the local disk (engine/tiering/reading/cache.py), or ranged GETs without room for a
+copy. Lacks the log's newest part: only records in the manifest are here.
 
-The manifest is loaded at first need, and again when it does not have what is asked for, or names what is gone; the
-shipper of the same node passes on what it commits (`adopt`).
+The manifest is loaded at first need, and again if it lacks the requested offset or names a missing object; the shipper
+of the same node passes on its commits (`adopt`).
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ class RemoteLog:
         )
 
     def adopt(self, manifest: Manifest) -> None:
-        """Take a manifest that somebody else has loaded or committed, if it is newer."""
+        """Use a manifest that another component has loaded or committed, if it is newer."""
         assert manifest.prefix == self._prefix
         if self._manifest is None or self._manifest.generation < manifest.generation:
             self._manifest = manifest
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
-        """The bytes of `read_chunk`; empty when there is nothing."""
+        """Return the bytes of `read_chunk`; empty without any."""
         chunk = await self.read_chunk(offset, max_bytes)
         return bytes(chunk.data) if chunk else b""
 
     async def read_chunk(self, offset: int, max_bytes: int) -> Chunk | None:
-        """Whole batches of one object, from the one that holds `offset`: at least one, up to about `max_bytes`.
+        """Return whole batches of one object, from the one that holds `offset`: at least one, up to about `max_bytes`.
 
-        None when the offset is not in the store yet. Raises OffsetBelowLogStart, Corrupt, StoreUnavailable.
+        None if the offset is not in the store yet. Raises OffsetBelowLogStart, Corrupt, StoreUnavailable.
         """
 
         async def attempt() -> Chunk | None:
@@ -104,9 +104,9 @@ class RemoteLog:
         return chunk
 
     async def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """The first offset of the first batch that reaches a time, by headers alone; None when none does.
+        """Return the first offset of the first batch that reaches a time, by headers alone; None if none does.
 
-        The record itself may come later in that batch; `first_at_or_after` says where.
+        The record itself may come later in that batch; `first_at_or_after` locates it.
         """
         found = await self._batch_for_time(timestamp, 0)
         if found is None or self._manifest is None:
@@ -114,14 +114,14 @@ class RemoteLog:
         return max(found[0], self._manifest.log_start)
 
     async def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
-        """The first record at or after a time, as (offset, its timestamp); None when the store has none."""
+        """Return the first record at or after a time, as (offset, its timestamp); None if the store has none."""
         start_offset = 0
         while found := await self._batch_for_time(timestamp, start_offset):
             _, chunk = found
             assert self._manifest is not None
             try:
                 records = await self._blocking(decode_one, chunk.data)
-            except InvalidBatch:  # delivered as undecodable by whoever reads there; it has no time to find
+            except InvalidBatch:  # a fetch there returns it as undecodable; it has no time to find
                 records = []
             for record in records:
                 if record.timestamp >= timestamp and record.offset >= self._manifest.log_start:
@@ -175,7 +175,7 @@ class RemoteLog:
         return self._manifest or await self._newer_than(None)
 
     async def _newer_than(self, seen: Manifest | None) -> Manifest | None:
-        """The newest manifest in the store; loaded once for all who have seen the same old one."""
+        """Returns the newest manifest in the store; one load serves all that have seen the same old one."""
         async with self._loading:
             if self._manifest is seen:
                 self._manifest_loads += 1
@@ -191,7 +191,7 @@ class RemoteLog:
         return _keep(self._subs, ref.key, sub, _SUB_MANIFESTS_MAX)
 
     async def _again_if_gone(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Objects go only after a newer manifest has given them up: look at that, once."""
+        """Objects are removed only after a newer manifest has dropped them: loads that, once."""
         seen = self._manifest
         try:
             return await attempt()
@@ -222,7 +222,7 @@ class RemoteLog:
                 break
             try:
                 return await self._blocking(self._use_file, path, use)
-            except (OSError, Corrupt) as error:  # evicted before it was opened, or spoiled by the disk
+            except (OSError, Corrupt) as error:  # evicted before it was opened, or damaged by the disk
                 if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
                     break
                 await self._cache.drop(entry)
@@ -245,7 +245,7 @@ def _find_time(entry: ManifestEntry, index: SparseIndex, timestamp: int, start: 
 
 
 def _load_index(store: ObjectStore, entry: ManifestEntry) -> SparseIndex:
-    """The sparse index of an object; one entry that means "walk it all" where the aux object is of no use."""
+    """Returns the sparse index of an object; one entry that means "walk it all" if the aux object is unusable."""
     try:
         aux = decode_aux(store.get(entry.aux_key), entry.aux_key)
     except (NoSuchObject, Corrupt):

@@ -17,7 +17,7 @@ from engine.tiering.store.store import ObjectStore
 
 
 class RemoteLogs:
-    """Reads what is no longer on this disk, by topic id and partition."""
+    """Reads records that are no longer on this disk, by topic id and partition."""
 
     def __init__(
         self, store: ObjectStore, directory: DataDirectory, executor: Executor, *, cache_bytes_max: int
@@ -50,12 +50,12 @@ class RemoteLogs:
             self._logs.pop((topic.topic_id, partition), None)
 
     def adopt(self, topic_id: str, partition: int, manifest: Manifest | None) -> None:
-        """A shipper of this process knows a newer manifest."""
+        """Apply a newer manifest of a shipper of this process."""
         if manifest is not None and (topic_id, partition) in self._logs:
             self._logs[topic_id, partition].adopt(manifest)
 
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Chunk | None:
-        """As the local reader does, for what lies below the local log."""
+        """Read as the local reader does, for offsets below the local log."""
         return await self._logs[topic_id, partition].read_chunk(offset, max_bytes)
 
     async def first_at_or_after(self, topic_id: str, partition: int, timestamp: int) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
-"""Makes a damaged segment file whole again from the objects of the store. Blocking; changes nothing but its own file.
+"""Restores a damaged segment file from the objects of the store. Blocking; changes only its own file.
 
-The copy is byte for byte the file that was sealed, or there is none: objects are held to the checksums of the manifest,
-and the whole to the segment's checksum file, or, without one, to every batch's own. It lies beside the segment under a
-name that the next start removes; the partition's owner puts it in place (engine/cleaning/quarantine.py).
+The copy is byte for byte the sealed file, or there is none: objects are checked against the checksums of the manifest,
+and the whole against the segment's checksum file, or, without one, every batch's own. It is stored beside the segment
+under a name that the next start removes; the partition's owner puts it in place (engine/cleaning/quarantine.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from engine.tiering.store.store import ObjectStore, read_in_pieces
 
 
 def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFile) -> str | None:
-    """The path of a good copy; None when the store does not have the segment's end, from a batch of it on.
+    """Return the path of a good copy; None unless the store has the end of the segment, from one of its batches on.
 
-    Raises Corrupt when what was put together is not the segment, StoreUnavailable, OSError.
+    Raises Corrupt if the result is not the segment, StoreUnavailable, OSError.
     """
     entries = _entries_of(store, prefix, file)
     if not entries:
@@ -45,7 +45,7 @@ def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFil
 
 
 def _entries_of(store: ObjectStore, prefix: str, file: SealedFile) -> list[ManifestEntry]:
-    """The objects that reach to the end of the segment and begin within it; none where objects are cut otherwise."""
+    """Returns the objects from within the segment to its end; none if object boundaries differ."""
     manifest = load_newest(store, prefix)
     found: list[ManifestEntry] = []
     for entry in iter_entries(store, manifest, file.base_offset) if manifest is not None else ():
@@ -59,7 +59,7 @@ def _entries_of(store: ObjectStore, prefix: str, file: SealedFile) -> list[Manif
 def _put_together(
     store: ObjectStore, disk: Disk, file: SealedFile, entries: list[ManifestEntry], head_bytes: int, path: str
 ) -> None:
-    """The head that was given up before the segment was shipped is taken from the file itself."""
+    """Takes the head, deleted before the segment was shipped, from the file itself."""
     handle = disk.open(path, create=True, writable=True)
     try:
         disk.truncate(handle, 0)

@@ -1,1 +1,1 @@
-"""Uploads sealed segments to the store and removes from it what has expired."""
+"""Uploads sealed segments to the store and removes expired ones from it."""

@@ -1,8 +1,8 @@
-"""What may be removed from the store: manifests long superseded, and objects that no manifest names.
+"""Garbage collection of the store: manifests long superseded, and objects that no manifest names.
 
-The promise to readers: what a manifest names stays for a day after that manifest was superseded. So a root goes a day
-after its successor came, and an object only when neither the newest root nor the oldest one kept names it; what came
-and went between those two is younger than a day, and objects that young are never touched.
+The promise to readers: the objects of a manifest stay for a day after it was superseded. So a root is removed a day
+after its successor came, and an object only if neither the newest root nor the oldest kept one names it; an object that
+came and went between those two is younger than a day, and objects that young are never touched.
 
 Age is the store's own clock (`modified_ms`) against a time that the caller takes from a Clock; a day is far more than
 their skew, and than any upload takes.
@@ -23,10 +23,10 @@ GRACE_MS = 24 * 3600 * 1000  # longer than any reader keeps a manifest, and than
 
 
 def expired_roots(prefix: str, listed: Iterable[ObjectInfo], now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[str]:
-    """The keys of roots that were superseded more than `grace_ms` ago, oldest first.
+    """Yield the keys of roots that were superseded more than `grace_ms` ago, oldest first.
 
     `listed` is a LIST of the manifests in key order, and is read no further than needed. A root's age counts from its
-    successor's creation: until then it was the newest, and somebody may have read it a moment before. The newest root
+    successor's creation: until then it was the newest, and a reader may have loaded it a moment before. The newest root
     never expires.
     """
     older: str | None = None
@@ -50,10 +50,9 @@ def remove_expired_roots(store: ObjectStore, prefix: str, now_ms: int, limit: in
 
 
 def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[ObjectInfo]:
-    """Objects of a partition that no kept manifest names, and older than `grace_ms`.
+    """Yield objects of a partition that no kept manifest names, and older than `grace_ms`.
 
-    Left by crashes between upload and commit, by lost races, and by a raised log_start. Roots and the hint are no
-    orphans.
+    Crashes between upload and commit, lost races, and a raised log_start leave them. Excludes roots and the hint.
     """
     manifests = store_manifest_prefix(newest.prefix)
     named = _named(store, newest)
@@ -69,10 +68,10 @@ def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: in
 
 
 def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> int:
-    """Delete what `find_orphans` finds, if the caller's manifest is still the newest afterwards; returns how many.
+    """Delete the orphans, if the caller's manifest is still the newest after the search; returns how many.
 
-    The order makes it safe against a newer leader: what was old and unnamed while our manifest was the newest can
-    never be named again, since leaders name only objects that they have uploaded themselves, and all older leaders
+    The order makes it safe against a newer leader: an old, unnamed object of the time when our manifest was the newest
+    can never be named again, since leaders name only objects that they have uploaded themselves, and all older leaders
     are fenced.
     """
     orphans = [*find_orphans(store, mine, now_ms, grace_ms)]
@@ -90,7 +89,7 @@ def remove_topic(store: ObjectStore, cluster_id: str, topic: str, topic_id: str,
 
 
 def remove_all(store: ObjectStore, prefix: str) -> int:
-    """Delete a partition's or a topic's objects, after the topic was deleted; returns how many. Foreign ones stay."""
+    """Delete the objects of a deleted topic or of its partition; returns how many. Foreign ones stay."""
     assert prefix.endswith("/")
     removed = 0
     for found in store.list(prefix):

@@ -1,10 +1,10 @@
-"""What the store may let go: runs whose local copies went long ago, and which are older or more than the topic keeps.
+"""Computes how far the store may expire: runs without local copies that are older or more than the topic keeps.
 
-Blocking; asks the store for nothing while the oldest entry stays the same and is kept. The log itself expires what is
-still on the disk (engine/cleaning/retention.py), and it alone raises log_start: this says how far it may be raised.
+Blocking; asks the store for nothing while the oldest entry stays the same and is kept. engine/cleaning/retention.py
+expires segments on the disk. Only the log raises log_start: this computes how far it may be raised.
 Age counts from the upload and is the store's alone: the time of the object against the time of one just written
 (engine/tiering/manifest/store_time.py). `arrived_ms` of an entry comes from the clock of the node that led then, and is
-not looked at (docs/decisions/0014). Invariants: oldest first, whole objects, and nothing that the disk still has.
+not used (docs/decisions/0014). Invariants: oldest first, whole objects, and none that the disk still has.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from engine.tiering.manifest.manifest import Manifest, ManifestEntry
 from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.store.store import ObjectStore
 
-_LOOKS_MAX = 1000  # times of objects that one pass asks for, each a HEAD: 20 s or so; the rest is for the next passes
+_LOOKS_MAX = 1000  # objects per pass, each a HEAD for its time: 20 s or so; later passes take the rest
 
-StoreNow = Callable[[], int | None]  # milliseconds by the store's clock; None when it cannot be told
+StoreNow = Callable[[], int | None]  # milliseconds by the store's clock; None if it is unknown
 
 
 class StoreExpiry:
-    """Looks at one partition again and again; remembers of it the oldest entry that can still be read."""
+    """Expires one partition in repeated passes; remembers its oldest entry that can still be read."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._seen: tuple[str, int] | None = None  # the first run's key and the log_start that what follows is of
+        # the first run's key, and the log_start that the fields below are for
+        self._seen: tuple[str, int] | None = None
         self._oldest: ManifestEntry | None = None
-        self._dead_bytes = 0  # of entries of the first run that lie below log_start: a folded range goes as a whole
-        self._uploaded: tuple[str, int] | None = None  # the object last looked at, and when it came
+        self._dead_bytes = 0  # of entries of the first run below log_start: a folded range expires as a whole
+        self._uploaded: tuple[str, int] | None = None  # the last queried object, and its time
 
     def is_due(self, manifest: Manifest, local: LocalLog) -> bool:
-        """Whether `expired_end` could find anything at all; asks nobody."""
+        """True if `expired_end` could find anything; no request to the store."""
         is_bounded = local.retention_ms is not None or local.retention_bytes is not None
         return is_bounded and bool(manifest.folded or manifest.entries) and manifest.base_offset < local.local_log_start
 
     def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow) -> int | None:
-        """Below this the store may forget everything; None when nothing has expired. Raises what the store raises."""
+        """Return the end below which the store may delete everything; None without any. Raises errors of the store."""
         self._look_at_oldest(manifest)
         if self._oldest is None:
             return None
@@ -56,7 +57,7 @@ class StoreExpiry:
         return end
 
     def _has_expired(self, entry: ManifestEntry, kept_bytes: int, local: LocalLog, now_ms: int | None) -> bool | None:
-        """None for an object that is not there: the next one tells, which came later."""
+        """Returns None for a missing object: the next one, which is younger, decides."""
         if entry.end_offset > local.local_log_start:
             return False
         if local.retention_bytes is not None and kept_bytes - entry.size_bytes >= local.retention_bytes:

@@ -1,8 +1,8 @@
-"""What a node that does not lead a partition learns of it from the store: how far the leader has shipped.
+"""Watches how far the leader has shipped a partition, on a node that does not lead it.
 
-Reads only, and seldom: a look costs a LIST, and a node may follow thousands of partitions. So it looks while this disk
-has a sealed segment that the manifest has not been seen to reach, at most every `_PAUSE_S`, and not at all otherwise.
-Blocking is the caller's affair: `look` is to be run in a thread.
+Reads only, and seldom: a check costs a LIST, and a node may follow thousands of partitions. So it checks while this
+disk has a sealed segment beyond the last seen manifest, at most every `_PAUSE_S`, and not at all otherwise.
+`look` blocks: callers run it in a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PAUSE_S = 30.0  # the leader ships within seconds of a roll; local copies stay 
 
 
 class ManifestWatch:
-    """Remembers the newest manifest seen and when to look again."""
+    """Remembers the newest manifest seen and when to check again."""
 
     def __init__(self, store: ObjectStore, prefix: str, clock: Clock) -> None:
         self._store = store
@@ -26,12 +26,12 @@ class ManifestWatch:
         self._looked_at: float | None = None
 
     def is_due(self, seen: Manifest | None, local: LocalLog) -> bool:
-        """Whether a look could let this disk delete anything; asks nobody."""
+        """True if a check could allow this disk to delete anything; no request to the store."""
         if not local.sealed or (seen is not None and seen.end_offset >= local.sealed_end):
             return False
         return self._looked_at is None or self._clock.monotonic() - self._looked_at >= _PAUSE_S
 
     def look(self) -> Manifest | None:
-        """The newest manifest. Raises what the store raises; then the next look is as far away as after an answer."""
+        """Look for the newest manifest. Raises the errors of the store, which also start the pause."""
         self._looked_at = self._clock.monotonic()
         return load_newest(self._store, self._prefix)

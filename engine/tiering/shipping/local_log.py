@@ -1,4 +1,4 @@
-"""What the local log tells tiering. Small frozen values; no behaviour beyond what they say of themselves."""
+"""The local log as tiering sees it. Small frozen values with derived properties only."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from engine.log.epochs import EpochStart
 class SealedSegment:
     """A segment file that no longer grows. `end_offset` is the offset after its last record.
 
-    Times, counts and leader epochs are not in here: the shipper reads the truth from the batches.
+    Has no times, counts or leader epochs: the shipper reads them from the batches.
     """
 
     base_offset: int
     end_offset: int
     path: str
     size_bytes: int
-    arrived_ms: int | None = None  # the last append, which age counts from
+    arrived_ms: int | None = None  # the last append, from which age counts
 
 
 @dataclass(frozen=True, slots=True)
 class LocalLog:
-    """One partition as it is on this disk now: its positions, its sealed segments, ascending, and what its topic keeps.
+    """One partition on this disk: its positions, its sealed segments, ascending, and its topic's retention.
 
-    Raising `log_start` gives up what lies below it in the store as well; `local_log_start` is only where this disk
-    begins. What is shipped lies below both `high_watermark` and `durable_end`: were a power loss to take back bytes
+    `sealed` may leave out segments that end at or below the end of the manifest.
+    Raising `log_start` deletes the records below it in the store as well; `local_log_start` is only where this disk
+    begins. Shipped segments are below both `high_watermark` and `durable_end`: were a power loss to take back bytes
     that are in the store already, the log would give their offsets to other records. `leader_epoch` is the one in which
     this node leads the partition, None while it does not; `epochs` are the starts of all that the log knows.
     """
@@ -47,14 +48,14 @@ class LocalLog:
 
     @property
     def sealed_end(self) -> int:
-        """Where the last sealed segment ends."""
+        """The end of the last sealed segment."""
         return self.sealed[-1].end_offset if self.sealed else self.local_log_start
 
     def epoch_before(self, offset: int) -> int | None:
-        """Which leader wrote the record before an offset; None where this disk does not know."""
+        """Return the epoch of the record before an offset; None if this disk does not know it."""
         at = bisect_left(self.epochs, offset, key=attrgetter("start_offset"))
         return self.epochs[at - 1].epoch if at and offset <= self.log_end else None
 
     def bytes_from(self, offset: int) -> int:
-        """The size of what begins at or behind an offset."""
+        """Return the bytes of the segments that begin at or behind an offset."""
         return self.active_bytes + sum(one.size_bytes for one in self.sealed if one.base_offset >= offset)

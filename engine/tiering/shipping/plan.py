@@ -1,7 +1,7 @@
 """Decides which sealed segments go to the store next. Pure: no store, no disk, no clock.
 
-The rule that everything rests on: the store's offsets have no gap. So whatever cannot be appended exactly at the
-manifest's end stops tiering with a reason that a person can act on, and is never skipped.
+The basic rule: the store's offsets have no gap. So a segment that cannot be appended exactly at the manifest's end
+stops tiering with a reason for the operator, and is never skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 
 
 class Halt(Enum):
-    """Why nothing more can be shipped until somebody acts. The value is the advice."""
+    """Why shipping has stopped until an operator acts. The value is the advice."""
 
     GAP = "the local log begins after the end of the store: restore the missing range from a replica"
     STORE_AHEAD = "the store holds offsets that the local log never had: this disk lost data or is another log's"
@@ -23,7 +23,7 @@ class Halt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Ship a segment from `from_offset` on: its base, or the manifest's end where that lies inside the segment."""
+    """Ship a segment from `from_offset` on: its base, or the manifest's end if that is inside the segment."""
 
     segment: SealedSegment
     from_offset: int
@@ -43,12 +43,12 @@ class Plan:
 
 
 def plan_uploads(tiered_end: int, local: LocalLog, tiered_epoch: int | None = None) -> Plan:
-    """What to ship, given where the manifest ends and which leader wrote its last record. In the order of the branches:
+    """Plan the uploads, given the end of the manifest and the epoch of its last record. In the order of the branches:
 
     1. the store is ahead of the log: halt, or the log would give the same offsets to other records;
-    2. the log has the store's last record from another leader: halt, the two parted before it;
-    3. this disk begins after what is in the store or given up: halt;
-    4. a segment is in the store or given up: skip it;
+    2. the log has the store's last record from another leader: halt, the two have diverged before it;
+    3. this disk begins after the end of the store and log_start: halt;
+    4. a segment is in the store or below log_start: skip it;
     5. a segment is not wholly committed and durable: stop, the rest follows later;
     6. a segment does not join the one before: halt;
     7. otherwise ship it, from the end reached so far on.
@@ -76,7 +76,7 @@ def plan_uploads(tiered_end: int, local: LocalLog, tiered_epoch: int | None = No
 
 
 def has_same_history(tiered_end: int, tiered_epoch: int | None, local: LocalLog) -> bool:
-    """Whether the log had the store's last record from the same leader, as far as this disk knows.
+    """True if the log had the store's last record from the same leader, as far as this disk knows.
 
     If so, it has everything before it from the same leaders too.
     """

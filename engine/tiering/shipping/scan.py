@@ -1,7 +1,7 @@
-"""Reads a sealed segment through before it leaves: every batch is checked, and the facts of the object are found.
+"""Reads a sealed segment completely before its upload: checks every batch, and collects the facts of the object.
 
-Not a decoder: headers and checksums only. Bytes that fail here are never shipped, since the store may soon be the only
-place that has them. Blocking; bounded memory, whatever the size of the segment.
+Not a decoder: headers and checksums only. Bytes that fail here are never shipped, since the store may soon have their
+only copy. Blocking; bounded memory for a segment of any size.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _WINDOW_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is to be shipped of a segment file: `aux.size_bytes` bytes from byte `start` on.
+    """The part of a segment file to ship: `aux.size_bytes` bytes from byte `start` on.
 
-    `crc32` is the IEEE one of the same bytes, which stores know; None where it was not asked for.
+    `crc32` is the IEEE one of the same bytes, which stores check; None unless requested.
     """
 
     start: int
@@ -35,7 +35,7 @@ class Scan:
 def scan_upload(disk: Disk, upload: Upload, *, with_crc32: bool) -> Scan:
     """Check the whole segment, and describe the part from the batch that holds `upload.from_offset` on.
 
-    Raises Corrupt where the file is not what the log says it is, OSError when it cannot be read.
+    Raises Corrupt if the file does not match the log, OSError if it cannot be read.
     """
     segment = upload.segment
     scanner = _Scanner(upload, segment.base_offset, crc32=0 if with_crc32 else None)
@@ -69,9 +69,9 @@ class _Scanner:
     block_times: list[int] = field(default_factory=list)
 
     def take(self, window: bytes, file_position: int) -> int:
-        """Go through the whole batches of a window; returns their bytes.
+        """Walk the whole batches of a window; returns their bytes.
 
-        One loop with everything at hand: a segment of single records has half a million batches.
+        One loop over local variables: a segment of single records has half a million batches.
         """
         view, taken = memoryview(window), 0
         shipped_from: int | None = None
@@ -147,7 +147,7 @@ class _Scanner:
 
 
 def _window(disk: Disk, handle: int, position: int, size_bytes: int, path: str) -> bytes:
-    """Bytes that begin with a batch and hold all of it."""
+    """Returns bytes that begin with a batch and hold all of it."""
     window = disk.pread(handle, min(_WINDOW_BYTES, size_bytes - position), position)
     if len(window) < HEADER_BYTES:
         raise Corrupt(f"segment {path}: {len(window)} bytes at byte {position} are no batch")

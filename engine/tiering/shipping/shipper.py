@@ -1,13 +1,13 @@
-"""Ships one partition's sealed segments while this node leads it: the driver around the plan, the upload and the chain.
+"""Ships one partition's sealed segments while this node leads it: the driver of the plan, the upload and the chain.
 
 Decides nothing itself (plan.py does) and blocks nothing: store and disk are used in the executor's threads, whose
-number bounds the uploads of all partitions together. Whether this node leads, and in which epoch, is part of what the
-log says at each pass: nothing of one epoch is carried into another. While another node leads, it only looks how far
-that one has come (following.py), so that local copies may go here too.
+number bounds the uploads of all partitions together. Each pass reads from the log whether this node leads, and in which
+epoch: no state is carried into another epoch. While another node leads, it only checks how far that one has shipped
+(following.py), so that local copies may be deleted here too.
 
-A cancel or a crash is safe at every await. The store is the truth: the manifest held here is dropped before each
-commit and loaded again unless that commit is known to have worked, and a thread that a cancel left behind can at most
-finish a commit that a later load finds. `source.tiered` is told only what a committed manifest says.
+A cancel or a crash is safe at every await. The store is the truth: the manifest held here is dropped before each commit
+and loaded again unless that commit is known to have worked, and a thread that a cancel left behind can at most finish a
+commit that a later load finds. `source.tiered` gets only the ends of committed manifests.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ _T = TypeVar("_T")
 
 
 class State(Enum):
-    """What a shipper does now."""
+    """The state of a shipper."""
 
     IDLE = "idle"
     SHIPPING = "shipping"
-    BACKING_OFF = "backing off"  # something failed; it is tried again
-    HALTED = "halted"  # nothing can be shipped until somebody acts; looked at again now and then
-    FENCED = "fenced"  # another leader has taken over, as this node will hear; nothing more is shipped in this epoch
+    BACKING_OFF = "backing off"  # a failure; retried
+    HALTED = "halted"  # stopped until an operator acts; checked again now and then
+    FENCED = "fenced"  # another leader has taken over, as this node will learn; nothing more is shipped in this epoch
     FOLLOWING = "following"  # another node leads and ships
 
 
 @dataclass(frozen=True, slots=True)
 class ShipperOptions:
-    """How long a shipper waits for what. `wake` ends an idle wait, never a backoff.
+    """The waits of a shipper. `wake` ends an idle wait, never a backoff.
 
     A pass that finds nothing new doubles the next wait, up to `quiet_factor_max` times the first: thousands of quiet
     partitions must cost next to nothing.
     """
 
-    idle_seconds: float = 10.0  # how often a halt is looked at again, or what has been sealed but not yet committed
+    idle_seconds: float = 10.0  # how often a halt, or a sealed but uncommitted segment, is checked again
     quiet_factor_max: int = 12  # a missed wake, or the store's retention, may come this much later
     backoff_first_seconds: float = 0.5
     backoff_max_seconds: float = 60.0
@@ -73,7 +73,7 @@ class ShipperOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShipperComponents:
-    """What a shipper works with; the same for all partitions of a node."""
+    """The components of a shipper; the same for all partitions of a node."""
 
     store: ObjectStore
     disk: Disk
@@ -95,24 +95,24 @@ class ShipperStatistics:
     shipped_segments: int
     shipped_bytes: int
     failures: int  # in a row
-    last_error: str | None  # of the last pass; None once a pass has worked
+    last_error: str | None  # of the last pass; None after a successful pass
 
 
 class SegmentSource(Protocol):
-    """The partition that is shipped, as the shipper sees it."""
+    """The shipped partition, as the shipper sees it."""
 
-    async def local_log(self) -> LocalLog:
-        """Its positions and sealed segments now."""
+    async def local_log(self, above: int) -> LocalLog:
+        """Return its positions now, and its sealed segments that end above an offset."""
 
     async def tiered(self, end_offset: int) -> None:
-        """Everything below `end_offset` is in the store, named by a committed manifest: local copies may go."""
+        """Report that a committed manifest names everything below `end_offset`: local copies may be deleted."""
 
     async def expired(self, end_offset: int) -> int:
-        """The store need not keep what lies below: raise log_start, durably. Returns it."""
+        """Raise log_start durably, because the store need not keep the records below. Returns log_start."""
 
 
 class PartitionShipper:
-    """Ships what is sealed, committed and durable, in order, for as long as no newer leader appears."""
+    """Ships sealed, committed and durable segments, in order, until a newer leader appears."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class PartitionShipper:
     ) -> None:
         self._prefix = prefix
         self._source = source
-        self._leader_epoch = -1  # in which it ships, or shipped last
+        self._leader_epoch = -1  # of the current or last shipping
         self._fenced_epoch = -1
         self._writer = writer
         self._with = components
@@ -135,12 +135,12 @@ class PartitionShipper:
         self._store_time = StoreTime(components.store, components.clock)
         self._watch = ManifestWatch(components.store, prefix, components.clock)
         self._state = State.IDLE
-        self._has_begun: bool | None = None  # whether the store has a manifest; None until it was asked
+        self._has_begun: bool | None = None  # whether the store has a manifest; None before the first check
         self._manifest: Manifest | None = None
         self._last_seen: Manifest | None = None  # for statistics only
         self._reported_end: int | None = None
         self._plan = Plan(())
-        self._is_awaiting = False  # something is sealed that could not be shipped yet
+        self._is_awaiting = False  # a sealed segment could not be shipped yet
         self._failures = 0
         self._quiet_factor = 1
         self._last_error: str | None = None
@@ -170,17 +170,17 @@ class PartitionShipper:
 
     @property
     def manifest(self) -> Manifest | None:
-        """The newest manifest seen: what readers of this partition may start from."""
+        """The newest manifest seen, for readers of this partition."""
         return self._last_seen
 
     def wake(self) -> None:
-        """A segment was sealed or committed, or the leadership has moved: look now."""
+        """Wake the shipper: a segment was sealed or committed, or the leadership has moved."""
         self._woken.set()
 
     async def run(self) -> None:
         """Ship until cancelled, whenever this node leads.
 
-        Every failure is retried, the hopeless ones too: whoever mends a disk or a bucket need not restart the node.
+        Retries every failure, permanent ones too: the repair of a disk or a bucket needs no restart of the node.
         """
         while True:
             self._woken.clear()
@@ -204,8 +204,8 @@ class PartitionShipper:
                 await self._idle(is_quiet=is_quiet and not self._is_awaiting)
 
     async def ship_once(self) -> None:
-        """One pass over what is pending. Raises what stopped it; a halt is no error but a state."""
-        local = await self._source.local_log()
+        """Ship pending segments in one pass. Raises the error that stopped it; a halt is a state, not an error."""
+        local = await self._local_log()
         if local.leader_epoch is None or local.leader_epoch <= self._fenced_epoch:
             await self._follow(local)
             return
@@ -230,15 +230,27 @@ class PartitionShipper:
         self._last_error = self._plan.reason or None
         self._state = State.HALTED if self._plan.halt else State.IDLE
 
+    async def _local_log(self) -> LocalLog:
+        """Return the log without the segments that the manifest seen last names: a roll costs no pass over them.
+
+        With all of them before a load of the manifest: it may not be the one seen last.
+        """
+        seen = self._last_seen.end_offset if self._last_seen else 0
+        local = await self._source.local_log(seen)
+        is_known = self._manifest is not None and self._leader_epoch == local.leader_epoch
+        if not seen or local.leader_epoch is None or (is_known and self._state is not State.FOLLOWING):
+            return local
+        return await self._source.local_log(0)
+
     def _begin(self, leader_epoch: int) -> None:
-        """Forget what was known as a follower or in an earlier epoch: others have written meanwhile."""
+        """Drop the state of a follower or an earlier epoch: other nodes have written meanwhile."""
         if leader_epoch != self._leader_epoch or self._state is State.FOLLOWING:
             self._leader_epoch = leader_epoch
             self._manifest = self._has_begun = None
             self._expiry = StoreExpiry(self._with.store)
 
     async def _follow(self, local: LocalLog) -> None:
-        """Another node ships; what it has committed may leave this disk. A log that parted from it is cut by itself."""
+        """Another node ships; its committed segments may be deleted here. A diverged log is truncated elsewhere."""
         is_fenced = local.leader_epoch is not None
         self._state = State.FENCED if is_fenced else State.FOLLOWING
         self._plan = Plan(())
@@ -253,15 +265,15 @@ class PartitionShipper:
         self._last_error = self._last_error if is_fenced else None
 
     async def _with_log_start_of(self, manifest: Manifest, local: LocalLog) -> LocalLog:
-        """The leader before may have given up more than had been heard here; what the store has not is not there."""
+        """Raises log_start to the manifest's: the last leader may have advanced it further than known here."""
         if manifest.log_start <= local.log_start:
             return local
         return replace(local, log_start=await self._source.expired(manifest.log_start))
 
     async def _own_manifest(self, local: LocalLog) -> Manifest | None:
-        """The manifest to go on from; None while the store has none and there is nothing to begin one with.
+        """The manifest to continue; None while the store has none and no segment begins one.
 
-        The store is asked for that once: a thousand quiet partitions must not list it every few seconds.
+        Checks the store for that once: a thousand quiet partitions must not list it every few seconds.
         """
         if self._has_begun is None:
             self._has_begun = await self._blocking(load_newest, self._with.store, self._prefix) is not None
@@ -291,7 +303,7 @@ class PartitionShipper:
         return committed
 
     async def _expire(self, manifest: Manifest, local: LocalLog) -> int:
-        """Have log_start raised above what has expired where only the store has it; returns log_start."""
+        """Raises log_start above expired records that only the store has; returns log_start."""
         if not self._expiry.is_due(manifest, local):
             return local.log_start
         store_now = partial(self._store_time.now_ms, self._prefix, manifest.generation)
@@ -301,7 +313,7 @@ class PartitionShipper:
         return await self._source.expired(end)
 
     async def _give_up_below(self, manifest: Manifest, log_start: int) -> Manifest:
-        """Follow a raised log_start once it frees an object; until then it goes along with the next segment."""
+        """Follows a raised log_start once it frees an object; until then the next segment's commit includes it."""
         runs = manifest.folded or manifest.entries
         if runs and runs[0].end_offset <= log_start:
             return await self._commit(manifest, log_start, None)
@@ -329,13 +341,13 @@ class PartitionShipper:
             self._reported_end = manifest.end_offset
 
     async def _take_back(self, _: Manifest) -> None:
-        """The log has lost what was shipped, and has other records there now: the store is no copy of those."""
+        """The log has lost shipped records, and has other records there now: the store is not its copy."""
         if self._reported_end:
             await self._source.tiered(0)
         self._reported_end = None
 
     async def _clean(self, manifest: Manifest) -> None:
-        """Remove what nobody needs any more, now and then."""
+        """Removes old roots and orphans, now and then."""
         store, clock = self._with.store, self._with.clock
         if self._commits >= self._options.commits_between_cleanings:
             await self._blocking(remove_expired_roots, store, self._prefix, clock.now_ms())
@@ -358,8 +370,8 @@ class PartitionShipper:
     def _note_failure(self, state: State, error: Exception) -> None:
         kind = type(error).__name__
         is_repeat = self._failures > 0 and (self._last_error or "").startswith(f"{kind}:")
-        is_busy = isinstance(error, EngineError) and error.code == "overloaded"  # a process that starts or stops
-        if not is_repeat and not is_busy:
+        is_restart = isinstance(error, EngineError) and error.code in ("overloaded", "ack_timeout")
+        if not is_repeat and not is_restart:  # a process that starts or stops would log each of its partitions
             extra = {"prefix": self._prefix, "state": state.value, "reason": str(error)}
             log.warning("a partition is not shipped; it is tried again", extra=extra)
         self._state = state
@@ -367,6 +379,6 @@ class PartitionShipper:
         self._last_error = f"{kind}: {error}"
 
     def _backoff_seconds(self) -> float:
-        """Doubles up to a bound; half of it is chance, so that partitions do not come back all at once."""
+        """Doubles up to a bound; half of it is random, so that partitions do not retry all at once."""
         longest = self._options.backoff_first_seconds * 2.0 ** min(self._failures - 1, 30)
         return self._with.random.uniform(0.5, 1.0) * min(longest, self._options.backoff_max_seconds)

@@ -1,7 +1,7 @@
 """The shippers of many partitions: one task each, one store and one set of threads for all.
 
-Decides nothing. It does not know where a partition lives: a `SegmentSource` tells what is sealed and hears what is in
-the store, in this process or in another one.
+Decides nothing. Does not know which process owns a partition: a `SegmentSource` returns the sealed segments and takes
+the tiered end, in this process or in another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("penstock.tiering")
 
 
 class TierStatistics(NamedTuple):
-    """How far the store has a partition. Sizes in bytes; `last_error` tells why nothing moves, if nothing does."""
+    """How far the store has a partition. Sizes in bytes; `last_error` is why shipping has stopped, or None."""
 
     tiered_end: int = 0
     objects: int = 0
@@ -69,12 +69,12 @@ class Shipping:
         self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)
 
     def wake(self, topic_id: str, partition: int) -> None:
-        """Something was sealed, or the leadership has moved."""
+        """Wake a shipper: a segment was sealed, or the leadership has moved."""
         if (shipped := self._shipped.get((topic_id, partition))) is not None:
             shipped.shipper.wake()
 
     def manifest(self, topic_id: str, partition: int) -> Manifest | None:
-        """The newest manifest seen, to save readers in this process from loading it."""
+        """Return the newest manifest seen, to save readers in this process from loading it."""
         shipped = self._shipped.get((topic_id, partition))
         return None if shipped is None else shipped.shipper.manifest
 
@@ -93,7 +93,7 @@ class Shipping:
         )
 
     def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
-        """Ship these no more; returns what is ending. Their objects stay: they are other nodes' to keep."""
+        """Stop shipping these; returns the ending tasks. Their objects stay: other nodes continue with them."""
         tasks = self._taken_out(topic, partitions)
         for task in tasks:
             task.cancel()
@@ -104,13 +104,13 @@ class Shipping:
         return [shipped.task for shipped in having if shipped is not None]
 
     def remove_topic(self, topic: TopicRecord) -> None:
-        """A topic is deleted: stop shipping it, and take its objects away in the background."""
+        """Remove a deleted topic: stop shipping it, and delete its objects in the background."""
         tasks = self._taken_out(topic, range(topic.partitions))
         work = partial(self._remove_objects, topic, tasks)
         self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
 
     async def stop(self) -> None:
-        """Leave off where it is: what is half done is found again by the next start."""
+        """Stop; the next start resumes interrupted work."""
         tasks = [shipped.task for shipped in self._shipped.values()]
         self._stopping.set()
         for task in tasks:

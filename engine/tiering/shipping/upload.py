@@ -1,7 +1,7 @@
-"""Brings one segment into the store and makes sure that it arrived, before any manifest may name it. Blocking.
+"""Uploads one segment and verifies that it arrived, before any manifest may name it. Blocking.
 
-Order: check every batch; aux object; segment object; look at what the store holds. A crash between any two steps, or a
-lost answer, leaves objects that nothing names: their names are used once, and `find_orphans` finds them later.
+Order: check every batch; aux object; segment object; check the stored bytes. A crash between any two steps, or a lost
+answer, leaves objects that no manifest names: their names are used once, and `find_orphans` finds them later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.tiering.store.store import ObjectExists, ObjectStore, StoreUnavailab
 def upload_segment(
     store: ObjectStore, disk: Disk, prefix: str, upload: Upload, leader_epoch: int, new_id: Callable[[], str]
 ) -> ManifestEntry:
-    """The entry of an object that is in the store, whole and verified.
+    """Upload a segment and return the entry of its object, whole and verified.
 
     Raises Corrupt for a segment that must not be shipped, OSError for one that cannot be read, StoreUnavailable.
     """

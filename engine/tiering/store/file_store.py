@@ -2,8 +2,8 @@
 
 Keys are paths below the root, and never lead out of it (engine/tiering/store/file_tree.py).
 
-How a create is both atomic and durable: the bytes go to a temporary file in `<root>/.penstock-tmp/`, which no listing
-shows; it is fsynced, hard-linked to its final name (which fails if that exists, whoever races), and the directory is
+A create is atomic and durable: the bytes go to a temporary file in `<root>/.penstock-tmp/`, which no listing shows; it
+is fsynced, hard-linked to its final name (which fails if that exists, for any concurrent writer), and the directory is
 fsynced. So an object is whole or absent at every instant, after a power loss too.
 
 Differs from S3 in one thing that our names never need: a key cannot be both an object and the beginning of another's.
@@ -38,8 +38,8 @@ TEMPORARY = ".penstock-tmp"
 _ABANDONED_AFTER_NS = 24 * 3600 * 10**9  # far longer than any upload takes
 _ID_DIGITS_MIN = 32
 _COPY_BYTES = 1 << 20
-_PLACE_ATTEMPTS = 5  # a concurrent delete may remove an emptied directory under us
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO put there must not hang us
+_PLACE_ATTEMPTS = 5  # a concurrent delete may remove an empty directory meanwhile
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: a FIFO put there must not block us
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Fill = Callable[[int], None]  # writes an object's bytes to an open file
@@ -61,7 +61,7 @@ class FileStore:
 
     @property
     def checks_uploads(self) -> bool:
-        return False  # a file system tells no checksum
+        return False  # a file system has no checksum
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         self._store(key, lambda handle: _write_all(handle, data), if_absent)
@@ -76,6 +76,7 @@ class FileStore:
             os.close(source)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Read a file, or a range of it. Raises NoSuchObject."""
         assert end is None or (start or 0) < end, "an empty range cannot be asked for"
         with _told("read", key), self._opened(_parts_of(key)) as handle:
             if handle is None:
@@ -94,7 +95,7 @@ class FileStore:
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         directory = prefix[: prefix.rfind("/") + 1]
         with _told("list", prefix):
-            found = self._entries(directory, lambda key: key.endswith("/") and key.startswith(prefix))
+            found = self._entries(directory, "", lambda key: key.endswith("/") and key.startswith(prefix))
             return [one for one, _ in found if next(self._walk(one, one, ""), None)]
 
     def delete(self, key: str) -> None:
@@ -108,6 +109,7 @@ class FileStore:
             self._tree.prune(parts[:-1])
 
     def probe(self) -> None:
+        """Remove abandoned temporary files and check atomic creates (`demand_promises`). Raises StoreUnusable."""
         try:
             with _told("open", self._tree.root):
                 self._drop_abandoned()
@@ -115,7 +117,7 @@ class FileStore:
         except StoreUnavailable as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
                 log.warning("the store is full: nothing is uploaded until it has room", extra={"store": self.url})
-                return  # every put fails until then, and what the promises rest on, link(), is asked at each of them
+                return  # every put fails until then, and each put calls link(), which the promises rest on
             raise StoreUnusable(error.detail, hint="the directory must be writable and allow hard links") from error
 
     # Writing
@@ -149,7 +151,7 @@ class FileStore:
                 return
 
     def _drop_abandoned(self) -> None:
-        """Remove temporary files of processes that died, aged by the file system's own clock."""
+        """Remove temporary files of dead processes, aged by the file system's own clock."""
         with self._tree.made((TEMPORARY,)) as temporary:
             fresh = self._new_id()
             _create(temporary, fresh, lambda _: None)
@@ -176,22 +178,25 @@ class FileStore:
                     os.close(handle)
 
     def _walk(self, directory: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-        for key, info in self._entries(directory, lambda key: _may_hold(key, prefix, start_after)):
+        for key, info in self._entries(directory, start_after, lambda key: _may_hold(key, prefix, start_after)):
             if info is None:
                 yield from self._walk(key, prefix, start_after)
             else:
                 yield info
 
-    def _entries(self, directory: str, is_wanted: Callable[[str], bool]) -> Sequence[tuple[str, ObjectInfo | None]]:
+    def _entries(
+        self, directory: str, start_after: str, is_wanted: Callable[[str], bool]
+    ) -> Sequence[tuple[str, ObjectInfo | None]]:
         """Return keys, those of directories with "/" and without information."""
         path = _parts_of(directory[:-1]) if directory else ()
         skipped = "" if directory else TEMPORARY + "/"
-        found = self._tree.entries(path, lambda name: name != skipped and is_wanted(directory + name))
+        first = start_after[len(directory) :].partition("/")[0] if start_after.startswith(directory) else ""
+        found = self._tree.entries(path, lambda name: name != skipped and is_wanted(directory + name), first)
         return [(directory + name, None if one is None else _info(directory + name, one)) for name, one in found]
 
 
 def _is_temporary(name: str) -> bool:
-    """Whether a temporary file of ours can have this name; `new_id` gives hexadecimal digits."""
+    """True if a temporary file of ours can have this name; `new_id` gives hexadecimal digits."""
     return len(name) >= _ID_DIGITS_MIN and set(name) <= set("0123456789abcdef")
 
 
@@ -203,7 +208,7 @@ def _parts_of(key: str) -> Path:
 
 
 def _may_hold(key: str, prefix: str, start_after: str) -> bool:
-    """Whether a key begins with `prefix` and is greater than `start_after`, or a directory can hold such keys."""
+    """True if a key begins with `prefix` and is greater than `start_after`, or a directory can hold such keys."""
     if not key.endswith("/"):
         return key.startswith(prefix) and key.encode() > start_after.encode()
     if not (key.startswith(prefix) or prefix.startswith(key)):
@@ -270,12 +275,12 @@ def _read_source(source: int, first: int, last: int) -> bytes:
 
 
 class _SourceFailed(OSError):
-    """The local file, not the store, is at fault."""
+    """The local file, not the store, has failed."""
 
 
 @contextmanager
 def _told(verb: str, key: str) -> Iterator[None]:
-    """Turn the system's errors into the store's, saying what was being done."""
+    """Maps the system's errors to the store's; the text names the operation."""
     try:
         yield
     except _SourceFailed:

@@ -1,4 +1,4 @@
-"""The directories of a file store, each reached by its parent's handle. Not a store: it knows no objects.
+"""The directories of a file store, each opened relative to its parent's handle. Does not know objects.
 
 Invariants: no symbolic link below the root is ever followed, so no key leads out of it; a directory is made durable
 (its parent fsynced) before the first object of this process is placed in it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from typing import NamedTuple
 Path = tuple[str, ...]
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_OPEN_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # the root itself may be a link: that is the operator's choice
+_OPEN_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC  # the root itself may be a link, by the operator's choice
 _OPEN_DIR = _OPEN_ROOT | os.O_NOFOLLOW
 
 
@@ -37,7 +38,7 @@ class FileTree:
 
     @contextmanager
     def opened(self, path: Path) -> Iterator[int | None]:
-        """A handle on a directory; None if there is none."""
+        """Open a directory; yields its handle, None if it is absent."""
         handle = self._open(path)
         try:
             yield handle
@@ -47,37 +48,40 @@ class FileTree:
 
     @contextmanager
     def made(self, path: Path) -> Iterator[int]:
-        """A handle on a directory that is made, durably, where it is missing."""
+        """Open a directory, made durably if it is missing; yields its handle."""
         handle = self._make(path)
         try:
             yield handle
         finally:
             os.close(handle)
 
-    def entries(self, path: Path, is_wanted: Callable[[str], bool]) -> list[Entry]:
-        """Return what a directory holds, in byte order of keys: a directory sorts with its "/" on. Links are left out.
+    def entries(self, path: Path, is_wanted: Callable[[str], bool], first: str = "") -> list[Entry]:
+        """Return the entries of a directory, in byte order of keys: a directory sorts with its "/" on. Omits links.
 
-        `is_wanted` takes a name, of a directory with its "/". A file that is not wanted costs no `stat`: each commit of
-        a manifest lists the manifests behind it, in a directory of thousands.
+        `is_wanted` takes a name, of a directory with its "/". It is not called for names below `first` that `first`
+        does not begin with, nor are these passed to `stat`: each commit of a manifest lists the names behind it, in a
+        directory of thousands.
         """
         listed: list[Entry] = []
         with self.opened(path) as handle:
             if handle is None:
                 return listed
-            with os.scandir(handle) as found:
-                for one in found:
-                    if not is_name(one.name):
-                        continue
-                    if one.is_dir(follow_symlinks=False):
-                        if is_wanted(one.name + "/"):
-                            listed.append(Entry(one.name + "/", None))
-                    elif is_wanted(one.name) and one.is_file(follow_symlinks=False):
-                        with suppress(FileNotFoundError):
-                            listed.append(Entry(one.name, one.stat(follow_symlinks=False)))
+            leading = {first[:end] for end in range(len(first))}
+            for name in os.listdir(handle):
+                if (name < first and name not in leading) or not is_name(name):
+                    continue
+                if not (is_wanted(name) or is_wanted(name + "/")):
+                    continue
+                with suppress(FileNotFoundError):
+                    found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                    if stat.S_ISDIR(found.st_mode) and is_wanted(name + "/"):
+                        listed.append(Entry(name + "/", None))
+                    elif stat.S_ISREG(found.st_mode) and is_wanted(name):
+                        listed.append(Entry(name, found))
         return sorted(listed, key=lambda entry: entry.name.encode())
 
     def prune(self, path: Path) -> None:
-        """Remove directories that are empty, upwards, so that a deleted topic leaves nothing behind."""
+        """Remove empty directories, upwards, so that a deleted topic leaves nothing behind."""
         while path:
             with self.opened(path[:-1]) as parent:
                 if parent is None:
@@ -122,7 +126,7 @@ class FileTree:
                 os.mkdir(name, mode=0o750, dir_fd=parent)
             made = True
         if made or not self._is_durable(path):
-            os.fsync(parent)  # also for a directory that was there: whether it would outlive a power loss is unknown
+            os.fsync(parent)  # also for an existing directory: whether it would survive a power loss is unknown
             self._now_durable(path)
 
     def _is_durable(self, path: Path) -> bool:
@@ -135,7 +139,7 @@ class FileTree:
 
 
 def is_name(name: str) -> bool:
-    """Whether a component of a key can be a file's name and nothing more."""
+    """True if a component of a key is a plain file name."""
     try:
         return name not in ("", ".", "..") and "/" not in name and "\0" not in name and len(name.encode()) <= 255
     except UnicodeEncodeError:
@@ -143,7 +147,7 @@ def is_name(name: str) -> bool:
 
 
 def _descend(parent: int, name: str) -> int:
-    """The child's handle in place of the parent's, which is closed whatever happens."""
+    """Returns the child's handle and closes the parent's in any case."""
     try:
         return os.open(name, _OPEN_DIR, dir_fd=parent)
     finally:

@@ -1,10 +1,10 @@
 """An object store behind the S3 API: the only file that uses boto3.
 
-Conditional creates carry `If-None-Match: *`. What the answers mean: 412, the key is taken; 409, another request was
-under way and ours had no effect, so it is sent again. botocore repeats a request whose answer was lost, and the repeat
-of a create that had worked meets its own object: so every PUT carries a nonce as metadata, and a 412 on an object with
-our nonce is our success. A store that loses metadata only makes that a plain ObjectExists, which callers must resolve
-by reading anyway, because the last attempt's answer can be lost too.
+Conditional creates carry `If-None-Match: *`. 412 means that the key is taken; 409 that another request was in progress
+and this one had no effect, so it is retried. botocore retries a request after a lost answer, and the retry of a
+successful create meets its own object: so every PUT carries a nonce as metadata, and a 412 on an object with our nonce
+is our success. A store that loses metadata only makes that a plain ObjectExists, which callers must resolve by reading
+anyway, because the last attempt's answer can be lost too.
 
 A segment goes up in one streamed PUT (the API allows 5 GB, a segment has at most 1 GiB), with its CRC-32 in a header
 for the server to check. CRC-32 and not CRC-32C: every server computes it fast, and zlib has it.
@@ -40,7 +40,7 @@ from engine.tiering.store.store import (
 
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 60  # one silence on the wire, not a whole transfer
-_ATTEMPTS_MAX = 4  # botocore's, with its own backoff; whoever calls us backs off for longer
+_ATTEMPTS_MAX = 4  # botocore's, with its own backoff; our callers back off for longer
 _CONNECTIONS_MAX = 32  # at least the threads that share a store
 _CONFLICT_ATTEMPTS_MAX = 6
 _CONFLICT_PAUSE_SECONDS = 0.05  # times the attempt's number
@@ -71,7 +71,7 @@ class S3Store:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._opened: Any = None
-        self.checks_uploads = False  # until `probe` has seen it refuse a wrong checksum
+        self.checks_uploads = False  # until `probe` has seen the store reject a wrong checksum
 
     def __repr__(self) -> str:
         return f"<S3Store {self.url}>"
@@ -129,6 +129,7 @@ class S3Store:
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def probe(self) -> None:
+        """Check conditional creates (`demand_promises`) and checksums. Raises StoreUnusable."""
         try:
             demand_promises(self, self._new_id())
             self.checks_uploads = self._refuses_a_wrong_checksum(PROBE_PREFIX + self._new_id())
@@ -138,7 +139,7 @@ class S3Store:
 
     @property
     def _client(self) -> Any:
-        """Made at first use: making it may look for credentials on the network."""
+        """Made at first use: its construction may look for credentials on the network."""
         with self._lock:
             if self._opened is None:
                 session = boto3.session.Session()
@@ -171,7 +172,7 @@ class S3Store:
                 body.seek(0)
 
     def _refuses_a_wrong_checksum(self, key: str) -> bool:
-        """Some servers keep the checksum they were told, unchecked; then it is no evidence that the bytes arrived."""
+        """Some servers store the given checksum unchecked; then it does not prove that the bytes arrived."""
         try:
             with _told("put", key):
                 self._put(key, b"probe", 5, zlib.crc32(b"another"), if_absent=False)
@@ -212,7 +213,7 @@ class S3Store:
 
 
 class _FileSlice(io.RawIOBase):
-    """A part of a file as a body that can be sent again from its beginning."""
+    """A part of a file as a body that can be rewound for a retry."""
 
     def __init__(self, path: str, start: int, size_bytes: int) -> None:
         super().__init__()
@@ -258,8 +259,9 @@ def _config(endpoint: str | None) -> Config:
         max_pool_connections=_CONNECTIONS_MAX,
         tcp_keepalive=True,
         s3={"addressing_style": "path" if endpoint else "auto"},
-        request_checksum_calculation="when_required",  # we send our own; trailing ones upset compatible servers
-        response_checksum_validation="when_required",  # readers check CRC-32C; some servers send the whole's on a range
+        request_checksum_calculation="when_required",  # we set our own; trailing ones fail on compatible servers
+        # readers check CRC-32C; some servers return the whole object's for a range
+        response_checksum_validation="when_required",
     )
 
 
@@ -272,14 +274,14 @@ def _ms(moment: Any) -> int:
 
 
 def _crc32_of(found: dict[str, Any]) -> int | None:
-    """The checksum that the server keeps for the whole object; those of parts carry a "-"."""
+    """Returns the server's checksum of the whole object; those of parts carry a "-"."""
     encoded = found.get("ChecksumCRC32")
     return int.from_bytes(base64.b64decode(encoded), "big") if encoded and "-" not in encoded else None
 
 
 @contextmanager
 def _told(verb: str, key: str) -> Iterator[None]:
-    """Turn botocore's errors into the store's, saying what was being done."""
+    """Maps botocore's errors to the store's; the text names the operation."""
     try:
         yield
     except ClientError as error:

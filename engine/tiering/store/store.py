@@ -1,11 +1,11 @@
-"""What tiering needs of an object store, and the doors that `open_store` can open.
+"""The object store interface of tiering, and `open_store` for its implementations.
 
-Synchronous and thread-safe: callers that live in an event loop use threads. Not a file system: there is no rename, no
-append and no directory, and an object is whole or absent. Keys are relative to the store's own root or prefix; names
-of objects are made in engine/format/paths.py and engine/tiering/manifest/keys.py only.
+Synchronous and thread-safe: callers on an event loop use threads. Not a file system: there is no rename, no append and
+no directory, and an object is whole or absent. Keys are relative to the store's own root or prefix; names of objects
+are made in engine/format/paths.py and engine/tiering/manifest/keys.py only.
 
-Invariant on which the manifest chain stands: of any number of `put(..., if_absent=True)` to one key, at most one
-succeeds, ever. `probe` demands it, because some servers accept the condition and ignore it.
+Invariant that the manifest chain relies on: of any number of `put(..., if_absent=True)` to one key, at most one
+succeeds, ever. `probe` checks it, because some servers accept the condition and ignore it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _READ_BACK_BYTES = 8 << 20
 
 
 class ObjectInfo(NamedTuple):
-    """One stored object. `modified_ms` is the store's own clock.
+    """One stored object. `modified_ms` is by the store's own clock.
 
-    `crc32` is the IEEE CRC-32 of the stored bytes as the store itself checked it, from `head` only; None where it
-    keeps none that can be relied on.
+    `crc32` is the IEEE CRC-32 of the stored bytes as the store itself checked it, from `head` only; None if it stores
+    no reliable one.
     """
 
     key: str
@@ -39,13 +39,13 @@ class ObjectExists(EngineError):
 
 
 class NoSuchObject(EngineError):
-    """No object of that key. Load the newest manifest again: what it names exists."""
+    """No object of that key. Load the newest manifest again: the objects that it names exist."""
 
 
 class StoreUnavailable(EngineError):
-    """The store did not answer, or answered that it cannot now. Retry later; a PUT may have taken place all the same.
+    """The store did not answer, or cannot serve now. Retry later; a PUT may have taken effect.
 
-    `no_side_effects` stays true because what reaches a client of ours comes from reads.
+    `no_side_effects` stays true because only errors of reads reach our clients.
     """
 
     code = "store_unavailable"
@@ -53,7 +53,7 @@ class StoreUnavailable(EngineError):
 
 
 class StoreUnusable(EngineError):
-    """The store cannot be used as configured. Retrying does not help; the hint says what to mend."""
+    """The store cannot be used as configured. Retrying does not help; the hint is the repair."""
 
     code = "start_refused"
 
@@ -63,12 +63,12 @@ class ObjectStore(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, as `open_store` takes it; never holds a secret."""
+        """Its address, as `open_store` takes it; never holds a secret."""
 
     @property
     def checks_uploads(self) -> bool:
-        """Whether `head` tells a CRC-32 that the store has checked itself. Elsewhere what was put is read back, and
-        whoever puts it may spare itself the checksum: CRC-32 takes a core 0.4 s a GB, CRC-32C a tenth of that.
+        """True if `head` returns a CRC-32 that the store has checked itself. Otherwise a put is verified by reading it
+        back, and needs no checksum: CRC-32 takes a core 0.4 s a GB, CRC-32C a tenth of that.
         """
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
@@ -86,40 +86,40 @@ class ObjectStore(Protocol):
     ) -> None:
         """Store `size_bytes` of a local file from byte `start` on, streaming.
 
-        `crc32` is the IEEE CRC-32 of those bytes: whatever arrives otherwise is refused, with StoreUnavailable.
-        Raises OSError when the local file cannot be read.
+        `crc32` is the IEEE CRC-32 of those bytes: other bytes are rejected, with StoreUnavailable.
+        Raises OSError if the local file cannot be read.
         """
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """The object, or its bytes from `start` up to, not including, `end`; what lies beyond its end is left out.
+        """Return the object, or its bytes from `start` to before `end`, cut short at its end.
 
         Raises NoSuchObject.
         """
 
     def head(self, key: str) -> ObjectInfo | None:
-        """What is known of an object; None if there is none."""
+        """Return size, time and checksum of an object; None without one."""
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Every object whose key begins with `prefix` and is greater than `start_after`, in byte order of keys.
+        """Yield every object whose key begins with `prefix` and is greater than `start_after`, in byte order of keys.
 
-        Lazy: a caller that stops early costs no more than the page it is on.
+        Lazy: a caller that stops early costs no more than the current page.
         """
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:
-        """The distinct beginnings of keys under `prefix`, each up to and with its next "/", in byte order."""
+        """Return the distinct beginnings of keys under `prefix`, each up to and with its next "/", in byte order."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; fine if it is absent."""
+        """Remove an object; no-op if it is absent."""
 
     def probe(self) -> None:
-        """Make sure, by trying, that the store keeps its promises. Raises StoreUnusable with a one-line hint."""
+        """Verify, by trying, that the store keeps its promises. Raises StoreUnusable with a one-line hint."""
 
 
 def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> ObjectStore:
-    """The store at `file:///absolute/path` or `s3://bucket/prefix?endpoint=http://host:port&region=name`.
+    """Open the store at `file:///absolute/path` or `s3://bucket/prefix?endpoint=http://host:port&region=name`.
 
-    Opening touches neither disk nor network; `probe` does. S3 credentials come from the AWS environment. `new_id`
-    gives a fresh identifier at each call.
+    Touches neither disk nor network; `probe` does. S3 credentials come from the AWS environment. `new_id` gives a fresh
+    identifier at each call. Raises StoreUnusable for another URL.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -127,7 +127,7 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
         from engine.tiering.store.file_store import FileStore
 
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or options:
-            shown = url.rpartition("@")[2]  # what stands before it may be a password
+            shown = url.rpartition("@")[2]  # the text before it may be a password
             raise StoreUnusable(f"{shown!r} is not a file store", hint="write file:///absolute/path")
         return FileStore(unquote(parts.path), new_id=new_id)
     if parts.scheme == "s3":
@@ -146,7 +146,7 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
 
 
 def _is_plain(url: str) -> bool:
-    """Nothing in it that could be a credential: the URL of a store stands in logs and answers."""
+    """True without anything that could be a credential: logs and answers contain the URL of a store."""
     try:
         parts = urlsplit(url)
         return (
@@ -159,10 +159,10 @@ def _is_plain(url: str) -> bool:
 
 
 def demand_promises(store: ObjectStore, nonce: str) -> None:
-    """The body of every `probe`: one object is created twice, read, listed and removed.
+    """Run the body of every `probe`: one object is created twice, read, listed and removed. Raises StoreUnusable.
 
-    The second create must be refused: rclone and s3rver answer 200 to both, and two leaders would then both believe
-    that they had committed.
+    The second create must fail: rclone and s3rver answer 200 to both, and two leaders would then both believe that they
+    had committed.
     """
     key = PROBE_PREFIX + nonce
     first = nonce.encode()
@@ -189,6 +189,6 @@ def _demand_refusal(store: ObjectStore, key: str) -> None:
 
 
 def read_in_pieces(store: ObjectStore, key: str, size_bytes: int) -> Iterator[bytes]:
-    """A whole object in pieces of bounded memory. Raises NoSuchObject; a short object ends early."""
+    """Yield a whole object in pieces of bounded memory. Raises NoSuchObject; a short object ends early."""
     for start in range(0, size_bytes, _READ_BACK_BYTES):
         yield store.get(key, start, min(start + _READ_BACK_BYTES, size_bytes))

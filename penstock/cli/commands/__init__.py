@@ -1,1 +1,1 @@
-"""One file for each command. `penstock.cli.main` imports a command when it is called."""
+"""The commands, one file each. `penstock.cli.main` imports a command when it is called."""

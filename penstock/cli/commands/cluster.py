@@ -1,4 +1,4 @@
-"""`penstock cluster`: the nodes, and moving partitions between them."""
+"""`penstock cluster`: shows the nodes and moves partitions between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from penstock.cli.completing import topics
 from penstock.cli.endings import Failure
+from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import Column, counted, print_facts, print_json, print_table, shown_bytes, tell
 from penstock.transport.exchange import Json
@@ -17,19 +19,22 @@ _IN_NEED = (
     ("too few in sync for acks=all", "under_min_in_sync"),
     ("under-replicated", "under_replicated"),
 )
-NAMED_MAX = 10  # of a fact's topics; --json has all
+NAMED_MAX = 10  # topics listed per fact; --json lists all
 
 
-@click.group()
+@click.group(cls=AliasGroup)
 def cluster() -> None:
     """See the nodes of the cluster, and move partitions between them."""
 
 
 @cluster.command()
 @node_options
-def status(url: str, token: str | None, as_json: bool) -> None:
-    """Show the cluster's id, its nodes, and which partitions somebody may have to see to."""
-    document = Node(url, token).once().cluster()
+def status(node: Node, as_json: bool) -> None:
+    """Show the cluster, its nodes and partitions in need.
+
+    In need: without a leader, with too few replicas in sync for acks=all, or with fewer than they have.
+    """
+    document = node.once().cluster()
     if as_json:
         print_json(document)
         return
@@ -67,15 +72,16 @@ def status(url: str, token: str | None, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("topic", metavar="TOPIC")
+@click.argument("topic", metavar="TOPIC", shell_complete=topics)
 @click.argument("targets", metavar="PARTITION=NODE,NODE…", nargs=-1, required=True)
 @node_options
-def reassign(topic: str, targets: tuple[str, ...], url: str, token: str | None, as_json: bool) -> None:
-    """Move partitions of a topic to other nodes, the preferred leader first.
+def reassign(topic: str, targets: tuple[str, ...], node: Node, as_json: bool) -> None:
+    """Move partitions of a topic to other nodes.
 
-    The new replicas copy first; no old one goes before they are in sync. Shown by `penstock cluster reassignments`.
+    Name the preferred leader first. An old replica is removed when all new ones are in sync; `penstock cluster
+    reassignments` shows how far that is.
     """
-    document = Node(url, token).once().reassign(topic, dict(map(parse_target, targets)))
+    document = node.once().reassign(topic, dict(map(parse_target, targets)))
     if as_json:
         print_json(document)
         return
@@ -84,9 +90,9 @@ def reassign(topic: str, targets: tuple[str, ...], url: str, token: str | None, 
 
 @cluster.command()
 @node_options
-def reassignments(url: str, token: str | None, as_json: bool) -> None:
-    """Show which partitions are being moved, and how many bytes the node that has the least still lacks."""
-    document = Node(url, token).once().reassignments()
+def reassignments(node: Node, as_json: bool) -> None:
+    """Show partitions that move, and the bytes left to copy."""
+    document = node.once().reassignments()
     if as_json:
         print_json(document)
         return
@@ -94,21 +100,21 @@ def reassignments(url: str, token: str | None, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("topic", metavar="TOPIC")
+@click.argument("topic", metavar="TOPIC", shell_complete=topics)
 @click.argument("partition", type=click.IntRange(0))
 @node_options
-def cancel(topic: str, partition: int, url: str, token: str | None, as_json: bool) -> None:
-    """Call the move of a partition off; it goes back to where it was."""
-    Node(url, token).once().cancel_reassignment(topic, partition)
+def cancel(topic: str, partition: int, node: Node, as_json: bool) -> None:
+    """Cancel the move of a partition; it stays where it was."""
+    node.once().cancel_reassignment(topic, partition)
     _say({"topic": topic, "partition": partition, "moving": False}, f"{topic}/{partition} is not being moved.", as_json)
 
 
 @cluster.command()
 @click.argument("node_id", metavar="NODE", type=click.IntRange(1))
 @node_options
-def drain(node_id: int, url: str, token: str | None, as_json: bool) -> None:
-    """Have a node lead nothing that another can lead, and give it nothing new."""
-    document = Node(url, token).once().drain_node(node_id)
+def drain(node_id: int, node: Node, as_json: bool) -> None:
+    """Move leadership off a node, and place nothing new on it."""
+    document = node.once().drain_node(node_id)
     _say(
         document,
         f"Node {node_id} is drained: it goes on copying. To take it back: penstock cluster undrain {node_id}",
@@ -119,38 +125,44 @@ def drain(node_id: int, url: str, token: str | None, as_json: bool) -> None:
 @cluster.command()
 @click.argument("node_id", metavar="NODE", type=click.IntRange(1))
 @node_options
-def undrain(node_id: int, url: str, token: str | None, as_json: bool) -> None:
+def undrain(node_id: int, node: Node, as_json: bool) -> None:
     """Take a drained node back."""
-    document = Node(url, token).once().drain_node(node_id, is_drained=False)
+    document = node.once().drain_node(node_id, is_drained=False)
     _say(document, f"Node {node_id} may lead again; what it was meant to lead comes back within minutes.", as_json)
 
 
 @cluster.command()
 @click.argument("node_id", metavar="NODE", type=click.IntRange(1))
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 @node_options
-def decommission(node_id: int, is_sure: bool, url: str, token: str | None, as_json: bool) -> None:
-    """Drain a node and move everything off it, so that it can be switched off for good."""
+def decommission(node_id: int, is_sure: bool, node: Node, as_json: bool) -> None:
+    """Drain a node and move all of its partitions to others.
+
+    It can be removed when no reassignment is left.
+
+    \f
+    Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
+    """
     if not is_sure:
         if not sys.stdin.isatty():
             text = "emptying a node without a terminal to ask at needs --yes"
             raise click.UsageError(text, click.get_current_context())
         if not click.confirm(f"Move everything off node {node_id}?", err=True):
             raise Failure("nothing was moved")
-    document = Node(url, token).once().decommission_node(node_id)
+    document = node.once().decommission_node(node_id)
     moving = counted(document["moving"], "partition")
     _say(document, f"Moving {moving} off node {node_id}; see penstock cluster reassignments.", as_json)
 
 
 @cluster.command()
 @click.option(
-    "--plan", "is_applied", flag_value=False, type=bool, default=False, help="Only show the moves.  [default]"
+    "--plan", "is_applied", flag_value=False, type=bool, default=False, help="Show the moves only.  [default]"
 )
-@click.option("--apply", "is_applied", flag_value=True, type=bool, help="Begin them.")
+@click.option("--apply", "is_applied", flag_value=True, type=bool, help="Start them.")
 @node_options
-def balance(is_applied: bool, url: str, token: str | None, as_json: bool) -> None:
+def balance(is_applied: bool, node: Node, as_json: bool) -> None:
     """Spread bytes over the nodes with few moves."""
-    document = Node(url, token).once().balance(is_applied)
+    document = node.once().balance(is_applied)
     if as_json:
         print_json(document)
         return
@@ -166,12 +178,12 @@ def balance(is_applied: bool, url: str, token: str | None, as_json: bool) -> Non
         ],
     )
     total = shown_bytes(sum(one["size_bytes"] for one in moves))
-    what = "Begun" if is_applied else "To begin them: penstock cluster balance --apply"
+    what = "Started" if is_applied else "To start them: penstock cluster balance --apply"
     tell(f"{counted(len(moves), 'move')}, {total} to copy. {what}{'.' if is_applied else ''}")
 
 
 def parse_target(text: str) -> tuple[int, list[int]]:
-    """`0=1,2,3`: the partition, and the nodes that it is to be on."""
+    """Parse `0=1,2,3` into the partition and its target nodes. Raises click.BadParameter; ValueError is caught."""
     number, equals, nodes = text.partition("=")
     try:
         if not equals:
@@ -210,7 +222,7 @@ def _print_reassignments(rows: Sequence[Json], nothing: str) -> None:
 
 
 def _progress(row: Json) -> tuple[str, str]:
-    """What the node that has the least lacks, and of how much; a node of an older version does not tell."""
+    """Return the most bytes that a node has left to copy, and the partition's size. Older versions send neither."""
     left, size_bytes = row.get("left_bytes", {}), row.get("size_bytes")
     return shown_bytes(max(left.values())) if left else "-", "-" if size_bytes is None else shown_bytes(size_bytes)
 

@@ -1,29 +1,32 @@
-"""`penstock consume`: the records of a topic on standard output.
+"""`penstock consume`: prints the records of a topic on standard output.
 
-This file is the command; penstock/cli/printing.py does it.
+This file parses the options; penstock/cli/printing.py prints.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 
 import click
 
+from penstock.cli.completing import topics
 from penstock.cli.node import Node, node_options
+from penstock.cli.record_format import parse_template
 
 FORMS = ("ndjson-records", "values", "lines", "raw")
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.option(
     "--from",
     "start",
-    default="earliest",
-    show_default=True,
     metavar="WHERE",
-    help="earliest, latest, an offset, or a time such as 2013-01-01T05:00:00Z.",
+    help="earliest, latest, an offset, or a time such as 2013-01-01T05:00:00Z.  [default: earliest]",
 )
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Begin with the last N records of each partition.")
+@click.option("--until", metavar="WHERE", help="End before this offset, or at the first record of this time.")
 @click.option(
     "--partition",
     "partitions",
@@ -43,18 +46,48 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
     help="ndjson-records: a record object a line. values: a JSON value a line. lines: stored values, a line feed after "
     "each. raw: stored values, nothing between.",
 )
+@click.option(
+    "--output",
+    metavar="TEMPLATE",
+    help="A line for each record: '{partition}/{offset} {time} {key} {value}'; also {topic}, {headers} and {timestamp} "
+    "(milliseconds). Times are local on a terminal, else UTC.",
+)
+@click.option("--grep", metavar="REGEX", help="Only records with this in their value or key.")
 @node_options
 def consume(
-    topic: str, start: str, partitions: tuple[int, ...], follow: bool, count: int | None, form: str,
-    url: str, token: str | None, as_json: bool,
+    topic: str, start: str | None, tail: int | None, until: str | None, partitions: tuple[int, ...], follow: bool,
+    count: int | None, form: str, output: str | None, grep: str | None,
+    node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the records of a topic.
 
-    Without --follow it ends where the topic ended when it began. Records of one partition come in their order.
+    Without --follow it ends where the topic ended at the start. Records of one partition come in their order.
+
+    \f
+    Raises click.UsageError or click.BadParameter for options that are wrong.
     """
     if as_json and form != FORMS[0]:
         raise click.UsageError("--json means --format ndjson-records", click.get_current_context())
-    where = int(start) if start.isdecimal() else start  # what is a time, the node says
-    from penstock.cli.printing import Wanted, print_records  # loads aiohttp: not for a wrong argument
+    for one, other, is_wrong in (
+        ("--tail", "--from", tail is not None and start is not None),
+        ("--until", "--follow", until is not None and follow),
+        ("--output", "--format", output is not None and (as_json or form != FORMS[0])),
+    ):
+        if is_wrong:
+            raise click.UsageError(f"{one} and {other} exclude each other", click.get_current_context())
+    try:
+        pattern = None if grep is None else re.compile(grep.encode())
+        template = None if output is None else parse_template(output)
+    except (re.error, ValueError) as error:
+        name = "--grep" if isinstance(error, re.error) else "--output"
+        raise click.BadParameter(str(error), param_hint=f"'{name}'") from error
+    from penstock.cli.printing import Wanted, print_records  # loads aiohttp, so only after the arguments are checked
 
-    asyncio.run(print_records(Node(url, token), Wanted(topic, where, partitions, follow, count, form)))
+    begin, end = _place("earliest" if start is None else start), None if until is None else _place(until)
+    wanted = Wanted(topic, begin, partitions, follow, count, form, tail, end, pattern, template)
+    asyncio.run(print_records(node, wanted))
+
+
+def _place(text: str) -> int | str:
+    """Return an offset as a number, and a time as text, which the node parses."""
+    return int(text) if text.isdecimal() else text

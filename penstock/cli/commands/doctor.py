@@ -1,4 +1,4 @@
-"""`penstock doctor`: is this machine fit for a node, and is the node well; a line for each point, and what to do."""
+"""`penstock doctor`: checks this machine and a running node. Prints a line per check, and remedies for failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.cli.doctor.machine_judge import FAIL, OK, WARN, Finding, judge
 from penstock.cli.doctor.node_judge import judge_node
 from penstock.cli.doctor.readiness import is_ready
 from penstock.cli.endings import ExitCode
-from penstock.cli.node import Node, check_urls
+from penstock.cli.node import Node, given, node_options
 from penstock.cli.output import print_json
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
@@ -27,23 +27,20 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     metavar="DIR",
     help="The data directory, or where it will be.  [env: PENSTOCK_DATA_DIR; default: penstock-data]",
 )
-@click.option("--url", metavar="URL", multiple=True, callback=check_urls, help="Ask this running node too.")
-@click.option("--token", envvar="PENSTOCK_TOKEN", metavar="TOKEN", help="Bearer token.  [env: PENSTOCK_TOKEN]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
 @click.option("--ready", "is_health_check", is_flag=True, help="Only ask whether the node of this machine is ready.")
+@node_options
 @click.pass_context
-def doctor(
-    ctx: click.Context, data_dir: str, url: str | None, token: str | None, as_json: bool, is_health_check: bool
-) -> None:
+def doctor(ctx: click.Context, data_dir: str, is_health_check: bool, node: Node, as_json: bool) -> None:
     """Check this machine, and a running node.
 
     Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
+    With --url or --context it checks that running node too.
     """
     if is_health_check:
         ctx.exit(ExitCode.OK if is_ready(os.environ) else ExitCode.FAILED)
     findings = judge(read_machine(data_dir))
-    if url is not None:
-        findings += judge_node(Node(url, token))
+    if given(ctx)["url"] or given(ctx)["context"]:
+        findings += judge_node(node)
     if as_json:
         print_json({"level": _worst(findings), "findings": [finding._asdict() for finding in findings]})
     else:
@@ -57,7 +54,7 @@ def _worst(findings: Iterable[Finding]) -> str:
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    """What to do stands below what it is about: whole, so that it can be copied, whatever the width."""
+    """Print each finding, and its remedy on a line of its own: never wrapped, so that it can be copied."""
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         level = click.style(finding.level.ljust(4), fg=_COLOURS[finding.level], bold=finding.level != OK)

@@ -1,21 +1,25 @@
-"""`penstock produce`: files or standard input to a topic.
+"""`penstock produce`: sends files or standard input to a topic.
 
-NDJSON goes to the node as it is, in bodies of whole lines; nothing is parsed here. One request at a time, so the
-order of the input is the order in each partition. This file is the command; penstock/cli/sending.py does it.
+NDJSON goes to the node unparsed, in bodies of whole lines. One request is in flight at a time, so each partition keeps
+the order of the input. This file parses the options; penstock/cli/sending.py sends.
 """
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
+from penstock.cli.completing import topics
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import counted, print_json, shown_bytes, shown_rate
+from penstock.options import Acks
 
 MIB = 1024 * 1024
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topics)
 @click.argument("files", nargs=-1, type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--format",
@@ -32,7 +36,7 @@ MIB = 1024 * 1024
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Send all to this partition.")
 @click.option(
     "--acks",
-    type=click.Choice(["0", "1", "all", "-1"]),
+    type=click.Choice(get_args(Acks)),
     default="all",
     show_default=True,
     help="What an answer waits for. 0: nothing. 1: the write at the leader. all, or -1: every replica in sync.",
@@ -48,20 +52,20 @@ MIB = 1024 * 1024
 @node_options
 def produce(
     topic: str, files: tuple[str, ...], form: str, key_pointer: str | None, key_field: str | None, key: str | None,
-    partition: int | None, acks: str, batch_bytes: int, url: str, token: str | None, as_json: bool,
+    partition: int | None, acks: Acks, batch_bytes: int, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Send files or standard input to a topic.
 
-    Requests that fail for the moment are repeated for 30 seconds. A repeat stores nothing twice: each request has an
+    Requests that fail temporarily are retried for 30 seconds. A retry stores nothing twice: each request has an
     Idempotency-Key.
     """
     pointer = _pointer_of(form, key_pointer, key_field, key)
     import asyncio
 
-    from penstock.cli.sending import Target, send_all  # loads aiohttp: not for a wrong argument
+    from penstock.cli.sending import Target, send_all  # loads aiohttp, so only after the arguments are checked
 
     target = Target(topic, form, partition, key, pointer, acks, batch_bytes)
-    sent = asyncio.run(send_all(Node(url, token), target, files or ("-",)))
+    sent = asyncio.run(send_all(node, target, files or ("-",)))
     if as_json:
         print_json(
             {"topic": topic, "records": sent.records, "bytes": sent.size_bytes, "seconds": round(sent.seconds, 3)}

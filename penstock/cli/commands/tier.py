@@ -1,25 +1,27 @@
-"""`penstock tier`: how much of a topic the object store has."""
+"""`penstock tier`: shows how much of a topic is in the object store."""
 
 from __future__ import annotations
 
 import click
 
+from penstock.cli.completing import topics
+from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import Column, print_facts, print_json, print_table, shown_bytes, tell
 from penstock.transport.exchange import Json
 
 
-@click.group()
+@click.group(cls=AliasGroup)
 def tier() -> None:
     """See what is in the object store."""
 
 
 @tier.command()
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=topics)
 @node_options
-def status(topic: str | None, url: str, token: str | None, as_json: bool) -> None:
+def status(topic: str | None, node: Node, as_json: bool) -> None:
     """Show what is sealed, stored and waiting: per topic, or per partition of one TOPIC."""
-    client = Node(url, token).once()
+    client = node.once()
     if topic is not None:
         document = client.tier_status(topic)
         print_json(document) if as_json else _print_partitions(document)

@@ -1,4 +1,4 @@
-"""`penstock topic`: create, list, describe, alter, delete and roll."""
+"""`penstock topic`: creates, lists, describes, alters, deletes and rolls topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from penstock.admin import api
+from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.endings import Failure
+from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import (
     Column,
@@ -22,33 +24,45 @@ from penstock.cli.output import (
     tell,
 )
 from penstock.transport.exchange import Json
+from penstock.units import with_units
 
 _WORDS = {"true": True, "false": False, "null": None}
 _CONFIG = click.option(
-    "--config", "-c", "settings", multiple=True, metavar="NAME=VALUE", help="A topic setting. May be repeated."
+    "--config",
+    "-c",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=complete_settings,
+    help="A topic setting, such as retention=7d or segment_bytes=64MiB. May be repeated.",
 )
 
 
-@click.group()
+@click.group(cls=AliasGroup)
 def topic() -> None:
     """Create, list, describe, alter, delete and roll topics."""
 
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions.  [default: the node's]")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions.  [default: as the node is set]")
 @click.option(
-    "--replication-factor", type=click.IntRange(1), help="On how many nodes each record is.  [default: the node's]"
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="On how many nodes each record is stored.  [default: as the node is set]",
 )
 @_CONFIG
 @node_options
 def create(
     name: str, partitions: int | None, replication_factor: int | None, settings: tuple[str, ...],
-    url: str, token: str | None, as_json: bool,
+    node: Node, as_json: bool,
 ) -> None:  # fmt: skip
-    """Create a topic. The same again changes nothing and is no error."""
+    """Create a topic.
+
+    Idempotent: repeating the command has no effect.
+    """
     config = parse_settings(settings) or None
-    answer = Node(url, token).once().send(api.create_topic(name, partitions, replication_factor, config))
+    answer = node.once().send(api.create_topic(name, partitions, replication_factor, config))
     described = answer.json()
     if as_json:
         print_json(described)
@@ -60,9 +74,9 @@ def create(
 
 @topic.command("list")
 @node_options
-def list_topics(url: str, token: str | None, as_json: bool) -> None:
+def list_topics(node: Node, as_json: bool) -> None:
     """List all topics."""
-    document = Node(url, token).once().list_topics()
+    document = node.once().list_topics()
     if as_json:
         print_json(document)
     elif not document["topics"]:
@@ -73,16 +87,16 @@ def list_topics(url: str, token: str | None, as_json: bool) -> None:
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
 @node_options
-def describe(name: str, url: str, token: str | None, as_json: bool) -> None:
+def describe(name: str, node: Node, as_json: bool) -> None:
     """Show a topic's partitions and settings."""
-    described = Node(url, token).once().describe_topic(name)
+    described = node.once().describe_topic(name)
     if as_json:
         print_json(described)
         return
     partitions = described["partitions"]
-    led = [one for one in partitions if one["log_end"] is not None]  # of the others nobody knows the positions now
+    led = [one for one in partitions if one["log_end"] is not None]  # the positions of the others are unknown now
     records = sum(one["high_watermark"] - one["log_start"] for one in led)
     size_bytes = sum(one["size_bytes"] for one in led)
     print_facts(
@@ -102,28 +116,29 @@ def describe(name: str, url: str, token: str | None, as_json: bool) -> None:
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="Grow the topic to so many partitions.")
-@click.option("--replication-factor", type=click.IntRange(1, 16), help="Store each record on so many nodes.")
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
+@click.option("--partitions", "-p", type=click.IntRange(1), help="Grow the topic to this many partitions.")
+@click.option("--replication-factor", type=click.IntRange(1, 16), help="Store each record on this many nodes.")
 @_CONFIG
 @node_options
 def alter(
     name: str, partitions: int | None, replication_factor: int | None, settings: tuple[str, ...],
-    url: str, token: str | None, as_json: bool,
+    node: Node, as_json: bool,
 ) -> None:  # fmt: skip
-    """Change settings of a topic; those not named stay.
+    """Change settings of a topic; the others stay.
 
-    A topic never loses partitions. When it gains some, most keys go to another partition from then on, so the order of
-    records with one key holds before and after, not across.
+    A topic never loses partitions. After it gains some, most keys go to another partition: records of one key keep
+    their order among those from before and among those from after, not across.
+
+    \f
+    Raises click.UsageError if there is nothing to change.
     """
     wanted = parse_settings(settings)
     if not wanted and partitions is None and replication_factor is None:
         text = "nothing to change: give --config NAME=VALUE, --partitions N or --replication-factor N"
         raise click.UsageError(text, click.get_current_context())
-    described = (
-        Node(url, token)
-        .once()
-        .alter_topic(name, wanted or None, partitions=partitions, replication_factor=replication_factor)
+    described = node.once().alter_topic(
+        name, wanted or None, partitions=partitions, replication_factor=replication_factor
     )
     if as_json:
         print_json(described)
@@ -139,17 +154,21 @@ def alter(
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask.")
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
 @node_options
-def delete(name: str, is_sure: bool, url: str, token: str | None, as_json: bool) -> None:
-    """Delete a topic and all its records."""
+def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
+    """Delete a topic and all its records.
+
+    \f
+    Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
+    """
     if not is_sure:
         if not sys.stdin.isatty():
             raise click.UsageError("deleting without a terminal to ask at needs --yes", click.get_current_context())
         if not click.confirm(f"Delete topic {name} and all its records?", err=True):
             raise Failure("nothing was deleted")
-    Node(url, token).once().delete_topic(name)
+    node.once().delete_topic(name)
     if as_json:
         print_json({"topic": name, "deleted": True})
     else:
@@ -157,14 +176,14 @@ def delete(name: str, is_sure: bool, url: str, token: str | None, as_json: bool)
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
 @node_options
-def roll(name: str, url: str, token: str | None, as_json: bool) -> None:
-    """Seal what is written so far.
+def roll(name: str, node: Node, as_json: bool) -> None:
+    """Seal the open segments.
 
-    Sealed segments are what goes to the object store.
+    Sealed segments are uploaded to the object store.
     """
-    rolled = Node(url, token).once().roll_topic(name)
+    rolled = node.once().roll_topic(name)
     if as_json:
         print_json(rolled)
     else:
@@ -173,18 +192,24 @@ def roll(name: str, url: str, token: str | None, as_json: bool) -> None:
 
 
 def parse_settings(pairs: tuple[str, ...]) -> Json:
-    """`NAME=VALUE` as JSON: numbers, true, false, null, or words. Whether that is a setting the node says."""
+    """Return `NAME=VALUE` pairs as JSON: numbers, quantities with a unit, true, false, null, or words.
+
+    The node checks whether a setting exists. Raises click.BadParameter.
+    """
     settings: Json = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="'--config'")
         settings[name] = _value_of(text)
-    return settings
+    try:
+        return with_units(settings, TOPIC_SETTINGS)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--config'") from error
 
 
 def _in_need(partitions: list[Json]) -> list[tuple[str, str]]:
-    """What of a cluster somebody may have to see to."""
+    """Return the names of unhealthy states with their partitions, as rows of facts."""
     offline = [str(one["partition"]) for one in partitions if one["leader"] is None]
     behind = [str(one["partition"]) for one in partitions if one["under_replicated"]]
     facts = (("without a leader", offline), ("under-replicated", behind))
@@ -192,7 +217,7 @@ def _in_need(partitions: list[Json]) -> list[tuple[str, str]]:
 
 
 def print_partitions(partitions: list[Json]) -> None:
-    """With several replicas also which nodes they are on, and how far the last of them is behind."""
+    """Print a row per partition. If any has several replicas, adds their nodes and the largest lag."""
     is_replicated = any(len(one["replicas"]) > 1 for one in partitions)
     print_table(
         [
@@ -227,7 +252,7 @@ def _replicas(partition: Json) -> tuple[object, ...]:
 
 
 def print_settings(config: Json) -> None:
-    """Settings with what their numbers mean, as far as their names tell the unit."""
+    """Print settings, with a readable value beside those whose name has a unit."""
     rows = [(name, shown(value), _meaning(name, value)) for name, value in config.items()]
     print_table([Column("setting", is_text=True), Column("value"), Column("", is_text=True)], rows)
 

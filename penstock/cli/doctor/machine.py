@@ -1,7 +1,6 @@
-"""What a machine says of itself, as far as a log on it depends on that: files, file system, memory, clocks, libraries.
+"""Reads the properties of a machine that a log depends on: files, file system, memory, clocks, libraries.
 
-Reads and measures; whether that is well is penstock/cli/doctor/machine_judge.py's business. What cannot be known is
-None.
+Reads and measures only; penstock/cli/doctor/machine_judge.py judges. A value that cannot be determined is None.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-FLUSHES = 40  # enough for a median; a slow disk takes half a second for them
+FLUSHES = 40  # enough for a median; a slow disk takes half a second for this many
 FLUSHED_BYTES = 4096
 CLOCK_WATCHED_S = 0.2
 _TIMEX_BYTES = 208 + 128  # struct timex, and room
 _STA_UNSYNC = 0x40
-_STATUS_AT = 40  # of `status` in it: modes, then offset, freq, maxerror, esterror as longs
+_STATUS_AT = 40  # offset of `status` in struct timex: after modes, and offset, freq, maxerror, esterror as longs
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^;\s]+)$")
 
 
@@ -37,11 +36,11 @@ class Mount:
 @dataclass(frozen=True)
 class Machine:
     data_dir: str
-    examined_dir: str  # the data directory, or the nearest one above it that is there
+    examined_dir: str  # the data directory, or its nearest parent that exists
     files_max: int
     mount: Mount | None
     has_volatile_cache: bool | None  # the drive keeps writes in a cache that a flush must empty
-    flush_s: float | None  # the median of an append of 4 KiB with its fdatasync
+    flush_s: float | None  # median of an append of 4 KiB with its fdatasync
     flush_error: str | None
     free_bytes: int
     size_bytes: int
@@ -52,14 +51,14 @@ class Machine:
     dirty_background_bytes: int | None
     huge_pages: str | None
     is_clock_synchronised: bool | None
-    clock_jump_s: float  # how far wall time and monotonic time came apart while they were watched
-    newest_file_ahead_s: float  # how far the newest file of the directory lies in the future
+    clock_jump_s: float  # how far wall time and monotonic time diverged within CLOCK_WATCHED_S
+    newest_file_ahead_s: float  # how far the newest file of the directory is in the future
     python: str
-    libraries: dict[str, tuple[str, str | None]]  # pinned: the version wanted, and the one that is there
+    libraries: dict[str, tuple[str, str | None]]  # pinned libraries: the required version, and the installed one
 
 
 def read_machine(data_dir: str) -> Machine:
-    """Everything, in about a second. Leaves nothing behind."""
+    """Read and measure everything, in about a second. Leaves no files behind."""
     examined = _nearest(Path(data_dir).absolute())
     disk = os.statvfs(examined)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -93,7 +92,7 @@ def _nearest(path: Path) -> Path:
 
 
 def _measured_flush(directory: Path) -> tuple[float | None, str | None]:
-    """As the log does it: append, then fdatasync. The file has no name, so nothing is left whatever happens."""
+    """Measure as the log writes: append, then fdatasync. The file has no name, so it is never left behind."""
     times = []
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -108,7 +107,7 @@ def _measured_flush(directory: Path) -> tuple[float | None, str | None]:
 
 
 def _mount_of(directory: Path) -> Mount | None:
-    """The mount that the directory is on: the longest mount point above it, the last of equals."""
+    """Return the mount of the directory: the longest mount point above it, and of equal ones the last."""
     best: Mount | None = None
     for line in (_text("/proc/self/mountinfo") or "").splitlines():
         mounted, _, source = line.partition(" - ")
@@ -124,7 +123,7 @@ def _mount_of(directory: Path) -> Mount | None:
 def _has_volatile_cache(directory: Path) -> bool | None:
     device = os.stat(directory).st_dev
     block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-    for place in (block, block / ".."):  # a partition's queue is its drive's
+    for place in (block, block / ".."):  # a partition uses the queue of its drive
         kind = _text(str(place / "queue" / "write_cache"))
         if kind is not None:
             return kind.strip() == "write back"
@@ -132,7 +131,7 @@ def _has_volatile_cache(directory: Path) -> bool | None:
 
 
 def _dirty_background_bytes(memory_bytes: int) -> int | None:
-    """How much may be dirty before the kernel begins to write by itself."""
+    """Return how many bytes may be dirty before the kernel starts background writes."""
     return (
         _number("/proc/sys/vm/dirty_background_bytes")
         or (_number("/proc/sys/vm/dirty_background_ratio") or 0) * memory_bytes // 100
@@ -141,7 +140,7 @@ def _dirty_background_bytes(memory_bytes: int) -> int | None:
 
 
 def _is_clock_synchronised() -> bool | None:
-    buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # all zeros: change nothing, only tell
+    buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # all zeros: adjtimex changes nothing and reports the state
     try:
         state = ctypes.CDLL(None).adjtimex(buffer)
     except (AttributeError, OSError):
@@ -163,10 +162,10 @@ def _newest_file_ahead(directory: Path) -> float:
 
 
 def _libraries() -> dict[str, tuple[str, str | None]]:
-    """Those of which Penstock needs exactly one version."""
+    """Return the libraries that a node pins to one version. Empty if the server is not installed."""
     found: dict[str, tuple[str, str | None]] = {}
     try:
-        wishes = requires("penstock") or []
+        wishes = requires("penstock-server") or []
     except PackageNotFoundError:
         return found
     for wish in wishes:
@@ -180,7 +179,7 @@ def _libraries() -> dict[str, tuple[str, str | None]]:
 
 
 def _chosen(text: str | None) -> str | None:
-    """`always [madvise] never` says madvise."""
+    """Return the bracketed word: madvise of `always [madvise] never`."""
     match = re.search(r"\[(\w+)\]", text or "")
     return match[1] if match else None
 

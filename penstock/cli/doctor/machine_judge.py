@@ -1,6 +1,6 @@
-"""Whether a machine is fit for a log, point by point, with what to do where it is not. Values in, values out.
+"""Judges whether a machine is fit for a log: a finding per check, with a remedy where it fails. Values in, values out.
 
-fail: data may be lost, or a node will not work; warn: slower or riskier than it need be; ok: nothing to do.
+fail: data may be lost, or a node will not work; warn: slower or riskier than necessary; ok: nothing to do.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from penstock.cli.output import shown_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
-FILES_WANTED = 65_536  # 16,384 connections, and what the log keeps open
+FILES_WANTED = 65_536  # 16,384 connections, and the files that the log keeps open
 FILES_LEAST = 1024
-FLUSH_HONEST_S = 0.0001  # flash without a cache that survives power takes longer than this
+FLUSH_HONEST_S = 0.0001  # flash without a power-safe cache takes longer than this
 FLUSH_SLOW_S = 0.020
 FREE_LEAST_BYTES = 1 << 30
 FREE_WANTED_SHARE = 0.1
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
 
 def judge(machine: Machine) -> list[Finding]:
-    """In the order in which it matters."""
+    """Return the findings, the most important first."""
     return [
         *_flush(machine),
         _file_system(machine),

@@ -1,4 +1,4 @@
-"""Whether a running node is well, from what it says of itself over HTTP."""
+"""Judges whether a running node is healthy, from its answers over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOP_LAG_S = 0.1
 
 
 def judge_node(node: Node) -> Iterator[Finding]:
-    """Raises ConnectionFailed."""
+    """Yield the findings of a node. Raises ConnectionFailed."""
     once = node.once()
     ready = once.send(Request("GET", "/readyz"))
     found = "ready" if ready.status == 200 else f"answers {ready.status} at /readyz"

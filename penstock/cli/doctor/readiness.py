@@ -1,7 +1,7 @@
-"""Whether the node of this machine is ready: the question of a container's health check.
+"""Checks whether the node of this machine is ready, for the health check of a container.
 
-Tries HTTP and HTTPS, since a health check does not know the node's settings, and does not check the certificate, which
-need not name 127.0.0.1.
+Tries both HTTP and HTTPS, since a health check does not know the node's settings. Does not verify the certificate,
+which need not name 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _PORT_DEFAULT = 8080
 
 
 def is_ready(environment: Mapping[str, str]) -> bool:
-    """Ask /readyz on 127.0.0.1, at the port that PENSTOCK_PORT names."""
+    """Ask /readyz on 127.0.0.1, at the port in PENSTOCK_PORT. True if the node is ready."""
     word = environment.get("PENSTOCK_PORT", "")
-    port = int(word) if word.isdecimal() else _PORT_DEFAULT  # Kubernetes may set tcp://…
+    port = int(word) if word.isdecimal() else _PORT_DEFAULT  # Kubernetes may set it to tcp://…
     unchecked = ssl.create_default_context()
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     plain = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)

@@ -180,6 +180,18 @@ async def test_a_whole_batch_of_another_offset_is_no_torn_tail_and_nothing_is_cu
         assert read_file(disk, path) == before
 
 
+@pytest.mark.parametrize("boots", [0, 1], ids=["killed", "power lost"])
+async def test_a_sealed_segment_that_runs_past_the_next_one_drops_nothing(killed, boots):
+    first, second, third = killed.files(".log")
+    disk = killed.disk.snapshot()
+    disk.unlink(POINTS)
+    disk.pwritev(disk.open(first, writable=True), [read_file(disk, second)], disk.stat(first).size_bytes)
+    before = [read_file(disk, path) for path in (first, second, third)]
+    disk.boots += boots
+    assert "and the next segment begins at" in await reason_for_closing(killed.teller, disk)
+    assert [read_file(disk, path) for path in (first, second, third)] == before
+
+
 async def test_a_kill_before_a_power_loss_was_recovered_from_leaves_it_a_power_loss(killed):
     path = killed.files(".log")[-1]
     disk = killed.edited(path, 30, b"\xff\xff")

@@ -14,10 +14,10 @@ import pytest
 from engine.directory.topics import TopicRecord
 from engine.format import batch as record_batch
 from engine.format.batch import read_header
-from engine.log import batch_boundaries as boundaries
 from engine.log.epochs import EpochStart, assigned
 from engine.log.log import BytePosition
 from engine.partition import follower_append as copies
+from engine.partition import high_watermark
 from engine.partition.partition import Partition
 from engine.shard.divergence import DivergenceHandler
 from engine.testing.recording_disk import RecordingDisk
@@ -195,7 +195,7 @@ PLANTED = {
     "an epoch of copies is not noted": (copies, "assigned", lambda epochs, epoch, start: list(epochs)),
     "positions stay where they were": (Partition, "cut", lambda self, old_end: None),
     "a place within a group is that of its end": (
-        boundaries,
+        high_watermark,
         "_place_within",
         lambda steps, position: BytePosition(0, 61),
     ),

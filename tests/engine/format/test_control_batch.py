@@ -14,8 +14,7 @@ from engine.format.control_batch import Control, encode_fence, has_nothing_to_sh
 from engine.runtime.disk import RealDisk
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import scan_upload
-from gateway.fetch.record_json import records_out
-from gateway.fetch.stored_records import Bounds, decode_stored
+from gateway.fetch.record_json import Bounds, decode_stored, records_out
 from tests.engine.tiering.making import write_segment
 
 TIME_MS = 1_700_000_000_000

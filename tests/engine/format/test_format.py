@@ -30,7 +30,7 @@ from engine.producers.fencing import Fence
 from engine.producers.sequences import Producer
 from engine.producers.snapshots import State, decode_state, encode_state
 from engine.runtime.disk import RealDisk
-from replication.cluster.registration_state import RegistrationState, load_registration_state, save_vouching
+from replication.cluster.registration_state import RegistrationState, load_registration_state, save_registration_state
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
 FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -231,7 +231,7 @@ def test_replication_reads_and_writes_vouching_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.VOUCHING).write_text(EXAMPLES["vouching"])
     found = load_registration_state(RealDisk(), str(tmp_path), LastStop.CLEAN)
     assert found == RegistrationState(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
-    save_vouching(RealDisk(), str(tmp_path), found)
+    save_registration_state(RealDisk(), str(tmp_path), found)
     assert (tmp_path / paths.VOUCHING).read_text() == EXAMPLES["vouching"]
 
 

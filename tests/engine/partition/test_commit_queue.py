@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from engine.partition.commit_queue import CommitQueue
+from engine.partition.committer import CommitQueue
 from engine.partition.partition import Partition
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from engine.errors import AckTimeout, OffsetBelowLogStart, StorageFailed
 from engine.format import batch as record_batch
-from engine.log import batch_boundaries as boundaries
 from engine.log.batch_boundaries import place_below
 from engine.log.log import BytePosition, Write
 from engine.log.segment import Segment
+from engine.partition import high_watermark
 from engine.runtime.disk import WouldBlock
 from replication.replica.acks import Acks
 
@@ -236,7 +236,7 @@ async def test_no_record_stays_in_memory_until_it_is_committed(node):
 
 
 async def test_where_batches_end_is_forgotten_when_too_many_are_not_committed(node, monkeypatch):
-    monkeypatch.setattr(boundaries, "BATCHES_MAX", 3)
+    monkeypatch.setattr(high_watermark, "BATCHES_MAX", 3)
     partition, made = followed(node), batches(12_000)
     for one in made:
         await copied(node, [one])
@@ -263,15 +263,15 @@ async def test_an_acknowledgement_is_waited_for_apart_from_long_polls(node):
     partition = followed(node)
     await copied(node, batches())
     poll, ack = partition.wait_for_high_watermark(3), partition.wait_for_ack(3)
-    assert partition.is_waited_for
+    assert partition.watermark.waiting
     assert partition.statistics().waiting == 2
     partition.wake_all()
     assert (poll.done(), poll.result(), ack.done()) == (True, 0, False)
-    assert partition.is_waited_for
+    assert partition.watermark.waiting
     partition.fail_acks(StorageFailed("another leads"))
     with pytest.raises(StorageFailed):
         await ack
-    assert not partition.is_waited_for
+    assert not partition.watermark.waiting
     later = partition.wait_for_ack(4)
     partition.advance_high_watermark(4)
     assert await later == 4, "only those that waited then have failed"

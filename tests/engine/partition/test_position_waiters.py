@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from engine.partition.position_waiters import EMPTY_MAX, PositionWaiters
-from engine.runtime.loop_waits import loop_waits
-from engine.runtime.wakeups import SLICE
+from engine.partition.high_watermark import EMPTY_MAX, PositionWaiters
+from engine.runtime.loop_waits import SLICE, loop_waits
 
 
 async def test_a_wait_is_done_once_everything_below_its_end_is_passed():

@@ -6,9 +6,7 @@ import asyncio
 
 import pytest
 
-from engine.runtime.deadlines import BUCKET_S, FAR_BUCKETS, FAR_S, expire
-from engine.runtime.loop_waits import loop_waits
-from engine.runtime.wakeups import SLICE
+from engine.runtime.loop_waits import BUCKET_S, FAR_BUCKETS, FAR_S, SLICE, expire, loop_waits
 
 
 async def test_a_deadline_is_never_early():

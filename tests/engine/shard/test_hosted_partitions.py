@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from engine.directory.catalog import Catalog
+from engine.directory.topic_directories import mark_moved_away
 from engine.directory.topics import TopicRecord
-from engine.format import batch
+from engine.errors import Corrupt
+from engine.format import batch, paths
 from engine.log.recovery import Checkpoint
 from engine.shard.shard import Shard
 from replication.replica.acks import Acks
@@ -111,6 +114,43 @@ async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives
     async with lives.life(*names) as node:
         assert ends(node) == {3: 1}
         assert directories(lives) == ["3"]
+
+
+async def outdated_record(lives, names) -> None:
+    """Leave a data directory whose `topic.json` is from before partition 1 came here."""
+    async with lives.life(*names) as node:
+        await adopt(node, replace(RECORD, hosted=(3,)))
+        (file,) = lives.path.glob("a/topics/t/*/topic.json")
+        outdated = file.read_bytes()
+        await adopt(node, RECORD)
+        await append(node)
+        places = node.shard.catalog.records["t"].elsewhere
+    if len(names) == 1:
+        file.write_bytes(outdated)
+    else:
+        fields = json.loads(outdated)
+        file.write_text(json.dumps({**fields, "elsewhere": places}))
+
+
+async def test_an_outdated_topic_file_removes_no_partition_with_records(lives, names, caplog):
+    await outdated_record(lives, names)
+    async with lives.life(*names) as node:
+        assert ends(node) == {3: 1}
+        assert directories(lives) == ["1", "3"]
+        assert "does not name it: its files stay" in caplog.text
+        with pytest.raises(Corrupt, match="the file is outdated"):
+            await adopt(node, RECORD)
+        assert [path.stat().st_size > 0 for path in lives.path.glob("*/topics/t/*/1/*.log")] == [True]
+
+
+async def test_a_move_that_was_marked_and_not_recorded_goes_on_later(lives, names):
+    async with lives.life(*names) as node:
+        record = await adopt(node, RECORD)
+        await append(node)
+        mark_moved_away(node.shard.directories.first.disk, node.shard.directories, record, [1])
+    async with lives.life(*names) as node:
+        assert ends(node) == {1: 1, 3: 1}
+        assert not list(lives.path.glob(f"*/topics/t/*/1/{paths.MOVED_AWAY}"))
 
 
 async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, names):

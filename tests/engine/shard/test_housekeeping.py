@@ -7,14 +7,20 @@ import errno
 import inspect
 import logging
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.format.batch import encode_values
 from engine.runtime.clock import SystemClock
+from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks
 from engine.shard import housekeeping
 from engine.shard.housekeeping import Housekeeping
+from engine.testing.faulty_disk import FaultyDisk, Rule
+from replication.replica.acks import Acks
+from tests.engine.conftest import HandClock, running_node
 
 LONG_S = 30.0
 
@@ -90,3 +96,24 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
     await asyncio.wait([ticking])
     assert works
     assert {inspect.getcoroutinestate(work) for work in works} == {inspect.CORO_CLOSED}
+
+
+async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The files are gone with their topic: that they cannot be removed any more is not worth a warning."""
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
+    clock, disk = HandClock(), FaultyDisk(RealDisk())
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        await node.shard.create_topic("t", 1, 1, {"retention_ms": 60_000})
+        for _ in range(2):
+            await node.leaders["t", 0].produce(bytearray(encode_values([b"v"], 5)), Acks.ALL, 60_000)
+            await node.shard.roll_topic("t")
+        await node.shard.sealer.saved(node.shard.partition("t", 0))
+        disk.rules = [Rule("unlink", ".log", delay_s=0.2)]
+        clock.pass_ms(100_000)
+        async with asyncio.timeout(LONG_S):
+            while not disk.rules[0].matched:
+                await asyncio.sleep(0.001)
+            await node.shard.delete_topic("t")
+    assert "expire failed" not in caplog.messages

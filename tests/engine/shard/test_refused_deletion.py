@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import StorageFull, TooManyOpenFiles, UnknownTopic
 from engine.runtime.disk import RealDisk
-from node.cluster.standalone_topics import Alone
+from node.cluster.standalone_topics import Standalone
 from tests.engine.conftest import running_node
 from tests.engine.shard.test_shard import produce, read_all
 
@@ -82,8 +82,8 @@ async def test_processes_of_a_node_serve_a_topic_on_that_the_disk_does_not_let_g
         told.append(change)
 
     async with running_node(tmp_path, clock, disk) as node:
-        alone = Alone(None)
-        alone._catalog, alone._processes = node.shard.catalog, SimpleNamespace(tell_shards=tell, tell_worker=tell)
+        alone = Standalone(None)
+        alone._catalog, alone._processes = node.shard.catalog, SimpleNamespace(call_shards=tell, call_worker=tell)
         await alone.create_topic("t", 1, 1, {})
         told.clear()
         disk.refused = "rename"

@@ -32,7 +32,7 @@ class Source:
         self.leader_epoch: int | None = 1
         self.told: list[int] = []
 
-    async def local_log(self) -> LocalLog:
+    async def local_log(self, above: int) -> LocalLog:
         return replace(self.local, leader_epoch=self.leader_epoch)
 
     async def tiered(self, end_offset: int) -> None:

@@ -31,8 +31,8 @@ from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.store.store import ObjectStore
 from engine.tiering.tier import Tier
 from replication.replica.acks import Acks
+from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
-from spark_ingest.source.source import discover, slices_of
 from tests.engine.conftest import HandClock, running_node
 from tests.engine.tiering.making import local_log
 from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed

@@ -13,6 +13,7 @@ from engine.tiering.manifest.chain import load_newest
 from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.store.file_store import FileStore
 from engine.tiering.store.store import ObjectStore
+from gateway.links.link import Busy, LinkLost
 from tests.engine.tiering.making import PREFIX, local_log
 from tests.engine.tiering.shipping_scene import (
     WIDTH,
@@ -65,11 +66,11 @@ async def test_a_failure_of_any_kind_is_reported_and_tried_again(
     source = Source(local_log(segments))
     local, seen = source.local_log, []
 
-    async def fails_at_first() -> LocalLog:
+    async def fails_at_first(above: int) -> LocalLog:
         seen.append(shipper.statistics())
         if kinds:
             raise kinds.pop(0)("planted")
-        return await local()
+        return await local(above)
 
     source.local_log = fails_at_first  # type: ignore[method-assign]
     shipper = make(file_store, source)
@@ -205,3 +206,26 @@ async def test_a_writer_of_the_same_epoch_only_costs_a_retry(
     first._source.local = local_log(segments)  # type: ignore[attr-defined]
     await ship_through(first)
     check_store(file_store, segments)
+
+
+@pytest.mark.parametrize("error", [Busy("it starts"), LinkLost("it went away")])
+async def test_a_process_that_starts_or_stops_logs_nothing_for_each_partition(
+    file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture, error: EngineError
+) -> None:
+    source = Source(local_log(sealed(tmp_path, 1)))
+    local, left = source.local_log, [error]
+
+    async def fails_once(above: int) -> LocalLog:
+        if left:
+            raise left.pop()
+        return await local(above)
+
+    source.local_log = fails_once  # type: ignore[method-assign]
+    shipper = make(file_store, source)
+    shipping = asyncio.ensure_future(shipper.run())
+    async with asyncio.timeout(30):
+        while shipper.statistics().shipped_segments < 1:
+            await asyncio.sleep(0.001)
+    shipping.cancel()
+    assert not left
+    assert caplog.messages == []

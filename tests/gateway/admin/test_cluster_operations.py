@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.cluster.reassignments import reassignments
+from replication.cluster.view import reassignments
 from tests.gateway.operated import Operated, operated_cluster
 from tests.scenarios.conformity import assert_problem
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.connections.memory import CHANGE_BYTES, JEMALLOC_VARIABLE, LOOKS_BETWEEN, MIB, OPTIONS, MemoryWatch
+from gateway.connections.memory import CHANGE_BYTES, LOOKS_BETWEEN, MIB, OPTIONS, MemoryWatch
 
 NOTHING: Any = None
 
@@ -65,19 +65,16 @@ def test_a_process_that_goes_up_and_down_is_trimmed_now_and_then() -> None:
     assert 5 <= process.watch.trims <= 10
 
 
-@pytest.mark.parametrize("given", [{}, {"MALLOC_ARENA_MAX": "7", JEMALLOC_VARIABLE: "narenas:1"}])
-def test_serving_settles_the_allocators_before_granian_is_there_and_leaves_what_the_operator_has_set(given) -> None:
-    names = [JEMALLOC_VARIABLE, *(option.variable for option in OPTIONS)]
+@pytest.mark.parametrize("given", [{}, {"MALLOC_ARENA_MAX": "7"}])
+def test_serving_settles_the_allocators_first_and_leaves_what_the_operator_has_set(given) -> None:
+    names = [option.variable for option in OPTIONS]
     code = (
         "import sys, os, gateway.connections.memory as m\n"
         "real = m.settle_allocators\n"
-        "def settle():\n    assert 'granian' not in sys.modules\n    real()\n"
+        "def settle():\n    assert 'httptools' not in sys.modules\n    real()\n"
         "m.settle_allocators = settle\n"
-        "import penstock.cli.commands.serve\nassert 'granian' in sys.modules\n"
+        "import node.commands.serve\nassert 'httptools' in sys.modules\n"
         f"print([os.environ[name] for name in {names}])"
     )
     found = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
-    values = eval(found.stdout)
-    assert values[0] == given.get(JEMALLOC_VARIABLE, values[0]) != ""
-    expected = [given.get(option.variable, str(option.value)) for option in OPTIONS]
-    assert values[1:] == expected
+    assert eval(found.stdout) == [given.get(option.variable, str(option.value)) for option in OPTIONS]

@@ -7,11 +7,16 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from aiohttp import HttpVersion, HttpVersion11, StreamReader, web
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.test_utils import make_mocked_request
 
 from gateway.connections import request_order as turns
 from gateway.connections.request_order import OrderSlot, RequestOrder
+from gateway.server.app import make_app
 from tests.scenarios.gateways import NDJSON, in_process
 
+HTTP_2 = HttpVersion(2, 0)
 LARGE = b'"' + b"x" * 700_000 + b'"'  # decoded in a thread
 
 
@@ -133,7 +138,18 @@ async def test_connections_do_not_wait_for_each_other(line):
     assert line.appended == ["b"]
 
 
-async def overtaking(tmp_path, patience_s: float) -> list[object]:
+def posting(app: web.Application, path: str, body: bytes, version: HttpVersion) -> asyncio.Future[web.Response]:
+    """A request of the one connection that the application is given."""
+    payload = StreamReader(BaseProtocol(asyncio.get_running_loop()), 2**20)
+    payload.feed_data(body)
+    payload.feed_eof()
+    request = make_mocked_request(
+        "POST", path, {"Content-Type": NDJSON, "Host": "127.0.0.1"}, version=version, payload=payload
+    )
+    return asyncio.ensure_future(app._handle(request))
+
+
+async def overtaking(tmp_path, patience_s: float, version: HttpVersion = HTTP_2) -> list[object]:
     """What is stored of a large body and a small one behind it, when decoding stands still until the small one is
     answered, or for so long."""
     async with in_process(tmp_path) as gateway:
@@ -145,11 +161,13 @@ async def overtaking(tmp_path, patience_s: float) -> list[object]:
             return await in_thread(work)
 
         with mock.patch.object(gateway.node.offload, "in_thread", slow_thread):
-            large = asyncio.ensure_future(topic.post(LARGE, NDJSON, to=0))
-            while gateway.node.in_flight.held_bytes < len(LARGE):
+            app, path = make_app(gateway.node.server), f"{topic.path}/partitions/0/records"
+            app.freeze()
+            large = posting(app, path, LARGE, version)
+            while gateway.node.bodies.held_bytes < len(LARGE) and not large.done():
                 await asyncio.sleep(0)
-            small = asyncio.ensure_future(topic.post(b"2", NDJSON, to=0))
-            while gateway.node.metrics.requests_under_way._value < 2 and not small.done():
+            small = posting(app, path, b"2", version)
+            while gateway.node.metrics.requests_under_way.value < 2 and not small.done():
                 await asyncio.sleep(0.001)
             await asyncio.wait([small], timeout=patience_s)
             may_decode.set()
@@ -159,6 +177,11 @@ async def overtaking(tmp_path, patience_s: float) -> list[object]:
 
 async def test_a_small_body_does_not_overtake_a_large_one_that_is_being_decoded(tmp_path):
     assert await overtaking(tmp_path, 0.2) == [700_000, 1]
+
+
+async def test_the_one_request_of_an_http1_connection_waits_for_none(tmp_path):
+    """The server answers such a connection before it reads on, so two of them are of two connections."""
+    assert await overtaking(tmp_path, 30, HttpVersion11) == [1, 700_000]
 
 
 async def test_a_line_that_is_not_kept_is_caught(tmp_path):

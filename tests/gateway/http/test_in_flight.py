@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.in_flight import COUNTED_BY_CONNECTION_BYTES, InFlight
 from gateway.http.problems import Problem
+from gateway.http.request_body import COUNTED_BY_CONNECTION_BYTES, RequestBodies
 
 LARGE = COUNTED_BY_CONNECTION_BYTES
 
@@ -22,7 +22,7 @@ def refusal(in_flight, request, size):
 
 
 def test_the_total_is_bounded_and_room_comes_back_with_the_answer():
-    in_flight, first, second = InFlight(100, 2**40), Request("a"), Request("b")
+    in_flight, first, second = RequestBodies(100, 2**40, None), Request("a"), Request("b")
     in_flight.hold(first, 60)
     assert refusal(in_flight, second, 41) == "overloaded"
     in_flight.release(second)
@@ -33,7 +33,7 @@ def test_the_total_is_bounded_and_room_comes_back_with_the_answer():
 
 
 def test_one_connection_cannot_take_all():
-    in_flight = InFlight(2**40, 2 * LARGE)
+    in_flight = RequestBodies(2**40, 2 * LARGE, None)
     one, other = Request("a"), Request("a")
     in_flight.hold(one, LARGE)
     in_flight.hold(other, LARGE)
@@ -46,7 +46,7 @@ def test_one_connection_cannot_take_all():
     st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.sampled_from([1, LARGE, 3 * LARGE]), max_size=3)), max_size=8)
 )
 def test_nothing_is_left_when_all_are_answered(requests):
-    in_flight = InFlight(4 * LARGE, 3 * LARGE)
+    in_flight = RequestBodies(4 * LARGE, 3 * LARGE, None)
     open_requests = []
     for remote, pieces in requests:
         request = Request(remote)
@@ -59,4 +59,4 @@ def test_nothing_is_left_when_all_are_answered(requests):
     for request in open_requests:
         in_flight.release(request)
     assert in_flight.held_bytes == 0
-    assert repr(in_flight) == "InFlight(held_bytes=0, large_connections=0)"
+    assert repr(in_flight) == "RequestBodies(held_bytes=0, large_connections=0)"

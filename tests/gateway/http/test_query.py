@@ -1,6 +1,7 @@
 """Query strings are read strictly: what is not known or not allowed is told, never ignored."""
 
 from types import SimpleNamespace
+from typing import Annotated
 from urllib.parse import quote
 
 import pytest
@@ -8,37 +9,44 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from gateway.http.context import HTTP
 from gateway.http.problems import Problem
-from gateway.http.query import Number, Text, Word, path_partition, read_query
+from gateway.http.query import NoQuery, Number, Text, Word, path_partition, read_query
 from gateway.settings import NodeSettings
 from tests.gateway.refusals import refusal_of
 
-RULES = {"n": Number(7, -1, 100), "w": Word("a", ("a", "b")), "t": Text(None, 5)}
+
+class Query(Struct, frozen=True):
+    n: Annotated[int, Number(-1, 100)] = 7
+    w: Annotated[str, Word(("a", "b"))] = "a"
+    t: Annotated[str | None, Text(5)] = None
+    from_: Annotated[str | None, Word(("start",))] = None
 
 
-def read(query, rules=RULES):
+def read(query, shape=Query):
     app = web.Application()
     app[HTTP] = SimpleNamespace(query_value_chars_max=NodeSettings().query_value_chars_max)
-    return read_query(make_mocked_request("GET", f"/x{query}", app=app), rules)
+    return read_query(make_mocked_request("GET", f"/x{query}", app=app), shape)
 
 
-def refused(query, rules=RULES):
+def refused(query, shape=Query):
     with pytest.raises(Problem) as problem:
-        read(query, rules)
+        read(query, shape)
     return problem.value.code, problem.value.members.get("parameter")
 
 
 def test_what_is_not_given_has_its_default():
-    assert read("") == read("?") == {"n": 7, "w": "a", "t": None}
+    assert read("") == read("?") == Query(7, "a", None, None)
 
 
 def test_what_is_given_is_read():
-    assert read("?n=-1&w=b&t=x%20%C3%A9") == {"n": -1, "w": "b", "t": "x é"}
-    assert read("?t=") == {"n": 7, "w": "a", "t": ""}
-    assert read("?n=0099")["n"] == 99
-    assert read("?t=%25ff")["t"] == "%ff"
+    assert read("?n=-1&w=b&t=x%20%C3%A9") == Query(-1, "b", "x é")
+    assert read("?t=") == Query(t="")
+    assert read("?n=0099").n == 99
+    assert read("?t=%25ff").t == "%ff"
+    assert read("?from=start").from_ == "start"
 
 
 @pytest.mark.parametrize(
@@ -63,12 +71,12 @@ def test_other_refusals():
     assert refused("?n=1&n=1") == ("invalid_query", "n")
     assert refused("?N=1") == ("unknown_query", "N")
     assert refused("?n=1&x") == ("unknown_query", "x")
-    assert refused("?x=1", {}) == ("unknown_query", "x")
+    assert refused("?x=1", NoQuery) == ("unknown_query", "x")
 
 
 @given(st.integers(-(10**25), 10**25))
 def test_a_number_is_taken_exactly_within_its_bounds(number):
-    rule = Number(None, -(2**63), 2**63 - 1)
+    rule = Number(-(2**63), 2**63 - 1)
     if rule.minimum <= number <= rule.maximum:
         assert rule.parse("n", str(number)) == number
     else:

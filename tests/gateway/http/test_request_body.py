@@ -10,28 +10,22 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.context import HTTP
-from gateway.http.in_flight import InFlight
 from gateway.http.problems import Problem
-from gateway.http.request_body import read_body
+from gateway.http.request_body import RequestBodies
 from tests.gateway.refusals import refusal_of
 
 PACK = {"gzip": lambda data: gzip.compress(data, 1), "zstd": zstandard.ZstdCompressor(level=1).compress}
 
 
 class InThisThread:
-    """Stands for the context, where it runs something off the loop."""
-
-    def __init__(self):
-        self.in_flight = InFlight(2**40, 2**40)
-        self.offload = self
+    """Runs here what belongs off the loop."""
 
     async def in_thread(self, work):
         return work()
 
 
 class Request(dict):
-    """What `read_body` looks at. `pieces` is how the body arrives."""
+    """What reading looks at. `pieces` is how the body arrives."""
 
     remote = "127.0.0.1:1"
 
@@ -39,7 +33,6 @@ class Request(dict):
         self.headers = {} if encoding is None else {"Content-Encoding": encoding}
         self.content_length = announced
         self.content = self
-        self.app = {HTTP: InThisThread()}
         self._pieces = [piece for piece in pieces if piece]
         self.was_read = 0
 
@@ -51,7 +44,7 @@ class Request(dict):
 
 
 def read(request, limit=10_000):
-    return asyncio.run(read_body(request, limit))
+    return asyncio.run(RequestBodies(2**40, 2**40, InThisThread()).read(request, limit))
 
 
 def refused(request, limit=10_000):

@@ -13,6 +13,7 @@ from engine.errors import UnknownTopic
 from gateway.http.problems import Problem, from_engine
 from gateway.links import link as link_module
 from gateway.links.link import Busy, Caller, Link, LinkLost, RemoteFailure, listen
+from gateway.routing.peers import Peers
 
 
 class Other:
@@ -148,3 +149,18 @@ async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp
     with pytest.raises(LinkLost, match=r"nobody answered at .*nobody\.sock"):
         await caller.connected(0.05)
     caller.close()
+
+
+async def test_a_process_is_ready_once_its_siblings_have_answered(tmp_path: Path) -> None:
+    """The first request after a start was refused: the link to the shard of its partition was not up yet."""
+    path = str(tmp_path / "sibling.sock")
+    peers = Peers(0, 2, {1: Caller(path)})
+    peers.connect()
+    waiting = asyncio.create_task(peers.wait_connected())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    server = await listen(path, {})
+    await asyncio.wait_for(waiting, 5)
+    assert peers.links()[0].is_up
+    peers.close()
+    server.close()

@@ -64,8 +64,8 @@ def register(links: NodeLinks, *nodes: NodeInfo) -> None:
     links.follow()
 
 
-def node(node_id: int, incarnation: int, *shards: OtherNode) -> NodeInfo:
-    return NodeInfo(node_id, incarnation, f"http://{node_id}", internal_urls=tuple(shard.url for shard in shards))
+def node(node_id: int, broker_epoch: int, *shards: OtherNode) -> NodeInfo:
+    return NodeInfo(node_id, broker_epoch, f"http://{node_id}", internal_urls=tuple(shard.url for shard in shards))
 
 
 async def up(links: NodeLinks, count: int) -> None:

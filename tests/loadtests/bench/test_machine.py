@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from loadtests.bench.machine import file_system_of, look_at_machine
+from loadtests.bench.machine import file_system_of, inspect_machine
 
 MOUNTS = """\
 22 1 253:0 / / rw,relatime - ext4 /dev/vda rw
@@ -17,7 +17,7 @@ def test_the_file_system_is_that_of_the_longest_mount_point():
 
 
 def test_a_machine_with_a_suspiciously_fast_flush_is_marked(tmp_path):
-    machine = look_at_machine(tmp_path)
+    machine = inspect_machine(tmp_path)
     assert machine.cores >= 1
     assert machine.flush_min_ms <= machine.flush_p50_ms <= machine.flush_max_ms
     assert bool(machine.flush_caveat) == (machine.flush_min_ms < 0.3 or machine.file_system == "tmpfs")

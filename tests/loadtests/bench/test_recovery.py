@@ -3,7 +3,7 @@
 import pytest
 
 from loadtests.bench.recovery import Recovery, Start, measure_recovery, recovery_lines
-from loadtests.generators.choice import Generators
+from loadtests.generators.generators import Generators
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from loadtests.demo.fetch import Fetched
 from loadtests.demo.flights import CarrierFigures, Flights
-from loadtests.demo.ingest import Ingested
 from loadtests.demo.outcome import Outcome
+from loadtests.demo.processes import Ingested
 from loadtests.demo.produce import Produced
 from loadtests.demo.spark_report import CarrierRow, DayRow, Report
 from loadtests.demo.tier import Tiered

@@ -12,17 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtests.demo.checker import Checker
-from loadtests.demo.fetch import fetch
+from loadtests.demo.fetch import Checker, fetch
 from loadtests.demo.flights import read_flights
-from loadtests.demo.node import running_node
+from loadtests.demo.pipeline import through_the_log
+from loadtests.demo.processes import running_node
 from loadtests.demo.produce import produce
 from loadtests.demo.progress import PlainProgress
-from loadtests.demo.story import through_the_log
 from loadtests.demo.tier import tier
 from penstock import Client
 
 FLIGHTS = 2_500
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def start(place: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         cwd=place,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.bench.control import Control
+from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.servers import penstock
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
@@ -21,7 +21,7 @@ def test_producers_and_checking_consumers_meet_no_fault(tmp_path):
         command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
         command += ["-u", "8", "-r", "8", "-t", f"{RUN_S}s", "--host", node.url, "--csv", str(tmp_path / "load")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        topics = Control(node.url).request("GET", "/v1/topics")[1]
+        topics = AdminClient(node.url).request("GET", "/v1/topics")[1]
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["Name"]: row for row in csv.DictReader((tmp_path / "load_stats.csv").open())}
     assert {row["Failure Count"] for row in rows.values()} == {"0"}

@@ -28,7 +28,7 @@ async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 class NoProcesses:
     """Nobody else is told."""
 
-    async def tell_shards(self, change: str, arguments: object) -> None: ...
+    async def call_shards(self, change: str, arguments: object) -> None: ...
 
 
 @asynccontextmanager

@@ -40,13 +40,13 @@ class Told:
         self.refused: list[str] = []
         self.error: Exception = Busy("a shard that cannot be told now")
 
-    async def tell_shards(self, change: str, arguments: Any) -> None:
+    async def call_shards(self, change: str, arguments: Any) -> None:
         self.calls.append(("shards", change, arguments))
         if change in self.refused:
             self.refused.remove(change)
             raise self.error
 
-    async def tell_worker(self, change: str, arguments: Any) -> None:
+    async def call_worker(self, change: str, arguments: Any) -> None:
         self.calls.append(("worker", change, arguments))
 
     def shard_links(self) -> list[Link]:
@@ -293,13 +293,13 @@ async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> N
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         seen = []
-        tell = life.told.tell_shards
+        tell = life.told.call_shards
 
         async def tell_slowly(change: str, arguments: Any) -> None:
             seen.append((life.topics.has(TOPIC), TOPIC.name in life.catalog.records))
             await tell(change, arguments)
 
-        life.told.tell_shards = tell_slowly  # type: ignore[method-assign]
+        life.told.call_shards = tell_slowly  # type: ignore[method-assign]
         assert await life.settled() == OPENED
         assert seen == [(False, True)]
         assert life.topics.has(TOPIC)

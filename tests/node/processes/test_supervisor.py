@@ -18,16 +18,16 @@ from engine.directory.log_directories import LogDirectories
 from engine.runtime.disk import RealDisk
 from gateway.links.link import Caller, LinkLost, listen
 from gateway.settings import NodeSettings
-from node.cluster.standalone_topics import Alone
+from node.cluster.standalone_topics import Standalone
 from node.messages import shard_socket
-from node.processes.process_manager import Child, end, tell_in_turn
+from node.processes.process_manager import Child, call_sequentially, end
 from node.processes.server import StoppedEarly, open_directories, unless_stopped
 from node.processes.supervisor import Supervisor, _free_ports, _make_run_dir
 
 SOON_S = 0.05
 
 
-class Joining(Alone):
+class Joining(Standalone):
     """Stands where ZooKeeper is to answer: joins when the test says so, or not at all."""
 
     def __init__(self, executor: ThreadPoolExecutor) -> None:
@@ -137,7 +137,7 @@ async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> 
     made = [await server_of(index) for index in range(3)]
     links = [await caller.connected(30) for _, caller in made]
     with pytest.raises(LinkLost):
-        await tell_in_turn(links, "renew_tls", None, SOON_S)
+        await call_sequentially(links, "renew_tls", None, SOON_S)
     async with asyncio.timeout(30):
         while told != [0, 1, 2]:
             await asyncio.sleep(SOON_S)

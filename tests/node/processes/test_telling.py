@@ -14,7 +14,7 @@ import pytest
 from engine.directory.topics import TopicRecord
 from gateway.links.link import Caller, LinkLost, listen
 from node.messages import record_to
-from node.processes.process_manager import tell_links
+from node.processes.process_manager import call_links
 from node.processes.shard_process import SupervisedChanges
 
 SOON_S = 0.05
@@ -65,12 +65,12 @@ async def test_a_process_that_is_slow_to_take_a_change_is_told_of_and_takes_it_t
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
         with pytest.raises(LinkLost):  # it recovers still
-            await tell_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
+            await call_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
         assert shard.begun == 0
         changes.is_started.set()
         with pytest.raises(LinkLost):  # it opens, and nobody waits for it any more
-            await tell_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
-        telling = asyncio.create_task(tell_links([caller.link()], "open_topic", record_to(RECORD), 30))
+            await call_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
+        telling = asyncio.create_task(call_links([caller.link()], "open_topic", record_to(RECORD), 30))
         await caller.link().call("all_ready", None, timeout_s=30)  # behind it on the link
         shard.may_open.set()
         await telling
@@ -83,8 +83,8 @@ async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None
     async with linked(shard, tmp_path / "s") as (changes, caller):
         changes.is_started.set()
         with pytest.raises(LinkLost):
-            await tell_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
-        closing = asyncio.create_task(tell_links([caller.link()], "close_topic", "t", 30))
+            await call_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
+        closing = asyncio.create_task(call_links([caller.link()], "close_topic", "t", 30))
         await caller.link().call("all_ready", None, timeout_s=30)
         shard.may_open.set()
         await closing
@@ -97,8 +97,8 @@ async def test_added_partitions_are_opened_once_however_often_they_are_told(tmp_
     async with linked(shard, tmp_path / "s") as (changes, caller):
         changes.is_started.set()
         with pytest.raises(LinkLost):  # it opens, and nobody waits for it any more
-            await tell_links([caller.link()], "open_added", record_to(RECORD), SOON_S)
-        telling = asyncio.create_task(tell_links([caller.link()], "open_added", record_to(RECORD), 30))
+            await call_links([caller.link()], "open_added", record_to(RECORD), SOON_S)
+        telling = asyncio.create_task(call_links([caller.link()], "open_added", record_to(RECORD), 30))
         await caller.link().call("all_ready", None, timeout_s=30)  # behind it on the link
         assert shard.begun == 1
         shard.may_open.set()
@@ -110,7 +110,7 @@ async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path: Path) 
     """It asks for all topics when it is back."""
     async with linked(SlowShard(), tmp_path / "s") as (_, caller):
         link = caller.link()
-        telling = asyncio.create_task(tell_links([link], "open_topic", record_to(RECORD), 30))
+        telling = asyncio.create_task(call_links([link], "open_topic", record_to(RECORD), 30))
         await asyncio.sleep(0)
         link.close()
         await telling

@@ -69,6 +69,20 @@ def test_tables_fit_80_columns(busy: str, node_url: str, command: str) -> None:
     assert not any("…" in line for line in shown_lines)
 
 
+def test_times_are_local_on_a_terminal_and_utc_in_a_pipe(
+    ask: Run, node_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.sync import Client
+
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    with Client(node_url) as client:
+        client.create_topic("timed")
+        with client.producer() as producer:
+            producer.send("timed", 1, timestamp=1_000)
+    assert on_terminal("consume", "timed", "--output", "{time}", url=node_url).strip() == "1970-01-01 09:00:01.000"
+    assert ask("consume", "timed", "--output", "{time}").out.strip() == "1970-01-01 00:00:01.000"
+
+
 def test_a_pipe_gets_whole_words_and_no_colours(ask: Run, busy: str) -> None:
     assert busy in ask("topic", "list").out
     assert "\x1b" not in ask("topic", "describe", busy).out

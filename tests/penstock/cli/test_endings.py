@@ -1,4 +1,4 @@
-"""Every failure is one line on standard error and the exit code that docs/cli.md promises."""
+"""Every failure is one line on standard error and the exit code that docs/reference/cli.md promises."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_client_error_of_another_kind_ends_with_1(run: Run, monkeypatch: pytes
 
 
 def test_the_page_lists_every_exit_code() -> None:
-    codes = re.findall(r"^\| (\d+) \|", (PAGES / "cli.md").read_text(), re.MULTILINE)
+    codes = re.findall(r"^\| (\d+) \|", (PAGES / "reference" / "cli.md").read_text(), re.MULTILINE)
     assert [int(code) for code in codes] == [code.value for code in ExitCode]
 
 

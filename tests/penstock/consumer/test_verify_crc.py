@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import cramjam
 import pytest
 from aiohttp import web
+from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +17,7 @@ from engine.format.batch import Codec, encode, set_crc, stamp
 from penstock import ChecksumMismatch, Client, ClientClosed, ClientError, ClientOptions, UndecodableBatch
 from penstock.consumer.stored_batches import decode_stored
 from penstock.transport import api
+from penstock.transport.compression import unpacked
 from tests.e2e.node_process import running_process
 from tests.penstock.fake_node import FakeNode
 
@@ -124,3 +128,38 @@ async def test_a_real_node_gives_the_same_records_either_way(node_url: str) -> N
             other.key,
             other.headers,
         )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**45),
+            st.none() | st.binary(max_size=300),
+            st.none() | st.binary(max_size=300),
+            st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=3),
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.sampled_from(list(Codec)),
+    st.integers(0, 2**62),
+)
+def test_it_reads_what_kafkas_own_codec_reads(rows: list[Any], codec: Codec, base_offset: int) -> None:
+    batch = encode(rows, codec=codec)
+    stamp(batch, base_offset, 0)
+    theirs = [
+        (one.offset, one.timestamp, one.key, one.value, list(one.headers)) for one in DefaultRecordBatch(bytes(batch))
+    ]
+    ours = [
+        (one.offset, one.timestamp, one.key, one.value, one.headers)
+        for one in decode_stored(bytes(batch), "t", 0, base_offset)
+    ]
+    assert ours == theirs
+
+
+def test_snappy_in_the_frame_of_java_producers_is_read() -> None:
+    block = bytes(cramjam.snappy.compress_raw(b"value" * 100))
+    framed = b"\x82SNAPPY\x00" + bytes(8) + (len(block).to_bytes(4, "big") + block) * 2
+    assert unpacked(framed, "snappy") == b"value" * 200
+    with pytest.raises(ValueError, match="does not fit"):
+        unpacked(framed[:-1], "snappy")

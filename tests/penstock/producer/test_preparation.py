@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import Client, ProblemError, RecordPosition
-from penstock.producer.outgoing import OutgoingRecord, Preparation
-from penstock.producer.serializers import ENTRY_POINTS, load_serializer
+from penstock.producer.preparation import ENTRY_POINTS, OutgoingRecord, Preparation, load_serializer
 from penstock.sync import Client as SyncClient
 from tests.penstock.conftest import QUICK
 from tests.penstock.fake_node import NOW_MS, FakeNode, answering, problem
@@ -165,7 +164,7 @@ def test_an_interceptor_that_fails_costs_the_others_nothing() -> None:
             raise KeyError("mine")
 
     after = Recorder("")
-    raised = Preparation(None, None, [Failing(""), after]).tell(OutgoingRecord("t", 1), "stored")
+    raised = Preparation(None, None, [Failing(""), after]).notify(OutgoingRecord("t", 1), "stored")
     assert [type(error) for error in raised] == [KeyError]
     assert after.told == [(1, "stored")]
 

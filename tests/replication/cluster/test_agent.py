@@ -11,9 +11,9 @@ from engine.errors import InvalidConfig, StartRefused, StorageFull, TopicExists,
 from replication.cluster import agent as cluster_agent
 from replication.cluster import controller
 from replication.cluster.agent import AgentSettings
-from replication.cluster.identity import check_not_older
 from replication.cluster.keys import BLOCK_PARTITIONS, CLUSTER, STATES, node_key, topic_key
-from replication.cluster.partition_state_store import Deposed
+from replication.cluster.membership import check_not_older
+from replication.cluster.partition_state_store import ControllerFenced
 from replication.cluster.values import Confirmed, Proposal, Refused, node_to_bytes
 from replication.coordination.interface import Delete, Put
 from tests.replication.clusters import catch_up, leaders, propose, states_of
@@ -31,7 +31,7 @@ async def test_a_node_that_dies_is_followed_up_and_comes_back(cluster):
     await cluster.until(lambda: set(leaders(three, topic)) == {2, 3})
     assert all(m.node_id != 1 for state in states_of(three, topic) for m in state.in_sync)
     again = await cluster.start(1)
-    assert again.member.incarnation > first_life.incarnation
+    assert again.member.broker_epoch > first_life.broker_epoch
     await cluster.until(lambda: cluster.controller() is not None and len(again.view.nodes) == 3)
     assert set(leaders(again, topic)) == {2, 3}, "it is not in sync yet"
 
@@ -47,7 +47,7 @@ async def test_a_session_that_expires_is_told_first_and_the_node_registers_anew(
     assert heard.members == [old, one.member]
     await cluster.until(
         lambda: all(
-            m.incarnation == agent.member.incarnation
+            m.broker_epoch == agent.member.broker_epoch
             for agent in (one, two)
             for s in states_of(two, topic)
             if (m := s.leader) and m.node_id == agent.own.node_id
@@ -69,7 +69,7 @@ async def test_a_registration_that_a_dead_life_has_taken_is_made_anew(cluster, i
     )
     await two._now.session.commit(late)
     await cluster.until(lambda: one.member not in (None, old))
-    await cluster.until(lambda: 1 in two.view.nodes and two.view.nodes[1].incarnation == one.member.incarnation)
+    await cluster.until(lambda: 1 in two.view.nodes and two.view.nodes[1].broker_epoch == one.member.broker_epoch)
     told = [event for event in cluster.heard[1].events if event in ("registered", "lost")]
     assert told[-2:] == ["lost", "registered"]
 
@@ -91,17 +91,17 @@ async def test_a_controller_that_was_replaced_writes_nothing(cluster):
     await cluster.until(cluster.controller)
     first = cluster.controller()
     topic, _ = await first.create_topic("orders", 1, 2, {})
-    of_the_first_term = first._life.office._latch.fence()
+    of_the_first_term = first._active.candidate._latch.fence()
     await cluster.end(first.own.node_id)
     await cluster.until(cluster.controller)
     second = cluster.controller()
     await cluster.until(lambda: [m.node_id for m in states_of(second, topic)[0].in_sync] == [second.own.node_id])
     seen = second.view.states[topic.topic_id, 0]
     change = Proposal(topic.topic_id, 0, seen.partition_epoch, replace(seen.state, leader_epoch=9))
-    with pytest.raises(Deposed):
-        await second._life.watch.blocks.write([change], of_the_first_term)
+    with pytest.raises(ControllerFenced):
+        await second._active.watch.blocks.write([change], of_the_first_term)
     assert second.view.states[topic.topic_id, 0] == seen
-    assert await second._life.watch.blocks.write([change], second._life.office._latch.fence()) == [
+    assert await second._active.watch.blocks.write([change], second._active.candidate._latch.fence()) == [
         Confirmed(seen.partition_epoch + 1)
     ]
 
@@ -144,7 +144,7 @@ async def test_three_hundred_partitions_fail_over_in_a_handful_of_commits(cluste
     await cluster.until(lambda: len(states_of(three, topic)) == 300 and cluster.controller())
     controller = cluster.controller()
     gone = next(agent for agent in (one, two, three) if agent is not controller)
-    blocks = controller._life.watch.blocks
+    blocks = controller._active.watch.blocks
     before = blocks.commits
     await cluster.end(gone.own.node_id)
     node = gone.own.node_id
@@ -186,7 +186,7 @@ async def test_a_number_that_another_node_has_is_refused_and_ours_is_replaced(al
     again = alone.agent(1)
     await again.join_cluster()
     await again.start()
-    assert again.member.incarnation > alone.agents[1].member.incarnation
+    assert again.member.broker_epoch > alone.agents[1].member.broker_epoch
     await again.stop()
 
 
@@ -284,7 +284,7 @@ async def test_preferred_leaders_come_back_once_they_are_in_sync(alone):
     await alone.until(lambda: sorted(leaders(two, topic)) == [1, 1, 2, 2])
 
 
-async def test_a_process_that_died_makes_its_node_another_incarnation(alone):
+async def test_a_process_that_died_makes_its_node_another_broker_epoch(alone):
     one, _ = await alone.start_all(1, 2)
     old = one.member
     one.register_again()
@@ -303,7 +303,7 @@ async def test_the_first_node_makes_the_cluster_and_all_have_its_secret(cluster)
 
 
 async def test_a_data_directory_of_a_cluster_refuses_a_store_that_was_wiped(alone):
-    with pytest.raises(StartRefused, match="holds none"):
+    with pytest.raises(StartRefused, match="has no cluster"):
         await alone.agent(1).join_cluster(directory_id="the cluster that was")
     session = await alone.coordination.session()
     assert await session.get(CLUSTER) is None, "the next attempt must not find a cluster that this one has made"
@@ -369,7 +369,7 @@ async def test_a_watch_that_fails_for_an_unforeseen_reason_ends_the_session(clus
 
     session = type(one.session)
     if broken == "taking a change in":
-        take_in, watch = one._life.watch._take_in_topics, one._life.watch
+        take_in, watch = one._active.watch._take_in_topics, one._active.watch
         monkeypatch.setattr(watch, "_take_in_topics", lambda: [take_in(), {}["a bug"]])
     elif broken == "a watch of children":
         monkeypatch.setattr(session, "wait_for_children", fails_once(session.wait_for_children))

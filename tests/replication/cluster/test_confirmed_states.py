@@ -19,7 +19,7 @@ async def test_a_confirmed_state_is_that_of_the_store_though_no_change_was_heard
     await cluster.until(lambda: len(states_of(two, topic)) == 2)
     known = one.view.states[topic.topic_id, 0]
     assert await one.confirmed_state(topic.topic_id, 0) == known
-    one._life.watch.stop()  # deaf, as a node that has just continued after a pause
+    one._active.watch.stop()  # deaf, as a node that has just continued after a pause
     smaller = replace(known.state, in_sync=(known.state.leader,))
     await propose(two, topic, 0, smaller)
     confirmed = await one.confirmed_state(topic.topic_id, 0)
@@ -29,7 +29,7 @@ async def test_a_confirmed_state_is_that_of_the_store_though_no_change_was_heard
 async def test_the_states_of_a_topic_that_is_gone_are_confirmed_as_gone(cluster):
     one, two = await cluster.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 1, 2, {})
-    one._life.watch.stop()
+    one._active.watch.stop()
     await two.delete_topic("orders")
     assert await one.confirmed_state(topic.topic_id, 0) is None
     assert await one.confirmed_state("never", 0) is None
@@ -38,17 +38,17 @@ async def test_the_states_of_a_topic_that_is_gone_are_confirmed_as_gone(cluster)
 async def test_nothing_is_confirmed_once_the_session_is_over(cluster):
     one, _ = await cluster.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 1, 2, {})
-    life = one._life
+    life = one._active
     await cluster.expire(1)
     with pytest.raises((SessionLost, Unsure)):
         await life.confirmed.answer(block_of(topic.topic_id, 0))
-    await cluster.until(lambda: one._life not in (None, life))
+    await cluster.until(lambda: one._active not in (None, life))
 
 
 async def test_many_confirmations_at_once_cost_a_few_commits(alone, monkeypatch):
     one, _ = await alone.start_all(1, 2)
     topics = [(await one.create_topic(f"t{n}", 3, 2, {}))[0] for n in range(5)]
-    session, commits = one._life.session, []
+    session, commits = one._active.session, []
     commit = session.commit
 
     async def counted(*operations):

@@ -6,8 +6,7 @@ import pytest
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster.agent import AgentSettings
-from replication.cluster.reassignments import Reassignment, reassignments
-from replication.cluster.view import ClusterView
+from replication.cluster.view import ClusterView, Reassignment, reassignments
 from replication.cores.partition_state import VersionedState, initial_state
 from replication.errors import NodesAbsent, NoOtherNode
 from tests.replication.cluster.test_values import NODE

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import StorageFull
 from replication.cluster import agent as cluster_agent
-from replication.cluster.controller import ControllerOffice
+from replication.cluster.controller import ControllerCandidate
 from replication.cluster.registration_state import RegistrationState
 from tests.replication.clusters import leaders
 
@@ -30,34 +30,34 @@ class Disk:
         self.refused = 0
         self.kept: list[RegistrationState] = []
 
-    async def keep(self, vouching: RegistrationState) -> None:
+    async def keep(self, registration_state: RegistrationState) -> None:
         if self.is_full:
             self.refused += 1
             raise OSError(errno.ENOSPC, "No space left on device")
-        self.kept.append(vouching)
+        self.kept.append(registration_state)
 
 
 async def test_a_node_whose_disk_is_full_registers_when_there_is_room(alone, caplog):
     one, two = await alone.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 2, 1, {})
     disk = Disk()
-    known = one.own.vouching
-    one.own.keep_vouching, one.own.vouching = disk.keep, replace(known, survives_from=None)
+    known = one.own.registration_state
+    one.own.save_registration_state, one.own.registration_state = disk.keep, replace(known, survives_from=None)
     await alone.expire(1)
     await alone.until(lambda: disk.refused >= 3)
     assert one.member is None
     assert any("cannot register" in line.message and "No space" in line.reason for line in caplog.records)
     disk.is_full = False
     await alone.until(lambda: one.member is not None)
-    incarnation = one.member.incarnation
-    assert disk.kept == [replace(known, survives_from=incarnation)], "of no life that was refused"
+    broker_epoch = one.member.broker_epoch
+    assert disk.kept == [replace(known, survives_from=broker_epoch)], "of no life that was refused"
     await alone.until(lambda: set(leaders(two, topic)) == {1, 2})
 
 
 async def test_a_node_that_has_no_news_for_its_disk_does_not_ask_it(alone):
     (one,) = await alone.start_all(1)
     disk = Disk()
-    one.own.keep_vouching = disk.keep
+    one.own.save_registration_state = disk.keep
     await alone.expire(1)
     await alone.until(lambda: len(alone.heard[1].members) == 2)
     assert disk.refused == 0
@@ -96,16 +96,16 @@ async def test_a_fault_that_nobody_thought_of_is_told_and_tried_again(alone, mon
 
 
 async def test_a_controller_that_ends_by_a_bug_is_told_and_ends_the_life(alone, monkeypatch, caplog):
-    run, bugs = ControllerOffice.run, [KeyError("a bug")]
+    run, bugs = ControllerCandidate.run, [KeyError("a bug")]
 
-    async def buggy(self: ControllerOffice) -> None:
+    async def buggy(self: ControllerCandidate) -> None:
         if bugs:
             raise bugs.pop()
         await run(self)
 
-    monkeypatch.setattr(ControllerOffice, "run", buggy)
+    monkeypatch.setattr(ControllerCandidate, "run", buggy)
     (one,) = await alone.start_all(1)
     await alone.until(lambda: len(alone.heard[1].members) == 2 and one.is_controller)
     (told,) = (line for line in caplog.records if line.levelno == logging.ERROR)
-    assert told.doing == "the controller's office"
+    assert told.doing == "running for controller"
     assert told.exc_info[0] is KeyError

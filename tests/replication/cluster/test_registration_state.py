@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from engine.log.recovery import LastStop
 from engine.testing.recording_disk import RecordingDisk
-from replication.cluster.registration_state import RegistrationState, load_registration_state, save_vouching
+from replication.cluster.registration_state import RegistrationState, load_registration_state, save_registration_state
 
 DATA = "/data"
 
 
-def disk_with(vouching: RegistrationState) -> RecordingDisk:
+def disk_with(registration_state: RegistrationState) -> RecordingDisk:
     disk = RecordingDisk()
     disk.mkdir(DATA)
-    save_vouching(disk, DATA, vouching)
+    save_registration_state(disk, DATA, registration_state)
     return disk
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from engine.directory.topics import TopicRecord
 from engine.errors import StartRefused
-from replication.cluster import identity as cluster_identity
+from replication.cluster import membership
 from replication.cluster.keys import CLUSTER, TOPICS, topic_key
 from replication.cluster.producer_ids import StoredBlocks
 from replication.cluster.registration_state import RegistrationState
-from replication.cluster.standalone_import import Adoption, may_adopt
+from replication.cluster.standalone_import import StandaloneImport, can_import
 from replication.coordination.interface import Create, Session, Unsure
 from tests.replication.clusters import Cluster, leaders, states_of
 from tests.replication.coordinations import embedded, zookeeper
@@ -37,8 +37,8 @@ def new_id() -> str:
     return "5" * 32
 
 
-async def adopt(session: Session, topics: list[TopicRecord] = TOPICS_OF_1, until: str = "the end") -> Adoption:
-    adoption = Adoption(session, "blue")
+async def adopt(session: Session, topics: list[TopicRecord] = TOPICS_OF_1, until: str = "the end") -> StandaloneImport:
+    adoption = StandaloneImport(session, "blue")
     await adoption.claim(new_id)
     if until != "the claim":
         await adoption.write(1, topics, EPOCHS, 3000)
@@ -49,12 +49,12 @@ async def adopt(session: Session, topics: list[TopicRecord] = TOPICS_OF_1, until
 
 async def test_the_topics_are_there_and_are_led_by_the_node_that_brought_them(cluster):
     session = await cluster.coordination.session()
-    assert await may_adopt(session, "blue", True)
-    assert not await may_adopt(session, "blue", False), "it was in a cluster: the store was wiped"
+    assert await can_import(session, "blue", True)
+    assert not await can_import(session, "blue", False), "it was in a cluster: the store was wiped"
     adoption = await adopt(session)
-    assert not await may_adopt(session, "blue", True)
+    assert not await can_import(session, "blue", True)
     one = cluster.agents[1] = cluster.agent(1)
-    one.own.vouching = RegistrationState(adoption.incarnation, adoption.incarnation, "directory 1")
+    one.own.registration_state = RegistrationState(adoption.broker_epoch, adoption.broker_epoch, "directory 1")
     assert (await one.join_cluster("blue", "blue")).cluster_id == "blue"
     await one.start(EPOCHS)
     big, small = await one.find_topic("big"), await one.find_topic("t")
@@ -74,23 +74,23 @@ async def test_another_disk_than_the_one_that_was_adopted_does_not_lead(cluster)
 
 @pytest.mark.parametrize("until", ["the claim", "the writing"])
 async def test_what_was_interrupted_is_done_again_by_its_directory_alone(cluster, until, monkeypatch):
-    monkeypatch.setattr(cluster_identity, "ADOPTION_S", 0.05)
+    monkeypatch.setattr(membership, "IMPORT_S", 0.05)
     session = await cluster.coordination.session()
     first = await adopt(session, until=until)
-    with pytest.raises(StartRefused, match="cluster blue is being made"):
+    with pytest.raises(StartRefused, match="into cluster blue was not finished"):
         await cluster.agent(2).join_cluster()
     with pytest.raises(StartRefused, match="is that of cluster blue"):
-        await Adoption(session, "red").claim(new_id)
-    assert await may_adopt(session, "blue", True)
-    noted = first.incarnation
-    assert await may_adopt(session, "blue", False, noted), (
+        await StandaloneImport(session, "red").claim(new_id)
+    assert await can_import(session, "blue", True)
+    noted = first.broker_epoch
+    assert await can_import(session, "blue", False, noted), (
         "its last step in the directory is before the last in the store"
     )
-    assert not await may_adopt(session, "blue", False, noted + 1), "it has been in another cluster since"
-    assert not await may_adopt(session, "red", True)
+    assert not await can_import(session, "blue", False, noted + 1), "it has been in another cluster since"
+    assert not await can_import(session, "red", True)
     meanwhile = [TopicRecord("t", "b" * 32, 1, overrides=SETTINGS), TopicRecord("new", "c" * 32, 1)]
     again = await adopt(session, meanwhile)
-    assert again.incarnation == first.incarnation
+    assert again.broker_epoch == first.broker_epoch
     assert await session.children(TOPICS) == ["new", "t"]
     two = await cluster.start(2)
     assert {name: topic.config for name, topic in two.view.topics.items()} == {"new": {}, "t": SETTINGS}
@@ -127,4 +127,4 @@ async def test_a_commit_whose_answer_was_lost_is_looked_for(cluster, monkeypatch
     monkeypatch.setattr(session, "commit", forgetful)
     await adopt(session)
     assert await session.children(TOPICS) == ["big", "t"]
-    assert not await may_adopt(session, "blue", True)
+    assert not await can_import(session, "blue", True)

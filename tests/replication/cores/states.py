@@ -9,7 +9,7 @@ OS = TopicRules(is_fsync_demanded=False)
 
 
 def alive(*nodes: int, **others: Registration) -> dict[int, Registration]:
-    """Each in its first incarnation, which has the number of the node."""
+    """Each in its first broker_epoch, which has the number of the node."""
     return {node: Registration(node, 0) for node in nodes}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replication.cores.fetch import FollowerFetch, Refusal, Send
+from replication.cores.fetch import FetchError, FollowerFetch, Send
 from replication.cores.fetch_session import FetchSession
 from replication.cores.throttle import TokenBucket
 
@@ -28,12 +28,12 @@ def test_a_round_that_was_lost_or_comes_twice_does_not_follow():
 def test_what_is_asked_is_looked_at_once_and_then_only_upon_news():
     made = session("a", "b")
     assert list(made.ready) == ["a", "b"]
-    made.has_nothing("a")
-    made.has_nothing("b")
+    made.mark_unchanged("a")
+    made.mark_unchanged("b")
     made.on_fetch(1, [], [])
     assert not made.ready
-    assert made.on_news("b")
-    assert not made.on_news("nobody asked for it")
+    assert made.on_change("b")
+    assert not made.on_change("nobody asked for it")
     assert list(made.ready) == ["b"]
 
 
@@ -42,28 +42,28 @@ def test_a_watermark_or_a_log_start_is_told_once_and_the_follower_goes_on_waitin
     assert not made.has_changes("a", Send(5, 5, 0))
     for answer in (Send(5, 6, 0), Send(5, 6, 3)):
         assert made.has_changes("a", answer)
-        made.told("a", answer)
+        made.sent_positions("a", answer)
         assert not made.has_changes("a", answer)
-    assert made.on_news("a"), "it still waits"
+    assert made.on_change("a"), "it still waits"
 
 
 def test_who_was_sent_something_to_do_asks_again():
     made = session("a", "b")
     made.answered("a", Send(5, 6, 2))
-    made.answered("b", Refusal.NOT_LEADER)
-    assert not made.on_news("a")
-    assert not made.on_news("b")
+    made.answered("b", FetchError.NOT_LEADER)
+    assert not made.on_change("a")
+    assert not made.on_change("b")
     made.on_fetch(1, [("a", fetch(6, 6))], [])
     assert not made.has_changes("a", Send(6, 6, 2)), "the log's start came with the batches"
 
 
 def test_what_is_forgotten_is_not_waited_for():
     made = session("a", "b")
-    made.heard("a", is_heard=False)
+    made.acknowledge("a", is_acknowledged=False)
     made.on_fetch(1, [], ["a", "never asked"])
-    assert not made.on_news("a")
-    assert not made.unheard
-    assert made.on_news("b")
+    assert not made.on_change("a")
+    assert not made.unacknowledged
+    assert made.on_change("b")
 
 
 def test_an_allowance_fills_with_time_up_to_a_second_and_may_be_overdrawn_by_a_batch():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from engine.log.epochs import EpochEnd, EpochStart
-from replication.cores.fetch import BatchesEnd, Diverging, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FetchError, OutOfRange, Send
 from replication.cores.follower import (
     Append,
-    AskLater,
-    AskStore,
+    Backoff,
     FollowerPosition,
-    Restart,
+    RefreshState,
+    ResetLog,
     Truncate,
     follower_watermark,
     next_fetch,
@@ -34,15 +34,15 @@ def test_a_fetch_says_where_it_stands():
         (Diverging(EpochEnd(4, 12)), Truncate(12, is_below_watermark=True)),
         (Diverging(EpochEnd(3, 14)), Truncate(10, is_below_watermark=True)),
         (Diverging(EpochEnd(2, 5)), Truncate(5, is_below_watermark=True)),
-        (Diverging(EpochEnd(1, 0)), Restart(0, 0)),
-        (Diverging(EpochEnd(2, 3)), Restart(2, 2)),
-        (OutOfRange(1, 3, 0), Restart(1, 0)),
+        (Diverging(EpochEnd(1, 0)), ResetLog(0, 0)),
+        (Diverging(EpochEnd(2, 3)), ResetLog(2, 2)),
+        (OutOfRange(1, 3, 0), ResetLog(1, 0)),
         (OutOfRange(0, 16, 0), Truncate(16)),
-        (OutOfRange(30, 40, 25), Restart(30, 25)),
-        (OutOfRange(10, 40, 1), Restart(10, 1)),
-        (Refusal.UNKNOWN_LEADER_EPOCH, AskLater()),
-        (Refusal.FENCED_LEADER_EPOCH, AskStore()),
-        (Refusal.NOT_LEADER, AskStore()),
+        (OutOfRange(30, 40, 25), ResetLog(30, 25)),
+        (OutOfRange(10, 40, 1), ResetLog(10, 1)),
+        (FetchError.UNKNOWN_LEADER_EPOCH, Backoff()),
+        (FetchError.FENCED_LEADER_EPOCH, RefreshState()),
+        (FetchError.NOT_LEADER, RefreshState()),
     ],
 )
 def test_an_answer_and_its_effect(answer, effect):
@@ -71,7 +71,7 @@ def test_what_a_follower_shows_never_goes_back():
 def test_a_store_that_was_set_back_makes_nobody_cut_its_log():
     later = FollowerPosition(3, 2, 4, 20, 18, 15, HERE.epochs)
     asked = next_fetch(2, 7, later)
-    assert on_answer(later, asked, OutOfRange(30, 40, 25)) == AskLater()
+    assert on_answer(later, asked, OutOfRange(30, 40, 25)) == Backoff()
 
 
 AHEAD = next_fetch(2, 7, HERE, BatchesEnd(30, 5))  # while what lies between 20 and 30 is being written
@@ -99,6 +99,6 @@ def test_what_was_asked_for_ahead_belongs_to_one_log(now):
     assert on_answer(now, AHEAD, Send(30, 19, 3)) is None
 
 
-@pytest.mark.parametrize("verdict", [Diverging(EpochEnd(4, 17)), OutOfRange(30, 40, 25), Refusal.NOT_LEADER])
+@pytest.mark.parametrize("verdict", [Diverging(EpochEnd(4, 17)), OutOfRange(30, 40, 25), FetchError.NOT_LEADER])
 def test_a_verdict_on_where_the_log_stood_before_is_asked_for_again(verdict):
     assert on_answer(WRITTEN, AHEAD, verdict) is None

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from engine.log.epochs import EpochEnd, EpochStart
-from replication.cores.fetch import BatchesEnd, Diverging, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, Diverging, FetchError, FollowerFetch, OutOfRange, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, position_verdict
 from replication.cores.partition_state import Member, Registration, node_ids
+from replication.cores.progress import AckVerdict
 from replication.cores.reassignment import begun
-from replication.cores.watermark import AckVerdict
 from tests.replication.cores.states import OS, RULES, alive, state, versioned
 
 EPOCHS = (EpochStart(1, 0), EpochStart(3, 10))
@@ -37,17 +37,19 @@ def leader(found=None, rules=OS, log_end=12, watermark=0, log_start=0) -> Leader
     return made
 
 
-def fetch(node=2, log_end=12, epoch=3, last_epoch: int | None = 3, durable_end=None, incarnation=None) -> FollowerFetch:
+def fetch(
+    node=2, log_end=12, epoch=3, last_epoch: int | None = 3, durable_end=None, broker_epoch=None
+) -> FollowerFetch:
     end = log_end if durable_end is None else durable_end
-    return FollowerFetch(node, incarnation or node, epoch, log_end, end, last_epoch)
+    return FollowerFetch(node, broker_epoch or node, epoch, log_end, end, last_epoch)
 
 
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        (fetch(epoch=2), Refusal.FENCED_LEADER_EPOCH),
-        (fetch(epoch=4), Refusal.UNKNOWN_LEADER_EPOCH),
-        (fetch(node=9), Refusal.UNKNOWN_REPLICA),
+        (fetch(epoch=2), FetchError.FENCED_LEADER_EPOCH),
+        (fetch(epoch=4), FetchError.UNKNOWN_LEADER_EPOCH),
+        (fetch(node=9), FetchError.UNKNOWN_REPLICA),
         (fetch(log_end=1, last_epoch=1), OutOfRange(2, 12, 2)),
         (fetch(log_end=11, last_epoch=1), Diverging(EpochEnd(1, 10))),
         (fetch(log_end=11, last_epoch=2), Diverging(EpochEnd(1, 10))),
@@ -82,8 +84,8 @@ def test_what_is_on_its_way_is_compared_too(ahead, answer):
 def test_a_fetch_of_an_earlier_life_is_refused():
     made = leader()
     made.on_nodes({**alive(1, 3), 2: Registration(7, 0)})
-    assert made.answer_to(fetch(incarnation=2)) is Refusal.NOT_LEADER
-    assert isinstance(made.answer_to(fetch(incarnation=7)), Send)
+    assert made.answer_to(fetch(broker_epoch=2)) is FetchError.NOT_LEADER
+    assert isinstance(made.answer_to(fetch(broker_epoch=7)), Send)
 
 
 def test_only_an_answered_fetch_acknowledges():
@@ -187,7 +189,7 @@ def test_the_end_is_told_once_this_epoch_has_begun_to_be_committed():
 def test_a_moved_replica_is_forgotten():
     made = leader()
     made.on_state(versioned(replace(state(epoch=3, in_sync=(1, 2), replicas=(1, 2))), 1), 1.0)
-    assert made.answer_to(fetch(3)) is Refusal.UNKNOWN_REPLICA
+    assert made.answer_to(fetch(3)) is FetchError.UNKNOWN_REPLICA
     assert made.on_fetch(fetch(2), 1.0)[1] == [AdvanceWatermark(12)]
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine.log.damaged_ranges import damaged
-from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.replica.fetch_server import FetchServer, Found
 from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_asked, decode_reply, encode_request
 from tests.replication.hosts import until
@@ -58,18 +58,18 @@ class Follower:
     def __init__(self, server: FetchServer, session: str = "s") -> None:
         self._server = server
         self._session = session
-        self.round = -1
+        self.session_epoch = -1
 
     async def fetch(
         self, asked: dict[str, int], *, wait_ms: int = LONG_MS, forgotten: tuple[str, ...] = (), bytes_max: int = 100
     ) -> FetchReply:
-        self.round += 1
+        self.session_epoch += 1
         request = FetchRequest(
             session=self._session,
-            round=self.round,
-            is_full=self.round == 0,
+            session_epoch=self.session_epoch,
+            is_full=self.session_epoch == 0,
             node_id=2,
-            incarnation=1,
+            broker_epoch=1,
             shard=0,
             bytes_min=1,
             bytes_max=bytes_max,
@@ -105,7 +105,7 @@ async def test_a_fetch_is_held_until_there_is_news_and_only_that_is_answered(par
     await asyncio.sleep(0.01)
     assert not held.done()
     parts["b"].log_end = 6
-    server.on_news("b")
+    server.on_change("b")
     reply = await held
     assert keys(reply.answered) == ["b"]
     assert [bytes(data) for data in follower.data] == [b"r"]
@@ -119,7 +119,7 @@ async def test_a_watermark_alone_goes_a_little_later_and_is_not_told_twice(parts
     held = asyncio.ensure_future(follower.fetch({"a": 5}))
     await asyncio.sleep(0)
     parts["a"].log_end, parts["a"].high_watermark = 5, 6
-    server.on_news("a")
+    server.on_change("a")
     assert [one.first for one in (await held).answered] == [6]
     assert (await follower.fetch({}, wait_ms=1)).answered == []
 
@@ -148,7 +148,7 @@ async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(
     first = asyncio.ensure_future(follower.fetch({"a": 5, "b": 5}))
     await asyncio.sleep(0)
     parts["a"].log_end = 6
-    server.on_news("a")
+    server.on_change("a")
     parts["b"].hides.set()
     assert keys((await first).answered) == ["a", "b"], "of a the watermark, of b the batches"
     assert follower.data[0] == b""
@@ -158,10 +158,10 @@ async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(
 
 async def test_a_session_that_is_not_known_or_lost_a_round_is_told_so(parts, server, follower):
     await follower.fetch({"a": 5}, wait_ms=1)
-    follower.round += 1
+    follower.session_epoch += 1
     assert not (await follower.fetch({}, wait_ms=1)).is_session_known
     stranger = Follower(server, "another")
-    stranger.round = 3
+    stranger.session_epoch = 3
     assert not (await stranger.fetch({}, wait_ms=1)).is_session_known
 
 
@@ -172,23 +172,23 @@ async def test_a_new_session_takes_the_place_of_the_old_one(parts, server, follo
     held = asyncio.ensure_future(new.fetch({"a": 5}))
     assert (await old).answered == []
     parts["a"].log_end = 6
-    server.on_news("a")
+    server.on_change("a")
     assert keys((await held).answered) == ["a"]
 
 
 async def test_who_asks_before_leadership_begins_is_held_and_heard_then(parts, server, follower):
-    parts["a"].refusal = Refusal.UNKNOWN_LEADER_EPOCH
+    parts["a"].refusal = FetchError.UNKNOWN_LEADER_EPOCH
     held = asyncio.ensure_future(follower.fetch({"a": 5}))
     await asyncio.sleep(0.01)
     assert not held.done()
     parts["a"].refusal, parts["a"].high_watermark = None, 6
-    server.on_news("a")
+    server.on_change("a")
     assert keys((await held).answered) == ["a"]
     assert parts["a"].heard == [5]
 
 
 async def test_a_refusal_goes_at_once_and_is_not_repeated(parts, server, follower):
-    parts["a"].refusal = Refusal.NOT_LEADER
+    parts["a"].refusal = FetchError.NOT_LEADER
     assert [one.verdict for one in (await follower.fetch({"a": 5})).answered] == ["not_leader"]
     assert (await follower.fetch({}, wait_ms=1)).answered == []
 
@@ -224,10 +224,10 @@ async def test_what_is_forgotten_is_not_answered(parts, server, follower):
     held = asyncio.ensure_future(follower.fetch({}, forgotten=("a",)))
     await asyncio.sleep(0)
     parts["a"].log_end = parts["b"].log_end = 6
-    server.on_news("a")
+    server.on_change("a")
     await asyncio.sleep(0.01)
     assert not held.done()
-    server.on_news("b")
+    server.on_change("b")
     assert keys((await held).answered) == ["b"]
     await until(lambda: not server._held)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.errors import Invalid
 from engine.log.epochs import EpochEnd
-from replication.cores.fetch import Diverging, FetchAnswer, FollowerFetch, OutOfRange, Refusal, Send
+from replication.cores.fetch import Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.replica import fetch_wire
 from replication.replica.fetch_wire import FetchReply, FetchRequest, as_answered, as_asked
 
@@ -18,14 +18,14 @@ FETCHES = st.builds(
     FollowerFetch, st.just(2), st.just(7), OFFSETS, OFFSETS, OFFSETS, st.none() | st.integers(0, 2**31), OFFSETS
 )
 ANSWERS = st.one_of(
-    st.sampled_from(Refusal),
+    st.sampled_from(FetchError),
     st.builds(OutOfRange, OFFSETS, OFFSETS, OFFSETS),
     st.builds(Diverging, st.builds(EpochEnd, OFFSETS, OFFSETS)),
 )
 
 
 def request(asked: list[fetch_wire.Asked], **others: object) -> FetchRequest:
-    fields = {"session": "s", "round": 3, "is_full": True, "node_id": 2, "incarnation": 7, "shard": 1}
+    fields = {"session": "s", "session_epoch": 3, "is_full": True, "node_id": 2, "broker_epoch": 7, "shard": 1}
     limits = {"bytes_min": 1, "bytes_max": 1000, "wait_ms": 500}
     return FetchRequest(asked=asked, **(fields | limits | others))
 

@@ -8,7 +8,7 @@ import pytest
 from gateway.produce.partitioner import kafka_hash
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
-from tests.scenarios.gateways import JSON, NDJSON, one_process
+from tests.scenarios.gateways import JSON, NDJSON, in_process_only
 
 
 async def patch(topic, **wish):
@@ -66,7 +66,7 @@ async def test_records_of_a_new_partition_reach_the_store(new_topic):
             await asyncio.sleep(0.05)
 
 
-@one_process
+@in_process_only
 @pytest.mark.parametrize(
     ("wish", "code"),
     [
@@ -94,7 +94,7 @@ async def test_the_number_that_there_is_changes_nothing(new_topic):
     assert (await patch(topic, partitions=2)).json == before
 
 
-@one_process
+@in_process_only
 async def test_a_node_holds_so_many_partitions_and_no_more(start_gateway):
     gateway = await start_gateway(partitions_max=4, topic_partitions_max=3)
     first, _ = await gateway.create("a", 1), await gateway.create("b", 1)

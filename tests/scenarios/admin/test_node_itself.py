@@ -7,7 +7,7 @@ from functools import partial
 import orjson
 
 from openapi import load_contract
-from tests.scenarios.gateways import Answer, OverHttp2, one_process
+from tests.scenarios.gateways import Answer, OverHttp2, in_process, in_process_only
 from tests.scenarios.raw_http1 import exchange, request_head
 
 
@@ -69,6 +69,18 @@ async def test_the_page_needs_no_network(gateway):
     assert b"problem-unknown_topic" in answer.body
 
 
+async def test_the_page_has_the_address_that_it_was_called_by(start_gateway):
+    gateway = await start_gateway()
+    page = (await gateway.send("GET", "/docs")).body.decode()
+    assert f"http://127.0.0.1:{gateway.port}/v1/topics" in page
+    assert "127.0.0.1:8080/v1" not in page
+
+
+async def test_the_page_has_the_advertised_address_before_any_other(tmp_path):
+    async with in_process(tmp_path, advertised_url="https://events.example.org") as gateway:
+        assert b"https://events.example.org/v1/topics" in (await gateway.send("GET", "/docs")).body
+
+
 async def test_metrics_count_what_happens(start_gateway):
     gateway = await start_gateway()
     topic = await gateway.create("counted")
@@ -82,7 +94,7 @@ async def test_metrics_count_what_happens(start_gateway):
     assert await gateway.metric("penstock_topics") == 1
 
 
-@one_process
+@in_process_only
 async def test_metrics_do_not_grow_with_what_clients_make_up(start_gateway):
     """Labels come from the table of routes, never from a path, a topic or a client."""
     gateway = await start_gateway()

@@ -7,10 +7,8 @@ import pytest
 import zstandard
 
 from gateway.http.negotiation import choose_encoding
-from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, http2_only, sharded_only
 
-# The client of the form in this process undoes what it asked for, and would hide it.
-as_it_came = pytest.mark.parametrize("form", ["http2", "sharded"], indirect=True)
 UNPACK = {
     "gzip": gzip.decompress,
     "zstd": lambda body: zstandard.ZstdDecompressor().decompressobj().decompress(body),
@@ -29,7 +27,7 @@ async def ask(topic, encoding, accept=JSON, method="GET", **query):
     return await topic.gateway.send(method, f"{topic.path}/partitions/0/records", b"", headers, offset=0, **query)
 
 
-@as_it_came
+@sharded_only
 @pytest.mark.parametrize("accept", [JSON, NDJSON, "application/cloudevents-batch+json"])
 @pytest.mark.parametrize("encoding", UNPACK)
 async def test_a_large_answer_is_compressed_for_those_who_ask(large, accept, encoding):
@@ -49,7 +47,7 @@ async def raw_answer(topic, encoding, accept, method="GET", path="", body=b""):
     return await topic.gateway._send(method, where, headers, body)
 
 
-@as_it_came
+@sharded_only
 @pytest.mark.parametrize("encoding", UNPACK)
 async def test_a_fetch_over_many_partitions_too(large, encoding):
     wish = orjson.dumps({"partitions": [{"topic": large.name, "partition": 0, "offset": 0}]})
@@ -64,7 +62,7 @@ async def test_stored_batches_and_small_answers_are_given_as_they_are(large, new
     assert "Content-Encoding" not in (await ask(large, "gzip;q=0, br, *")).headers
 
 
-@as_it_came
+@sharded_only
 async def test_a_head_tells_the_same(large):
     head = await raw_answer(large, "zstd", JSON, "HEAD")
     whole = await raw_answer(large, "zstd", JSON)
@@ -72,7 +70,7 @@ async def test_a_head_tells_the_same(large):
         assert head.headers[name] == whole.headers[name]
 
 
-@pytest.mark.parametrize("form", ["http2"], indirect=True)
+@http2_only
 async def test_from_which_size_on_is_a_setting(start_gateway):
     topic = await (await start_gateway(compress_bytes_min=0)).create("small", 1)
     answer = await raw_answer(topic, "gzip", JSON)

@@ -10,7 +10,7 @@ from h2.connection import H2Connection
 
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
-from tests.scenarios.gateways import one_process
+from tests.scenarios.gateways import http2_only, in_process_only, sharded_only
 
 PROMPT_S = 10.0
 
@@ -58,7 +58,7 @@ async def test_a_tail_has_the_headers_that_caches_and_proxies_need(topic, follow
         assert "Content-Length" not in stream.headers
 
 
-@pytest.mark.parametrize("form", ["http2", "sharded"], indirect=True)
+@sharded_only
 async def test_a_tail_goes_over_http2(topic, follow):
     await topic.post_lines('"old"')
     async with follow(topic, "?offset=0", partition=0, http2=True) as stream:
@@ -198,7 +198,7 @@ async def test_a_silent_stream_has_heartbeats(start_gateway):
         assert (await reading).json["value"] == "at last"
 
 
-@one_process
+@http2_only
 async def test_a_stream_counts_as_a_long_poll_until_its_client_leaves(start_gateway):
     gateway = await start_gateway(long_polls_max=2)
     topic = await gateway.create("counted", 2)
@@ -242,7 +242,7 @@ async def unread_topic(gateway):
     return topic
 
 
-@one_process
+@http2_only
 async def test_a_client_that_never_reads_is_cut_and_costs_a_bounded_amount(start_gateway):
     gateway = await start_gateway(stream_stall_ms=300, stream_unread_bytes_max=1024 * 1024)
     topic = await unread_topic(gateway)
@@ -261,7 +261,7 @@ async def test_a_client_that_never_reads_is_cut_and_costs_a_bounded_amount(start
     assert (await topic.fetch(0, max_records=1)).status == 200
 
 
-@pytest.mark.parametrize("form", ["http2"], indirect=True)
+@http2_only
 async def test_an_http2_client_that_opens_no_window_is_cut_too(start_gateway):
     """It reads the connection, so the kernel's buffers are empty: what is queued for the stream is what counts."""
     gateway = await start_gateway(stream_stall_ms=300)
@@ -282,7 +282,7 @@ async def test_an_http2_client_that_opens_no_window_is_cut_too(start_gateway):
     await until(topic, "penstock_event_streams", 0)
 
 
-@one_process
+@http2_only
 async def test_a_slow_client_gets_everything(start_gateway):
     gateway = await start_gateway(stream_unread_bytes_max=1024 * 1024)
     topic = await gateway.create("slow", 1)
@@ -295,7 +295,7 @@ async def test_a_slow_client_gets_everything(start_gateway):
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+@in_process_only
 async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(start_gateway):
     """A batch is read whole, so each of many clients that read nothing could hold one of the largest."""
     gateway = await start_gateway(stream_unread_bytes_max=1024 * 1024)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import RECORD_BATCH, one_process
+from tests.scenarios.gateways import RECORD_BATCH, in_process_only
 
 
 async def read_through(topic, **query):
@@ -61,7 +61,7 @@ async def test_a_record_larger_than_max_bytes_is_given_all_the_same(topic):
     assert len(batches.body) > 900_000
 
 
-@one_process
+@in_process_only
 async def test_a_reader_never_gets_more_than_the_node_allows(start_gateway):
     topic = await (await start_gateway(fetch_bytes_max=100_000, fetch_bytes_default=50_000)).create("bounded")
     for _ in range(39):

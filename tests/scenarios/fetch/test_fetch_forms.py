@@ -7,7 +7,9 @@ import pytest
 
 from engine.format import batch as record_batch
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, sharded_only
+
+pytestmark = sharded_only
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import sharded_only
 
 LONG_MS = 30_000  # far beyond any wait seen here: who is woken late fails by seconds, not by a hair
 PROMPT_S = 5.0
@@ -132,7 +133,7 @@ async def test_more_long_polls_than_allowed_are_told_to_come_back(start_gateway)
     assert (await polls[2]).status == 200
 
 
-@pytest.mark.parametrize("form", ["http2", "sharded"], indirect=True)
+@sharded_only
 async def test_hundreds_of_long_polls_share_one_connection(topic):
     """HTTP/2: each is a stream, and all the others go on beside them."""
     polls = [asyncio.create_task(topic.fetch(**{"from": "latest", "wait_ms": LONG_MS})) for _ in range(300)]

@@ -12,7 +12,7 @@ from gateway.access.tokens_file import Tokens
 from tests.e2e.node_process import running_process
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
-from tests.scenarios.gateways import JSON, Answer, Gateway, over_http2
+from tests.scenarios.gateways import JSON, Answer, Gateway, in_process_only, over_http2
 from tests.tokens import add_token, bearer
 
 TOPICS = ("a.one", "a.two", "b.one")
@@ -227,7 +227,7 @@ async def test_a_tail_takes_the_right_to_read(guarded, where):
             assert stream.status == status
 
 
-@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+@in_process_only
 async def test_a_token_that_is_withdrawn_ends_its_tails(start_gateway, tokens_file):
     path, tokens = tokens_file
     gateway = await start_gateway(tokens_file=path, stream_heartbeat_ms=100)
@@ -238,7 +238,7 @@ async def test_a_token_that_is_withdrawn_ends_its_tails(start_gateway, tokens_fi
         assert (await stream.problem())["code"] == "unauthorized"
 
 
-@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+@in_process_only
 async def test_who_may_write_makes_topics_by_writing_where_the_node_does_that(start_gateway, tokens_file):
     path, tokens = tokens_file
     node = Guarded(await start_gateway(tokens_file=path, auto_create_topics=True), tokens)

@@ -6,9 +6,9 @@ import pytest
 import zstandard
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, one_process
+from tests.scenarios.gateways import JSON, NDJSON, http2_only
 
-pytestmark = one_process  # all this is done before a record has a partition
+pytestmark = http2_only
 
 PACK = {"gzip": gzip.compress, "zstd": zstandard.compress}
 LIMIT = 8 * 2**20

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from tests.scenarios.gateways import OverHttp2
+from tests.scenarios.gateways import OverHttp2, http2_only
 from tests.scenarios.raw_http1 import exchange, request_head, send_and_leave
+
+pytestmark = http2_only
 
 # 1 MiB is where the adapter goes over from taking bodies whole to taking them in pieces.
 ANNOUNCED = pytest.mark.parametrize("announced", [10, 2_000_000], ids=["small", "large"])
-
-ONLY_HTTP2 = pytest.mark.parametrize("form", ["http2"], indirect=True)
 
 
 async def in_thread(function, *args, **kwargs):
@@ -57,7 +57,6 @@ async def test_a_chunked_body_with_its_end_is_stored(topic):
     assert await topic.values() == ["123456"]
 
 
-@ONLY_HTTP2
 @pytest.mark.parametrize("announced", [None, 10, 2_000_000], ids=["unannounced", "small", "large"])
 @pytest.mark.parametrize("ending", ["reset", "close"])
 async def test_a_stream_that_ends_before_its_body_is_not_stored(topic, announced, ending):

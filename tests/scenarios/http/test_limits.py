@@ -1,17 +1,17 @@
-"""Each limit of a node holds, says so in its status, and what is within it goes on. docs/limits.md lists them all."""
+"""Each limit of a node holds, reports its status, and lets go on what is within it; see docs/reference/limits.md."""
 
 import asyncio
+import json
 
 import orjson
 import pytest
 from h2.errors import ErrorCodes
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, OverHttp2, one_process
+from tests.scenarios.gateways import JSON, NDJSON, OverHttp2, http2_only, in_process_only
 from tests.scenarios.http2_client import Http2Client
 from tests.scenarios.raw_http1 import exchange, request_head
 
-ONLY_HTTP2 = pytest.mark.parametrize("form", ["http2"], indirect=True)
 MIB = 2**20
 
 
@@ -34,7 +34,7 @@ async def test_topics_are_bounded_and_room_comes_back(start_gateway):
     assert (await create(gateway, "c", 1)).status == 201
 
 
-@one_process
+@in_process_only
 async def test_partitions_are_bounded_in_one_topic_and_in_all(start_gateway):
     gateway = await start_gateway(topic_partitions_max=4, partitions_max=6)
     assert_problem(await create(gateway, "a", 5), "invalid_config", limit=4)
@@ -43,14 +43,14 @@ async def test_partitions_are_bounded_in_one_topic_and_in_all(start_gateway):
     assert (await create(gateway, "b", 2)).status == 201
 
 
-@one_process
+@in_process_only
 async def test_topics_made_on_the_spot_count_too(start_gateway):
     gateway = await start_gateway(topics_max=1, auto_create_topics=True)
     assert (await gateway.send("POST", "/v1/topics/a/records", b"x")).status == 200
     assert_problem(await gateway.send("POST", "/v1/topics/b/records", b"x"), "too_many_topics", limit=1)
 
 
-@one_process
+@in_process_only
 async def test_a_query_value_is_bounded(start_gateway):
     gateway = await start_gateway(query_value_chars_max=300)
     topic = await gateway.create("queries")
@@ -62,7 +62,7 @@ def one_record(value: bytes, content_type: str) -> bytes:
     return b'{"records":[{"value":1},{"value":%s}]}' % value if content_type == JSON else b"1\n" + value + b"\n"
 
 
-@one_process
+@in_process_only
 @pytest.mark.parametrize("content_type", [JSON, NDJSON])
 async def test_json_nested_too_deeply_is_refused(topic, content_type):
     """Beyond about 900 levels the decoder gives up by itself: Python's 1,000 less the calls that lead there."""
@@ -78,7 +78,7 @@ async def test_json_nested_too_deeply_is_refused(topic, content_type):
     assert (await topic.positions())["log_end"] == 2
 
 
-@one_process
+@in_process_only
 @pytest.mark.parametrize("content_type", [JSON, NDJSON])
 async def test_a_number_of_too_many_digits_is_refused(topic, content_type):
     for digits in (1_000, 1_001, 5_000):
@@ -91,7 +91,7 @@ async def test_a_number_of_too_many_digits_is_refused(topic, content_type):
     assert (await topic.positions())["log_end"] == 2
 
 
-@one_process
+@in_process_only
 async def test_the_limits_on_json_are_settings(start_gateway):
     gateway = await start_gateway(json_depth_max=300, json_number_digits_max=64)
     topic = await gateway.create("limits")
@@ -104,7 +104,7 @@ DEEP = b"[" * 5000 + b"]" * 5000
 EVENT = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":%s}'
 
 
-@one_process
+@in_process_only
 @pytest.mark.parametrize(
     ("method", "path", "content_type", "body"),
     [
@@ -127,7 +127,7 @@ async def test_nesting_is_bounded_in_whatever_is_json(topic, method, path, conte
     assert (await topic.positions())["log_end"] == 0
 
 
-@ONLY_HTTP2
+@http2_only
 async def test_headers_over_http1_are_bounded_in_bytes_and_number(start_gateway):
     gateway = await start_gateway(header_bytes_max=16 * 1024)
     fine = request_head("GET", "/healthz", "X: " + "x" * 8_000)
@@ -135,10 +135,11 @@ async def test_headers_over_http1_are_bounded_in_bytes_and_number(start_gateway)
     for headers in (["X: " + "x" * 20_000], [f"X-{number}: x" for number in range(101)]):
         answer = await in_thread(exchange, gateway.port, request_head("GET", "/healthz", *headers))
         assert answer.startswith(b"HTTP/1.1 431 "), answer
+        assert b'"code":"headers_too_large"' in answer
     assert (await gateway.send("GET", "/healthz")).status == 200
 
 
-@ONLY_HTTP2
+@http2_only
 async def test_headers_over_http2_are_bounded(start_gateway):
     gateway = await start_gateway(header_bytes_max=16 * 1024)
     client = await Http2Client.open("127.0.0.1", gateway.port)
@@ -146,14 +147,15 @@ async def test_headers_over_http2_are_bounded(start_gateway):
         try:
             status, _, _ = await client.request("GET", "/healthz", {"x": "x" * 8_000}, b"")
             assert status == 200
-            status, _, _ = await client.request("GET", "/healthz", {"x": "x" * 40_000}, b"")
+            status, _, body = await client.request("GET", "/healthz", {"x": "x" * 40_000}, b"")
             assert status == 431
+            assert json.loads(body)["code"] == "headers_too_large"
         finally:
             await client.close()
     assert (await gateway.send("GET", "/healthz")).status == 200
 
 
-@ONLY_HTTP2
+@http2_only
 async def test_streams_of_a_connection_are_bounded_and_others_are_told_to_try_again(start_gateway):
     gateway = await start_gateway(http2_streams_max=3)
     topic = await gateway.create("streams")
@@ -171,7 +173,7 @@ async def test_streams_of_a_connection_are_bounded_and_others_are_told_to_try_ag
         await client.close()
 
 
-@ONLY_HTTP2
+@http2_only
 async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
     """None is refused: they stay in the kernel's queue, where they cost the node nothing."""
     gateway = await start_gateway(connections_max=16)
@@ -188,7 +190,7 @@ async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
         writer.close()
 
 
-@ONLY_HTTP2
+@http2_only
 async def test_bodies_under_way_are_bounded_in_total_and_reads_go_on(start_gateway):
     """Three clients hold almost 4 MiB and finish nothing; a fourth is told so at once, and served once they go."""
     settings = {"request_body_bytes_max": 2 * MIB, "drain_ms_max": 200, "connection_bytes_in_flight_max": 4 * MIB}
@@ -207,7 +209,7 @@ async def test_bodies_under_way_are_bounded_in_total_and_reads_go_on(start_gatew
     assert (await until(lambda: topic.post(b"x" * 900_000, "text/plain"), 200)).status == 200
 
 
-@ONLY_HTTP2
+@http2_only
 async def test_bodies_under_way_are_bounded_on_one_connection(start_gateway):
     settings = {"request_body_bytes_max": 2 * MIB, "drain_ms_max": 200, "request_bytes_in_flight_max": 64 * MIB}
     gateway = await start_gateway(connection_bytes_in_flight_max=4 * MIB, **settings)

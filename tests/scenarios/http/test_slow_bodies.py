@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from tests.scenarios.gateways import OverHttp2
+from tests.scenarios.gateways import OverHttp2, http2_only
 from tests.scenarios.raw_http1 import exchange, request_head
 
 TIMEOUT_MS = 400
 SETTINGS = {"body_read_timeout_ms": TIMEOUT_MS, "body_bytes_per_second_min": 2**20}
 
 # The time of a body is taken where the server is; in-process there is aiohttp's own.
-pytestmark = pytest.mark.parametrize("form", ["http2"], indirect=True)
+pytestmark = http2_only
 
 
 @pytest.fixture
@@ -96,6 +96,7 @@ async def test_a_large_body_that_arrives_steadily_may_take_longer(start_gateway)
 )
 async def test_a_request_head_that_does_not_end_is_hung_up_on(start_gateway, head):
     gateway = await start_gateway(header_read_timeout_ms=300)
+    assert (await gateway.send("GET", "/healthz")).status == 200, "who has asked once may be silent for longer"
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(head)
     async with asyncio.timeout(20):

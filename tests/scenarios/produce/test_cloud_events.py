@@ -11,7 +11,9 @@ from cloudevents.core.v1.event import CloudEvent
 from engine.format import batch as record_batch
 from engine.format.batch import Row
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, sharded_only
+
+pytestmark = sharded_only
 
 EVENT = "application/cloudevents+json"
 EVENT_BATCH = "application/cloudevents-batch+json"

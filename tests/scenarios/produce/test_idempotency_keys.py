@@ -8,7 +8,7 @@ import pytest
 
 from engine.format import batch as record_batch
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, one_process
+from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, in_process_only
 
 WINDOW = "Penstock-Idempotency-Window"
 CLOUD_EVENT = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}'
@@ -116,7 +116,7 @@ async def test_repeats_that_come_while_the_first_is_under_way_join_it(new_topic)
     assert await stored(topic, 3) == list(range(9))
 
 
-@one_process
+@in_process_only
 async def test_of_different_requests_at_once_with_one_key_one_is_stored(new_topic):
     topic = await new_topic(4)
     answers = await asyncio.gather(*(post(topic, records(n), "one") for n in range(8)))
@@ -224,7 +224,7 @@ async def test_nobody_waits_and_a_repeat_is_recognised_all_the_same(topic):
     assert await topic.values() == [1]
 
 
-@one_process
+@in_process_only
 @pytest.mark.parametrize("key", ["", "two words", "x" * 256, "ümlaut"])
 async def test_what_is_no_key_is_refused(topic, key):
     answer = await topic.post(records(1), JSON, {"Idempotency-Key": key.encode("utf-8").decode("latin-1")})
@@ -232,7 +232,7 @@ async def test_what_is_no_key_is_refused(topic, key):
     assert await topic.records() == []
 
 
-@one_process
+@in_process_only
 async def test_stored_batches_and_sequences_take_no_key(topic):
     batch = bytes(record_batch.encode_values([b"1"], 5))
     assert_problem(await post(topic, batch, "one", RECORD_BATCH), "invalid_header")
@@ -241,7 +241,7 @@ async def test_stored_batches_and_sequences_take_no_key(topic):
     assert await topic.records() == []
 
 
-@one_process
+@in_process_only
 async def test_a_key_is_free_again_after_the_window(new_topic):
     topic = await new_topic(idempotency_window_ms=1000)
     assert (await post(topic, records(1), "one")).headers[WINDOW] in ("0", "1")
@@ -251,7 +251,7 @@ async def test_a_key_is_free_again_after_the_window(new_topic):
     assert await topic.values() == [1, 2]
 
 
-@one_process
+@in_process_only
 async def test_keys_beyond_the_bound_go_and_the_window_tells(new_topic):
     topic = await new_topic(idempotency_keys_max=8)
     told = [int((await post(topic, records(n), f"k{n}")).headers[WINDOW]) for n in range(30)]
@@ -261,7 +261,7 @@ async def test_keys_beyond_the_bound_go_and_the_window_tells(new_topic):
     assert (await post(topic, records(29), "k29")).headers["Penstock-Duplicate"] == "true"
 
 
-@one_process
+@in_process_only
 async def test_metrics_tell_how_many_keys_there_are_and_what_they_did(start_gateway):
     topic = await (await start_gateway()).create("t")
     for body in (records(1), records(1), records(2)):

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, one_process
+from tests.scenarios.gateways import JSON, in_process_only
 
-pytestmark = one_process  # all this is done before a record has a partition
+pytestmark = in_process_only
 
 
 async def test_records_come_back_in_order_with_what_they_were_given(topic):

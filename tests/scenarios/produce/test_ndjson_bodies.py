@@ -4,9 +4,9 @@ import pytest
 
 from engine.format import batch
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import NDJSON, RECORD_BATCH, one_process
+from tests.scenarios.gateways import NDJSON, RECORD_BATCH, in_process_only
 
-pytestmark = one_process  # all this is done before a record has a partition
+pytestmark = in_process_only
 
 
 async def test_each_line_is_a_record_and_stays_as_it_was_sent(topic):

@@ -3,12 +3,12 @@
 import orjson
 import pytest
 
-from tests.scenarios.gateways import NDJSON
+from tests.scenarios.gateways import NDJSON, sharded_only
 
 SMALL, LARGE = 10, 600_000  # the latter is decoded in a thread
 
 
-@pytest.mark.parametrize("form", ["http2", "sharded"], indirect=True)
+@sharded_only
 @pytest.mark.parametrize("acks", ["1", "all"])
 async def test_requests_sent_one_behind_the_other_keep_their_order(new_topic, acks):
     tries = [await offsets_of_a_run(await new_topic(2), acks) for _ in range(3)]

@@ -5,6 +5,9 @@ import base64
 import pytest
 
 from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import sharded_only
+
+pytestmark = sharded_only
 
 
 async def test_a_body_of_any_type_is_one_record_with_its_media_type(topic):

@@ -8,7 +8,7 @@ from crc32c import crc32c
 from engine.format import batch as record_batch
 from engine.format.batch import Codec, Row
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import RECORD_BATCH, one_process
+from tests.scenarios.gateways import RECORD_BATCH, in_process_only
 
 T0 = 1_700_000_000_000
 ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT, MAX_TIMESTAMP_AT, COUNT_AT = 21, 23, 35, 57
@@ -115,7 +115,7 @@ async def test_a_batch_over_the_limit_of_the_topic_is_refused(new_topic):
     assert_problem(answer, "batch_too_large", limit=1024)
 
 
-@one_process
+@in_process_only
 async def test_a_batch_over_the_record_limit_is_refused(start_gateway):
     topic = await (await start_gateway(records_per_request_max=2)).create("few")
     assert (await topic.post(bytes(batch_of(b"1", b"2")), RECORD_BATCH)).status == 200

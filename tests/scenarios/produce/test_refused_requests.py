@@ -4,7 +4,7 @@ import pytest
 
 from openapi import load_contract, operations, resolve
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import one_process
+from tests.scenarios.gateways import in_process_only
 
 BUILT = [operation for operation in operations(load_contract()) if not operation.is_planned]
 PLANNED = [operation for operation in operations(load_contract()) if operation.is_planned]
@@ -27,6 +27,7 @@ def path_of(operation, topic="no-such-topic"):
     return path.replace("{group}", "g").replace("{member}", "m").replace("{key}", "k")
 
 
+@in_process_only
 @pytest.mark.parametrize("operation", BUILT, **IDS)
 async def test_an_unknown_query_name_is_refused_everywhere(topic, operation):
     answer = await topic.gateway.send(operation.method, path_of(operation, topic.name), b"", colour="red")
@@ -34,12 +35,14 @@ async def test_an_unknown_query_name_is_refused_everywhere(topic, operation):
     assert (await topic.gateway.send("GET", topic.path)).status == 200
 
 
+@in_process_only
 @pytest.mark.parametrize("operation", PLANNED, **IDS)
 async def test_what_is_planned_answers_501(gateway, operation):
     answer = await gateway.send(operation.method, path_of(operation), b"{}" if operation.method == "POST" else b"")
     assert_problem(answer, "not_implemented", retryable=False, no_side_effects=True)
 
 
+@in_process_only
 @pytest.mark.parametrize("operation", [*BUILT, *PLANNED], **IDS)
 async def test_a_head_that_is_wrong_is_refused_everywhere(topic, operation):
     path = path_of(operation, topic.name)
@@ -70,6 +73,7 @@ async def test_an_unknown_topic_is_told_everywhere(gateway, operation):
     assert_problem(answer, "unknown_topic")
 
 
+@in_process_only
 @pytest.mark.parametrize("header", PLANNED_HEADERS)
 async def test_a_planned_header_is_refused_and_not_ignored(topic, header):
     """Ignoring one of these could store a record twice."""
@@ -78,6 +82,7 @@ async def test_a_planned_header_is_refused_and_not_ignored(topic, header):
     assert await topic.records() == []
 
 
+@in_process_only
 @pytest.mark.parametrize("media_type", PLANNED_BODIES)
 async def test_a_planned_body_is_refused_and_not_taken_for_another(topic, media_type):
     assert_problem(await topic.post(b"{}", media_type), "not_implemented")
@@ -113,9 +118,8 @@ async def test_a_path_with_nothing_at_it(gateway, path):
     assert_problem(await gateway.send("GET", path), "not_found")
 
 
-@pytest.mark.parametrize("form", ["in-process"], indirect=True)
+@in_process_only
 async def test_an_encoded_slash_does_not_separate(topic):
-    """Granian decodes the path before it hands it out: test_request_heads.py has what comes there."""
     for path in ("/v1%2Ftopics", f"/v1/topics%2F{topic.name}"):
         assert_problem(await topic.gateway.send("GET", path), "not_found")
     assert_problem(await topic.gateway.send("GET", f"{topic.path}%2Frecords"), "unknown_topic")
@@ -188,7 +192,7 @@ async def test_a_batch_over_the_limit_of_its_topic_is_refused(new_topic):
     assert (await topic.positions())["log_end"] == 3
 
 
-@one_process
+@in_process_only
 async def test_a_body_over_the_limit_of_the_node_is_refused(start_gateway):
     topic = await (await start_gateway(request_body_bytes_max=10_000)).create("small-bodies")
     assert (await topic.post(b"x" * 10_000, "text/plain")).status == 200
@@ -197,7 +201,7 @@ async def test_a_body_over_the_limit_of_the_node_is_refused(start_gateway):
     assert (await topic.positions())["log_end"] == 1
 
 
-@one_process
+@in_process_only
 async def test_more_records_than_the_node_takes_at_once_are_refused(start_gateway):
     topic = await (await start_gateway(records_per_request_max=10)).create("few-records")
     assert (await topic.post_lines(*["1"] * 10)).status == 200

@@ -6,7 +6,9 @@ import zstandard
 from engine.format.batch import Codec
 from tests.engine.handmade import T0, batch, record
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import NDJSON, RECORD_BATCH
+from tests.scenarios.gateways import NDJSON, RECORD_BATCH, in_process_only
+
+pytestmark = in_process_only
 
 MIB = 2**20
 LIES = {

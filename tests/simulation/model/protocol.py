@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.log.epochs import EpochStart, assigned, truncated_from_end
-from replication.cores import election, follower, in_sync_set, leader, watermark
+from replication.cores import election, follower, in_sync_set, leader, progress
 from replication.cores.fetch import FollowerFetch, Send
 from replication.cores.follower import FollowerPosition
 from replication.cores.in_sync_set import with_in_sync
@@ -40,8 +40,8 @@ class Replica(NamedTuple):
     """One node, as a process and a disk. `ends`: what it knows, as a leader, of each node's (log_end, durable_end)."""
 
     is_running: bool
-    incarnation: int  # of its registration; 0 without one
-    known_incarnation: int  # what the process takes itself for
+    broker_epoch: int  # of its registration; 0 without one
+    known_broker_epoch: int  # what the process takes itself for
     survives_from: int
     log: tuple[Record, ...]
     synced: int
@@ -67,7 +67,7 @@ class State(NamedTuple):
     stale: FollowerFetch | None
     committed: tuple[Record, ...]
     records: int
-    incarnations: int
+    broker_epochs: int
     crashes: int
     expiries: int
     power_losses: int
@@ -97,10 +97,10 @@ class Rules:
     epoch_verdict: Callable[..., object] = leader.epoch_verdict
     position_verdict: Callable[..., object] = leader.position_verdict
     may_join: Callable[..., bool] = leader.may_join
-    high_watermark: Callable[..., int] = watermark.high_watermark
+    high_watermark: Callable[..., int] = progress.high_watermark
     maximal: Callable[..., set[int]] = in_sync_set.maximal
     reconciled: Callable[..., PartitionState] = election.reconciled
-    checks_incarnation: bool = True
+    checks_broker_epoch: bool = True
     checks_version: bool = True
 
 
@@ -119,7 +119,7 @@ def steps(state: State, rules: Rules, bounds: Bounds) -> Iterator[tuple[str, Sta
     for node in NODES:
         replica = state.replicas[node - 1]
         yield from _faults(state, node, replica, bounds)
-        if replica.is_running and replica.known_incarnation:
+        if replica.is_running and replica.known_broker_epoch:
             yield from _learn(state, node, replica, rules)
             if is_leading(node, replica):
                 yield from _lead(state, node, replica, rules, bounds)
@@ -135,7 +135,7 @@ def steps(state: State, rules: Rules, bounds: Bounds) -> Iterator[tuple[str, Sta
 
 
 def own_member(node: int, replica: Replica) -> Member:
-    return Member(node, replica.known_incarnation)
+    return Member(node, replica.known_broker_epoch)
 
 
 def is_leading(node: int, replica: Replica) -> bool:
@@ -148,9 +148,9 @@ def is_leading(node: int, replica: Replica) -> bool:
 
 def registrations(state: State) -> dict[int, Registration]:
     return {
-        node: Registration(replica.incarnation, replica.survives_from)
+        node: Registration(replica.broker_epoch, replica.survives_from)
         for node, replica in zip(NODES, state.replicas, strict=True)
-        if replica.incarnation
+        if replica.broker_epoch
     }
 
 
@@ -227,7 +227,7 @@ def _lead(state: State, node: int, replica: Replica, rules: Rules, bounds: Bound
         if ends is None or other not in nodes:
             continue
         if rules.may_join(_end(ends, rules), replica.hw, replica.epochs[-1].start_offset):
-            in_sync = (*seen.in_sync, Member(other, nodes[other].incarnation))
+            in_sync = (*seen.in_sync, Member(other, nodes[other].broker_epoch))
             grown = with_in_sync(seen, in_sync, rules.topic)
             yield f"{node} takes {other} in", _proposed(state, node, grown, rules)
 
@@ -268,7 +268,7 @@ def _advanced(state: State, node: int, rules: Rules) -> State:
 def _follow(state: State, node: int, replica: Replica, rules: Rules) -> Iterator[tuple[str, State]]:
     role = _followed(node, replica)
     assert role is not None
-    fetch = follower.next_fetch(node, replica.known_incarnation, _position(node, replica))
+    fetch = follower.next_fetch(node, replica.known_broker_epoch, _position(node, replica))
     if state.stale is None:
         yield f"{node} sends a fetch that is late", state._replace(stale=fetch)
     if is_leading(role.leader, state.replicas[role.leader - 1]):
@@ -288,7 +288,7 @@ def _served(state: State, by: int, fetch: FollowerFetch, rules: Rules, *, is_los
     if rules.epoch_verdict(replica.view.state.leader_epoch, fetch) is not None:
         return state
     known = registrations(state).get(fetch.node_id)
-    if rules.checks_incarnation and known is not None and fetch.incarnation < known.incarnation:
+    if rules.checks_broker_epoch and known is not None and fetch.broker_epoch < known.broker_epoch:
         return state
     answer = rules.position_verdict(replica.epochs, leader.LogBounds(0, 0, len(replica.log)), fetch)
     if answer is None:
@@ -302,10 +302,10 @@ def _served(state: State, by: int, fetch: FollowerFetch, rules: Rules, *, is_los
 def _answered(state: State, by: int, fetch: FollowerFetch, answer: object) -> State:
     node = fetch.node_id
     replica, source = state.replicas[node - 1], state.replicas[by - 1]
-    if not replica.is_running or not replica.known_incarnation or _followed(node, replica) is None:
+    if not replica.is_running or not replica.known_broker_epoch or _followed(node, replica) is None:
         return state
     match follower.on_answer(_position(node, replica), fetch, answer):  # type: ignore[arg-type]
-        case follower.Truncate(to, _) | follower.Restart(to, _):
+        case follower.Truncate(to, _) | follower.ResetLog(to, _):
             return _with(
                 state,
                 node,
@@ -343,19 +343,19 @@ def _faults(state: State, node: int, replica: Replica, bounds: Bounds) -> Iterat
             survives_from=-1,
         )
         yield f"{node} loses power", after._replace(power_losses=state.power_losses + 1)
-    if replica.is_running and replica.incarnation and state.expiries < bounds.expiries:
-        yield f"session of {node} expires", _with(state, node, incarnation=0)._replace(expiries=state.expiries + 1)
-    if not replica.incarnation:  # back after a crash, or a process that learns that its session is over
-        incarnation = state.incarnations + 1
-        survives = incarnation if replica.survives_from == -1 else replica.survives_from
+    if replica.is_running and replica.broker_epoch and state.expiries < bounds.expiries:
+        yield f"session of {node} expires", _with(state, node, broker_epoch=0)._replace(expiries=state.expiries + 1)
+    if not replica.broker_epoch:  # back after a crash, or a process that learns that its session is over
+        broker_epoch = state.broker_epochs + 1
+        survives = broker_epoch if replica.survives_from == -1 else replica.survives_from
         yield (
             f"{node} registers",
             _with(
-                state._replace(incarnations=incarnation),
+                state._replace(broker_epochs=broker_epoch),
                 node,
                 is_running=True,
-                incarnation=incarnation,
-                known_incarnation=incarnation,
+                broker_epoch=broker_epoch,
+                known_broker_epoch=broker_epoch,
                 survives_from=survives,
                 view=None,
                 proposal=None,
@@ -372,8 +372,8 @@ def _down(state: State, node: int, replica: Replica) -> State:
         state._replace(flights=flights),
         node,
         is_running=False,
-        incarnation=0,
-        known_incarnation=0,
+        broker_epoch=0,
+        known_broker_epoch=0,
         view=None,
         proposal=None,
         ends=(None,) * 3,

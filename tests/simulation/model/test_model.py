@@ -136,7 +136,7 @@ def test_without_rule_4_who_lacks_committed_records_joins():
 def test_a_power_loss_that_nobody_is_told_of_loses_what_was_acknowledged():
     bounds = replace(NARROW, power_losses=1)
     assert explore(Rules(), bounds, STATES, A_RECORD_IN_PAGE_CACHES).invariant is None
-    with patch.object(election, "vouches", lambda *_: True):
+    with patch.object(election, "is_log_intact", lambda *_: True):
         assert explore(Rules(), bounds, STATES, A_RECORD_IN_PAGE_CACHES).invariant == "AckedDurable"
 
 
@@ -144,7 +144,7 @@ def test_a_fetch_of_an_earlier_life_acknowledges_nothing():
     """KIP-903. Nodes hold to it twice: who joins must have fetched in the life in which it is registered."""
     bounds = replace(NARROW, power_losses=1)
     assert explore(Rules(), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE).invariant is None
-    found = explore(Rules(checks_incarnation=False), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE)
+    found = explore(Rules(checks_broker_epoch=False), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE)
     assert found.invariant == "AckedDurable"
     assert "stale fetch of 2 reaches 1" in found.path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_ingest.output.names import data_file_name, day_directory, hour_directory, number_of, plan_key, plan_number_of
-from spark_ingest.source.cut import Range
+from spark_ingest.source.slices import Range
 
 
 def test_names_carry_the_bounds_and_the_plan() -> None:

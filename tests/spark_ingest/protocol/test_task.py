@@ -15,12 +15,12 @@ from engine.errors import Corrupt
 from engine.format.batch import Row, encode
 from spark_ingest.decode.json_types import STANDARD_COLUMNS
 from spark_ingest.output.schema_object import table_ddl
-from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Order, Recipe, Task
-from spark_ingest.protocol import chapters as harvest
+from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Recipe, Task, TaskSpec
+from spark_ingest.protocol import chunks as harvest
 from spark_ingest.protocol import task as task_module
 from spark_ingest.protocol.planner import schema_of
 from spark_ingest.protocol.task import TaskResult, run_task
-from spark_ingest.source.source import discover, slices_of
+from spark_ingest.source.discovery import discover, slices_of
 from tests.spark_ingest.jobs import dead_letters, listed_files, table_rows
 from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, row
@@ -28,11 +28,11 @@ from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, r
 MEMBERS = [["id", "bigint"], ["name", "string"]]
 
 
-def order_for(log: TieredLog, recipe: Recipe | None = None, members: list[list[object]] = MEMBERS) -> Order:
+def order_for(log: TieredLog, recipe: Recipe | None = None, members: list[list[object]] = MEMBERS) -> TaskSpec:
     recipe = recipe or Recipe()
     partitions = discover(log.store, CLUSTER, lambda topic: topic == log.topic)
     slices = tuple(one for part in partitions for one in slices_of(log.store, part, part.log_start, part.tiered_end))
-    return Order(7, recipe, schema_of(members, recipe.payload), Task(0, log.topic, slices))
+    return TaskSpec(7, recipe, schema_of(members, recipe.payload), Task(0, log.topic, slices))
 
 
 def run(log: TieredLog, recipe: Recipe | None = None) -> tuple[TaskResult, MemoryStore]:
@@ -196,21 +196,19 @@ def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(log)[1].objects == whole[1].objects
 
 
-@pytest.mark.parametrize("chapter_bytes", [1, 2500, 4000, 1 << 20])
-def test_a_task_that_outgrows_memory_is_written_in_chapters(
-    monkeypatch: pytest.MonkeyPatch, chapter_bytes: int
-) -> None:
-    """Each chapter is a run of its own; together they hold what one would have held, and name the same range."""
+@pytest.mark.parametrize("chunk_bytes", [1, 2500, 4000, 1 << 20])
+def test_a_task_that_outgrows_memory_is_written_in_chunks(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    """Each chunk is a run of its own; together they hold what one would have held, and name the same range."""
     log = log_of(*json_rows(45), row(b"bad"), *json_rows(15, first=46))
     log.add(3, json_rows(30))
     whole, one_file = run(log)
-    monkeypatch.setattr(task_module, "chapters", partial(harvest.chapters, chapter_bytes=chapter_bytes))
+    monkeypatch.setattr(task_module, "chunks", partial(harvest.chunks, chunk_bytes=chunk_bytes))
     parts, several = run(log)
     assert table_rows(several) == table_rows(one_file)
     assert (parts.rows, parts.bad, parts.absent, parts.reasons) == (whole.rows, whole.bad, whole.absent, whole.reasons)
     bounds = [(file.first, file.last) for file in parts.files]
     assert bounds == sorted(bounds)
-    assert len(parts.files) == {1: 10, 2500: 5, 4000: 3, 1 << 20: 1}[chapter_bytes]
+    assert len(parts.files) == {1: 10, 2500: 5, 4000: 3, 1 << 20: 1}[chunk_bytes]
     assert len({file.key for file in parts.files}) == len(parts.files)
 
 

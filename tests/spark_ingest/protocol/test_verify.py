@@ -113,9 +113,9 @@ def change_commit(output: MemoryStore, change: Callable[[dict], object]) -> None
     [
         (lambda commit: commit["results"][0]["ranges"][0].__setitem__(1, 62), "offsets 60 to 61 are missing"),
         (lambda commit: commit["results"][0]["ranges"][0].__setitem__(1, 55), "offsets 55 to 59 come twice"),
-        (lambda commit: commit["positions"]["flights"]["ends"].__setitem__("0", 200), "is said to reach 200"),
-        (lambda commit: commit["results"][0].__setitem__("rows", 1), "do not hold the 1 rows"),
-        (lambda commit: commit.__setitem__("plan_nonce", "x"), "it is of another plan"),
+        (lambda commit: commit["positions"]["flights"]["ends"].__setitem__("0", 200), "position 200"),
+        (lambda commit: commit["results"][0].__setitem__("rows", 1), "the 1 rows"),
+        (lambda commit: commit.__setitem__("plan_nonce", "x"), "another plan"),
     ],
 )
 def test_a_commit_that_contradicts_itself_is_found(
@@ -151,7 +151,7 @@ def rewritten(output: MemoryStore, key: str, change: Callable[[list[dict]], list
     [
         (lambda rows: [*rows[:-1], rows[0]], "comes twice"),
         (lambda rows: rows[:-1], " were committed"),
-        (lambda rows: [{**rows[0], "_offset": 9999}, *rows[1:]], "was not asked for"),
+        (lambda rows: [{**rows[0], "_offset": 9999}, *rows[1:]], "offset 9999"),
         (lambda rows: [{**one, "_ingest_commit": 3} for one in rows], "rows of other commits"),
         (lambda rows: [{**one, "_event_time": one["_timestamp"].replace(hour=1)} for one in rows], "other hours"),
     ],
@@ -169,7 +169,9 @@ def test_a_file_with_another_digest_is_found_by_reading_it(output: MemoryStore) 
     data[100] ^= 1
     output.objects[key] = bytes(data)
     assert problems(output) == []
-    assert problems(output, is_deep=True) == [f"{key} is not the file that was committed: its SHA-256 differs"]
+    [problem] = problems(output, is_deep=True)
+    assert key in problem
+    assert "SHA-256" in problem
 
 
 def test_files_of_a_plan_under_way_are_no_problem(source: MemoryStore, log: TieredLog) -> None:
@@ -223,5 +225,5 @@ def test_a_plan_of_a_later_format_is_refused(source: MemoryStore, output: Memory
     plan = History(output, "default").plan(1)
     assert plan is not None
     output.objects[names.plan_key("default", 3)] = encode_plan(plan).replace(b'"format":1', b'"format":2')
-    with pytest.raises(UnreadablePlan, match="format 2, this release knows 1"):
+    with pytest.raises(UnreadablePlan, match="format 2"):
         run_job(source, output)

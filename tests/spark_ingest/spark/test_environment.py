@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_ingest.errors import IngestRefused
-from spark_ingest.spark.environment import demand_spark
+from spark_ingest.spark.environment import require_spark
 
 
 def java_home(directory: Path, version: str | None) -> Path:
@@ -21,27 +21,27 @@ def java_home(directory: Path, version: str | None) -> Path:
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", None])
 def test_a_java_that_is_new_enough_or_says_nothing_is_taken(tmp_path: Path, version: str | None) -> None:
-    demand_spark({"JAVA_HOME": str(java_home(tmp_path / "java", version))})
-    demand_spark({"PATH": str(tmp_path / "java" / "bin")})
+    require_spark({"JAVA_HOME": str(java_home(tmp_path / "java", version))})
+    require_spark({"PATH": str(tmp_path / "java" / "bin")})
 
 
 def test_an_old_java_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IngestRefused, match=r"needs Java 17 or later, .* is 11"):
-        demand_spark({"JAVA_HOME": str(java_home(tmp_path / "java", "11.0.2"))})
+        require_spark({"JAVA_HOME": str(java_home(tmp_path / "java", "11.0.2"))})
 
 
 def test_no_java_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IngestRefused, match="not on the PATH"):
-        demand_spark({"PATH": str(tmp_path)})
+        require_spark({"PATH": str(tmp_path)})
     with pytest.raises(IngestRefused, match=f"JAVA_HOME is {tmp_path}") as caught:
-        demand_spark({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})
+        require_spark({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})
     assert "apt-get install" in caught.value.hint
 
 
 def test_no_pyspark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_ingest.spark.environment.find_spec", lambda name: None)
     with pytest.raises(IngestRefused, match="PySpark or PyArrow"):
-        demand_spark({"JAVA_HOME": str(java_home(tmp_path / "java", "17"))})
+        require_spark({"JAVA_HOME": str(java_home(tmp_path / "java", "17"))})
 
 
 def test_the_job_is_planned_and_told_of_without_importing_spark() -> None:

@@ -1,6 +1,6 @@
 //! JSON lines from stdin into one partition, each exactly once and in their order. Needs ureq, for HTTP, and nothing else.
 //!     cargo run --release -- URL TOPIC PARTITION <lines
-//! Producer ids and sequences as in docs/producer-guide.md, one request at a time.
+//! Producer ids and sequences as in docs/produce.md, one request at a time.
 //! Says where each batch is stored; ends with 0 only if all are.
 
 use std::io::BufRead;

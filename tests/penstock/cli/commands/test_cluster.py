@@ -72,7 +72,7 @@ async def test_a_plan_is_shown_and_begun(operated: Operated) -> None:
     assert planned.splitlines()[0].split() == ["topic", "partition", "from", "to", "size"]
     assert planned.splitlines()[-1].startswith("1 move, 97.8 KiB to copy.")
     assert await ask_cluster(operated, "reassignments") == "No partition is being moved.\n"
-    assert "Begun." in await ask_cluster(operated, "balance", "--apply")
+    assert "Started." in await ask_cluster(operated, "balance", "--apply")
     assert "orders" in await ask_cluster(operated, "reassignments")
 
 

@@ -160,3 +160,70 @@ def test_errors_speak_of_flags(ask: Run, filled: str, tmp_path: Path) -> None:
     lines.write_text("1\n")
     ran = ask("produce", filled, lines, "--key-pointer", "user")
     assert "--key-pointer 'user' is no JSON pointer" in ran.err
+
+
+def test_the_tail_of_each_partition(ask: Run, filled: str) -> None:
+    assert sorted(values(ask, "--tail", 2)) == [98, 99, 148, 149]
+    assert len(values(ask, "--tail", 1000)) == 150
+    assert ask("consume", "filled", "--tail", 1, "--from", "latest").code == 2
+
+
+def test_until_an_offset_or_a_time(ask: Run, filled: str) -> None:
+    assert values(ask, "--partition", 0, "--until", 3) == [0, 1, 2]
+    assert values(ask, "--partition", 0, "--until", 3, "--from", 2) == [2]
+    assert values(ask, "--partition", 0, "--until", 3, "--from", 5) == []
+    assert values(ask, "--partition", 0, "--until", 5000, "--tail", 1) == [99]
+    assert sorted(values(ask, "--until", "1970-01-01T00:00:01.002Z")) == [0, 1]
+    assert len(values(ask, "--until", "2100-01-01T00:00:00Z")) == 150
+    for more in (
+        ["--until", 3],
+        ["--until", 3, "--partition", 0, "--follow"],
+        ["--until", 3, "--partition", 0, "--partition", 1],
+    ):
+        assert ask("consume", "filled", *more).code == 2
+
+
+def test_grep_looks_into_values_and_keys(ask: Run, node_url: str, tmp_path: Path) -> None:
+    with Client(node_url) as client:
+        client.create_topic("searched")
+        with client.producer() as producer:
+            for key, value in (("a1", {"n": 1}), ("b2", {"n": 22}), ("a3", b"\x00\xff"), (None, "22 \u00fc")):
+                producer.send("searched", value, key=key)
+
+    def printed(*arguments: object) -> str:
+        ran = ask("consume", "searched", *arguments)
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out
+
+    assert printed("--grep", "22", "--format", "values") == '{"n":22}\n"22 \u00fc"\n'
+    assert printed("--grep", "^a", "--output", "{offset}") == "0\n2\n"
+    assert printed("--grep", "\u00fc", "--output", "{offset}") == "3\n"
+    assert printed("--grep", "^b", "--format", "lines") == '{"n":22}\n'
+    assert printed("--grep", "^a", "--count", 1, "--format", "values") == '{"n":1}\n'
+    (found,) = printed("--grep", "^a3").splitlines()
+    (same,) = [line for line in printed().splitlines() if '"a3"' in line]
+    assert found == same, "a record object is as without --grep"
+    assert '"value_base64"' in printed("--grep", "^a3", "--format", "values")
+    assert ask("consume", "searched", "--grep", "(").code == 2
+
+
+def test_output_by_a_template(ask: Run, node_url: str) -> None:
+    with Client(node_url) as client:
+        client.create_topic("templated")
+        with client.producer() as producer:
+            producer.send("templated", {"n": 1}, key="k", timestamp=1_000, headers={"h": "1"})
+            producer.send("templated", None, timestamp=2_001)
+    ran = ask(
+        "consume",
+        "templated",
+        "--output",
+        r"{topic}/{partition}@{offset}\t{time} {timestamp} {key}={value} {headers} {{}}",
+    )
+    assert ran.out.splitlines() == [
+        'templated/0@0\t1970-01-01 00:00:01.000 1000 k={"n":1} h=1 {}',
+        "templated/0@1\t1970-01-01 00:00:02.001 2001 =  {}",
+    ]
+    wrong = ask("consume", "templated", "--output", "{partitions}")
+    assert (wrong.code, "no field {partitions}; there are topic, partition," in wrong.err) == (2, True)
+    assert ask("consume", "templated", "--output", "{", "--count", 1).code == 2
+    assert ask("consume", "templated", "--output", "{key}", "--format", "lines").code == 2

@@ -34,7 +34,7 @@ FIT = Machine(
     clock_jump_s=0.0,
     newest_file_ahead_s=0.0,
     python="3.11.7",
-    libraries={"granian": ("2.8.7", "2.8.7")},
+    libraries={"aiokafka": ("0.14.0", "0.14.0")},
 )
 
 
@@ -68,8 +68,8 @@ DANGERS = [
     ("dirty pages", "warn", {"dirty_background_bytes": 25 << 30}),
     ("huge pages", "warn", {"huge_pages": "always"}),
     ("Python", "fail", {"python": "3.10.2"}),
-    ("granian", "fail", {"libraries": {"granian": ("2.8.7", "2.9.0")}}),
-    ("granian", "fail", {"libraries": {"granian": ("2.8.7", None)}}),
+    ("aiokafka", "fail", {"libraries": {"aiokafka": ("0.14.0", "0.15.0")}}),
+    ("aiokafka", "fail", {"libraries": {"aiokafka": ("0.14.0", None)}}),
 ]
 
 
@@ -96,7 +96,7 @@ def test_this_machine_is_read_and_nothing_stays(tmp_path: Path) -> None:
     assert 0 < machine.flush_s < 60
     assert machine.mount is not None
     assert machine.mount.point in (*map(str, tmp_path.parents), str(tmp_path))
-    assert machine.libraries.keys() == {"granian", "aiokafka"}
+    assert machine.libraries.keys() == {"penstock", "aiokafka"}
     assert 0 < machine.free_bytes < machine.size_bytes
 
 

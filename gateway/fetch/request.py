@@ -1,0 +1,119 @@
+"""Parses the query and the headers of a fetch into one frozen value."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from engine.format import batch as record_batch
+from gateway.fetch.cloud_events import BINARY
+from gateway.http.negotiation import choose_media_type
+from gateway.http.problems import Problem
+from gateway.http.query import Number, Text, Word, read_query
+from gateway.http.times import parse_timestamp
+from gateway.produce.cloud_events import EVENT, EVENT_BATCH
+from gateway.routing.leader_headers import LEADER_EPOCH, RACK, read_leader_epoch, read_rack
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+OFFERED = (JSON, NDJSON, record_batch.MEDIA_TYPE, EVENT_BATCH)
+WILDCARDS = ("", "*/*")  # of an Accept header: the first offered form
+
+Timestamp = Annotated[str | None, Text(64)]
+From = Annotated[str | None, Word(("earliest", "latest"))]
+ValueForm = Annotated[str | None, Word(("json", "text", "base64"))]
+Offset = Annotated[int | None, Number(0, 2**63 - 1)]
+
+
+class FetchQuery(Struct, frozen=True):
+    """The query of a fetch of one partition."""
+
+    offset: Offset = None
+    from_: From = None
+    timestamp: Timestamp = None
+    max_bytes: Annotated[int | None, Number(1, 2**31 - 1)] = None
+    max_records: Annotated[int | None, Number(1, 10_000_000)] = None
+    min_bytes: Annotated[int, Number(0, 2**31 - 1)] = 1
+    wait_ms: Annotated[int, Number(0, 60_000)] = 0
+    value: ValueForm = None
+    ndjson: Annotated[str, Word(("values", "records"))] = "records"
+    cloudevents: Annotated[str | None, Word(("binary",))] = None
+
+
+class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
+    """A fetch of one partition. One of `offset`, `from_` and `timestamp` (milliseconds) is given.
+
+    `leader_epoch` is the newest one that the reader knows, 0 if it knows none. `from_follower`: an in-sync follower may
+    answer, below its own high watermark. A link carries it as a map by the names of its fields.
+    """
+
+    offset: int | None
+    from_: str | None
+    timestamp: int | None
+    max_bytes: int | None
+    max_records: int | None
+    min_bytes: int
+    wait_ms: int
+    value: str | None
+    ndjson: str
+    media_type: str
+    if_none_match: str | None = None
+    leader_epoch: int = 0
+    from_follower: bool = False
+    rack: str | None = None
+
+
+def request_of(arguments: object) -> FetchRequest:
+    """Returns the request of a call: a FetchRequest of this process, or a map from a link to another version."""
+    return msgspec.convert(arguments, FetchRequest)
+
+
+def parse(request: web.Request) -> FetchRequest:
+    """Parses a fetch of one partition. Raises Problem invalid_query, unknown_query, invalid_header, not_acceptable."""
+    query, headers = read_query(request, FetchQuery), request.headers
+    media_type = _media_type(headers.get("Accept", ""), query)
+    _check_one_start(query)
+    return FetchRequest(
+        query.offset,
+        query.from_,
+        None if query.timestamp is None else parse_timestamp(query.timestamp),
+        query.max_bytes,
+        query.max_records,
+        query.min_bytes,
+        0 if request.method == "HEAD" else query.wait_ms,
+        query.value,
+        query.ndjson,
+        media_type,
+        headers.get("If-None-Match"),
+        read_leader_epoch(request) if LEADER_EPOCH in headers else 0,
+        False,
+        read_rack(request) if RACK in headers else None,
+    )
+
+
+def _media_type(accept: str, query: FetchQuery) -> str:
+    """Returns the media type of the answer, or `binary` for a CloudEvent whose data is the body."""
+    is_single = query.max_records == 1
+    if query.cloudevents is not None:
+        if not is_single:
+            text = "a CloudEvent in binary mode goes with max_records=1"
+            raise Problem("invalid_query", text, parameter="cloudevents")
+        return BINARY
+    if accept in WILDCARDS:
+        return OFFERED[0]
+    try:
+        return choose_media_type(accept, (*OFFERED, EVENT) if is_single else OFFERED)
+    except Problem as problem:
+        if problem.code == "not_acceptable" and not is_single:
+            problem.detail += f", and {EVENT} with max_records=1"
+        raise
+
+
+def _check_one_start(query: FetchQuery) -> None:
+    given = sum(start is not None for start in (query.offset, query.from_, query.timestamp))
+    if given != 1:
+        text = f"one of offset, from and timestamp is needed, {given} are given"
+        raise Problem("invalid_query", text, parameter="offset")

@@ -1,0 +1,146 @@
+"""The headers that only some produce requests have: conditions, sequences, idempotency keys, attributes of CloudEvents.
+
+engine/producers/append_validator.py judges conditions and sequences. They refer to the state of one partition, so a
+request with one of them names its partition.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from aiohttp import web
+
+from engine.producers.append_validator import AppendConditions
+from engine.producers.sequences import SEQUENCE_MAX
+from gateway.http.problems import Problem
+from gateway.produce.cloud_events import binary_attributes
+from gateway.produce.placing import Sequenced
+from gateway.routing.leader_headers import FORWARD
+
+EXPECTED_END = "Penstock-Expected-End"
+FENCING_TOKEN = "Penstock-Fencing-Token"  # noqa: S105 - a header's name
+PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ = "Producer-Id", "Producer-Epoch", "Producer-Seq"
+SEQUENCE_HEADERS = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ)
+ONE_PARTITION_HEADERS = (EXPECTED_END, FENCING_TOKEN, *SEQUENCE_HEADERS)
+IDEMPOTENCY_KEY = "Idempotency-Key"
+RECORD_KEY = "Penstock-Key"
+BEGINNINGS = frozenset({"ce-", "ide", "pen", "pro"})  # of the names of all headers that are read here
+OFFSET_MAX = 2**63 - 1
+PRODUCER_EPOCH_MAX = 2**15 - 1
+UNSTORED = ("acks", "timeout_ms")  # names of the query that do not change what is stored
+
+_DIGITS_MAX = 19  # of 2^63 - 1
+_KEY = re.compile(r"[!-~]{1,255}")
+_TOKEN = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+class IdempotencyKey(NamedTuple):
+    """A key, and the parts of its request beside the body that decide what is stored, and where."""
+
+    key: bytes
+    decides: str
+
+
+class ProduceHeaders(NamedTuple):
+    """`attributes` make the request a CloudEvent in binary mode. `is_direct`: the request must not be passed on."""
+
+    record_key: str | None = None
+    conditions: AppendConditions | None = None
+    sequenced: Sequenced | None = None
+    idempotency_key: IdempotencyKey | None = None
+    attributes: dict[str, str] | None = None
+    is_direct: bool = False
+
+
+NO_HEADERS = ProduceHeaders()
+
+
+def read_headers(request: web.Request, partition: int | None, *, is_structured: bool) -> ProduceHeaders:
+    """Reads the headers of a produce to one topic. Raises Problem invalid_header, invalid_body.
+
+    `is_structured`: the body has whole CloudEvents, so headers have no attributes.
+    """
+    headers = request.headers
+    return ProduceHeaders(
+        headers.get(RECORD_KEY),
+        _conditions(request, partition),
+        _sequence(request, partition),
+        _idempotency_key(request),
+        None if is_structured else binary_attributes(headers),
+        FORWARD in headers,
+    )
+
+
+def read_headers_of_many(request: web.Request) -> ProduceHeaders:
+    """Reads the headers of a produce to many topics. Raises Problem invalid_header."""
+    for header in ONE_PARTITION_HEADERS:
+        if header in request.headers:
+            raise Problem("invalid_header", f"{header} is about one partition; this request is for many")
+    key = _idempotency_key(request)
+    return ProduceHeaders(None, None, None, key, binary_attributes(request.headers), FORWARD in request.headers)
+
+
+def _idempotency_key(request: web.Request) -> IdempotencyKey | None:
+    """Returns None for a request without a key. Raises Problem invalid_header."""
+    headers = request.headers
+    if IDEMPOTENCY_KEY not in headers:
+        return None
+    texts = headers.getall(IDEMPOTENCY_KEY)
+    if len(texts) > 1 or not _KEY.fullmatch(texts[0]):
+        raise Problem("invalid_header", f"{IDEMPOTENCY_KEY} is 1 to 255 visible ASCII characters, given once")
+    if any(header in headers for header in SEQUENCE_HEADERS):
+        raise Problem("invalid_header", f"a request has an {IDEMPOTENCY_KEY} or a Producer-Id, not both")
+    query = [one for one in request.query.items() if one[0] not in UNSTORED]
+    attributes = binary_attributes(headers)
+    fixed = (headers.get("Content-Type"), headers.get(RECORD_KEY), request.match_info.get("partition"))
+    decides = (fixed, query and sorted(query), attributes and sorted(attributes.items()))
+    return IdempotencyKey(texts[0].encode(), repr(decides))  # the repr of different requests differs
+
+
+def _check_one_partition(header: str, partition: int | None) -> None:
+    """Raises Problem invalid_header if the request names no partition."""
+    if partition is None:
+        text = f"{header} is about one partition: name it in the path, or with partition="
+        raise Problem("invalid_header", text)
+
+
+def _number(request: web.Request, header: str, maximum: int) -> int:
+    """Returns a header's value, a whole number from 0 on that is given once. Raises Problem invalid_header."""
+    texts = request.headers.getall(header)
+    text = texts[0]
+    is_number = len(texts) == 1 and len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()
+    if not is_number or (number := int(text)) > maximum:
+        detail = f"{header} is {', '.join(texts)!r}; give a whole number from 0 to {maximum}"
+        raise Problem("invalid_header", detail)
+    return number
+
+
+def _conditions(request: web.Request, partition: int | None) -> AppendConditions | None:
+    has_end, has_token = EXPECTED_END in request.headers, FENCING_TOKEN in request.headers
+    if not (has_end or has_token):
+        return None
+    _check_one_partition(EXPECTED_END if has_end else FENCING_TOKEN, partition)
+    expected_end = _number(request, EXPECTED_END, OFFSET_MAX) if has_end else None
+    return AppendConditions(expected_end, _token_in(request) if has_token else None)
+
+
+def _sequence(request: web.Request, partition: int | None) -> Sequenced | None:
+    given = [header for header in SEQUENCE_HEADERS if header in request.headers]
+    if not given:
+        return None
+    if len(given) < len(SEQUENCE_HEADERS):
+        raise Problem("invalid_header", f"{' and '.join(given)} without the rest of {', '.join(SEQUENCE_HEADERS)}")
+    _check_one_partition(PRODUCER_ID, partition)
+    return Sequenced(
+        _number(request, PRODUCER_ID, OFFSET_MAX),
+        _number(request, PRODUCER_EPOCH, PRODUCER_EPOCH_MAX),
+        _number(request, PRODUCER_SEQ, SEQUENCE_MAX),
+    )
+
+
+def _token_in(request: web.Request) -> str:
+    texts = request.headers.getall(FENCING_TOKEN)
+    if len(texts) > 1 or not _TOKEN.fullmatch(texts[0]):
+        raise Problem("invalid_header", f"{FENCING_TOKEN} takes 1 to 255 visible ASCII characters, once")
+    return texts[0]

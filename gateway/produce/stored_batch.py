@@ -1,0 +1,79 @@
+"""Decodes a body that is a stored batch: checks its header, and its records if the topic requires it, then stamps it.
+
+It is never encoded again. engine/format/batch.py lists the checks and their reasons.
+"""
+
+from __future__ import annotations
+
+from engine.errors import DecodedTooLarge
+from engine.format import batch as record_batch
+from engine.settings import TopicSettings
+from gateway.http.offload import OFF_LOOP_BYTES, OFF_LOOP_RECORDS
+from gateway.http.problems import Problem
+from gateway.produce.context import ProduceContext
+from gateway.produce.placing import Batch, Destination, Sequenced, check_count, check_timestamp
+
+
+async def stored_batch(body: bytes, to: Destination, context: ProduceContext) -> Batch:
+    """Returns the body as a batch for its partition. Raises BatchTooLarge, InvalidBatch, CorruptBatch, Problem."""
+    settings = to.settings
+    header = record_batch.check_client_batch(body, batch_bytes_max=settings.batch_bytes_max)
+    check_timestamp(header.max_timestamp, settings, to.now_ms, 0)
+    check_count(header.record_count, context.settings.records_per_request_max)
+    if settings.verify == "full":
+        await _check_records(body, header, settings, context)
+    await _check_sequence(header, to, context)
+    data: bytes | bytearray = body
+    if settings.timestamp_type == "append":
+        data = bytearray(body)
+        record_batch.stamp_append_time(data, to.now_ms)
+    if to.sequenced is not None and header.producer_id < 0:
+        data = bytearray(data)
+        record_batch.stamp_sequence(data, *to.sequenced)
+    return Batch(to.sticky if to.partition is None else to.partition, data, header.record_count)
+
+
+async def _check_sequence(header: record_batch.Header, to: Destination, context: ProduceContext) -> None:
+    """Checks the sequence that a batch carries. Raises Problem invalid_header, invalid_batch, unknown_producer."""
+    if header.producer_id < 0:
+        return
+    own = Sequenced(header.producer_id, header.producer_epoch, header.base_sequence)
+    if to.sequenced is not None and to.sequenced != own:
+        text = f"the batch says {tuple(own)} of its producer, epoch and sequence, the headers {tuple(to.sequenced)}"
+        raise Problem("invalid_header", text)
+    if to.partition is None:
+        text = "the batch is of a producer's sequence: name its partition in the path, or with partition="
+        raise Problem("invalid_batch", text)
+    await check_producer_id(context, header.producer_id)
+
+
+async def _check_records(
+    body: bytes, header: record_batch.Header, settings: TopicSettings, context: ProduceContext
+) -> None:
+    """Checks small batches on the loop, others in a thread: the unpacked size is known only afterwards.
+
+    The time for an uncompressed batch depends on its number of records. Raises InvalidBatch.
+    """
+    bound = settings.batch_decoded_bytes_max
+
+    def check(decoded_bytes_max: int) -> None:
+        record_batch.check_records(
+            body, record_bytes_max=settings.record_bytes_max, decoded_bytes_max=decoded_bytes_max
+        )
+
+    is_quick = header.codec == record_batch.Codec.NONE or len(body) < OFF_LOOP_BYTES
+    if is_quick and header.record_count < OFF_LOOP_RECORDS:
+        try:
+            check(min(bound, OFF_LOOP_BYTES))
+        except DecodedTooLarge:
+            if bound <= OFF_LOOP_BYTES:
+                raise
+        else:
+            return
+    await context.offload.in_thread(lambda: check(bound))
+
+
+async def check_producer_id(context: ProduceContext, producer_id: int) -> None:
+    """Raises Problem unknown_producer if POST /v1/producers never gave the id: it may be another producer's."""
+    if not await context.producer_ids.is_given(producer_id):
+        raise Problem("unknown_producer", f"the producer id {producer_id} was never given out")

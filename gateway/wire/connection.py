@@ -1,0 +1,400 @@
+"""One connection: detects the protocol, feeds its core, runs the application, and writes when the transport has room.
+
+The shell around gateway/wire/http1.py and gateway/wire/http2.py. Invariants: (1) requests of HTTP/1.1 are answered in
+order, those of HTTP/2 concurrently; (2) all output goes out in one write a turn of the loop, and no more is taken from
+the core while the transport is full; (3) when the client leaves, the work for it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+from engine.runtime.tasks import start_task
+from gateway.wire.exchange import Exchange, Host
+from gateway.wire.frames import PREFACE
+from gateway.wire.http1 import Http1
+from gateway.wire.http2 import Http2
+from gateway.wire.idle import Progress
+from gateway.wire.listening import place_of
+from gateway.wire.messages import (
+    BodyCut,
+    BodyEnded,
+    BodyPart,
+    Event,
+    Header,
+    HeadRefused,
+    RequestBegan,
+    StreamReset,
+)
+
+log = logging.getLogger("penstock.gateway")
+
+WRITE_BYTES = 256 * 1024  # taken from the core at a time; the transport keeps twice as much at most
+BODY_BYTES_MAX = 256 * 1024  # unread bytes of a body over HTTP/1.1; reading pauses beyond them
+PIECE_BYTES = 16 * 1024  # parsed at a time over HTTP/1.1: a thousand of the smallest requests, as streams of HTTP/2
+HELD_BYTES_MAX = 256 * 1024  # received and not parsed while pipelined requests wait; reading pauses beyond them
+LINGER_S = 2.0  # a client that is still sending receives the end before its connection is reset
+
+
+class Connection(asyncio.Protocol):
+    """`client` and `server` are the two ends as `host:port`. Times are those of the loop."""
+
+    def __init__(self, server: Host) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._transport: Any = None
+        self._core: Http1 | Http2 | None = None
+        self._unsniffed = b""
+        self._exchanges: dict[int, Exchange] = {}
+        self._queued: deque[Exchange | HeadRefused] = deque()  # of HTTP/1.1, behind the one in progress
+        self._held = b""  # received behind those, and not parsed
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._is_ending = False
+        self._is_flushing = False
+        self._is_closed = False
+        self._room_waiters: deque[asyncio.Future[None]] = deque()
+        self._written_bytes = 0
+        self.client = self.server = ""
+        self.is_http2 = False
+        self.opened_at = self.received_at = self.idle_since = server.loop.time()
+        self.has_asked = False  # a whole head has been received
+        self.pinged_at: float | None = None
+        self.progress = Progress()
+
+    def __repr__(self) -> str:
+        return f"Connection({self.client}, {self._core}, exchanges={len(self._exchanges)})"
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a request is under way, or an answer has not left yet."""
+        return bool(self._exchanges) or self.unsent_bytes > 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Returns the bytes that were given and that the kernel has not taken."""
+        if self._core is None or self._is_closed:
+            return 0
+        waiting: int = self._transport.get_write_buffer_size()
+        return self._core.pending_bytes + waiting
+
+    @property
+    def taken_bytes(self) -> int:
+        """Returns the bytes that the kernel has taken since the connection began."""
+        waiting: int = 0 if self._is_closed else self._transport.get_write_buffer_size()
+        return self._written_bytes - waiting
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    # From the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._transport.set_write_buffer_limits(high=WRITE_BYTES)
+        self.client = place_of(transport.get_extra_info("peername"))
+        self.server = place_of(transport.get_extra_info("sockname"))
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._speak(Http2 if tls.selected_alpn_protocol() == "h2" else Http1)
+        self._server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.received_at = self._loop.time()
+        if self._core is None:
+            data = self._unsniffed + data
+            if len(data) < len(PREFACE) and PREFACE.startswith(data):
+                self._unsniffed = data
+                return
+            self._unsniffed = b""
+            self._speak(Http2 if data.startswith(PREFACE) else Http1)
+        if self._queued or (len(data) > PIECE_BYTES and not self.is_http2):
+            self._held += data
+            self._read_held()
+        else:
+            self._receive(data)
+
+    def eof_received(self) -> bool | None:
+        if self._core is not None:
+            for event in self._core.end_of_input():
+                self._handle(event)
+        return None  # the transport closes itself
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closed = True
+        for exchange in list(self._exchanges.values()):
+            self._cancel(exchange)
+        if self._core is not None:
+            self._core.drop_output()
+        self._wake_writers()
+        self._server.closed(self)
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self._flush_soon()
+        self._wake_writers()
+
+    # From the application, by its exchange
+
+    def consumed(self, exchange: Exchange, size_bytes: int) -> None:
+        if self._is_closed:
+            return
+        assert self._core is not None
+        self._core.consumed(exchange.stream_id, size_bytes)
+        if self.is_http2:
+            if self._core.has_output:
+                self._flush_soon()
+        elif self._is_reading_paused:
+            self._steer_reading()
+
+    def send_continue(self, exchange: Exchange) -> None:
+        assert self._core is not None
+        self._core.send_continue(exchange.stream_id)
+        self._flush_soon()
+
+    def stop_body(self, exchange: Exchange) -> None:
+        assert self._core is not None
+        self._core.stop_body(exchange.stream_id)
+        self._flush_soon()
+
+    def answer(self, exchange: Exchange, status: int, headers: list[Header], body: bytes | bytearray) -> None:
+        assert self._core is not None
+        self._core.answer(exchange.stream_id, status, [*headers, self._server.date], body)
+        self._flush_soon()
+
+    def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
+        assert self._core is not None
+        self._core.begin(exchange.stream_id, status, [*headers, self._server.date])
+        self._flush_soon()
+
+    def write(self, exchange: Exchange, data: bytes) -> None:
+        """Writes a piece of an answer. Raises ConnectionResetError when the client has left."""
+        if self._is_closed or exchange.stream_id not in self._exchanges:
+            raise ConnectionResetError("the client has left")
+        assert self._core is not None
+        self._core.write(exchange.stream_id, data)
+        self._flush_soon()
+
+    def finish(self, exchange: Exchange) -> None:
+        assert self._core is not None
+        self._core.finish(exchange.stream_id)
+        self._flush_soon()
+
+    async def wait_progress(self) -> None:
+        """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
+        if not self._is_closed:
+            waiter = self._loop.create_future()
+            self._room_waiters.append(waiter)
+            await waiter
+        if self._is_closed:
+            raise ConnectionResetError("the client has left")
+
+    # From the server
+
+    def announce_leave(self) -> None:
+        """Asks the client to use another connection. Requests that still arrive are answered."""
+        if self._core is not None:
+            self._core.announce_leave()
+            self._flush_soon()
+
+    def leave(self) -> None:
+        """Answer the requests that were received, then close."""
+        if self._core is None:
+            self._transport.close()
+        else:
+            self._core.leave()
+            self._flush_soon()
+
+    def ping(self, now: float) -> None:
+        """Ask for a sign of life (PING); any received byte counts."""
+        if self._core is not None:
+            self.pinged_at = now
+            self._core.ping()
+            self._flush_soon()
+
+    def abort(self) -> None:
+        """End the connection now, without what was not sent."""
+        if not self._is_closed:
+            self._transport.abort()
+
+    # Within
+
+    def _speak(self, core: type[Http1 | Http2]) -> None:
+        self._core = core(self._server.limits)
+        self.is_http2 = core is Http2
+        if self.is_http2:
+            self._flush_soon()
+
+    def _receive(self, data: bytes) -> None:
+        assert self._core is not None
+        for event in self._core.receive(data, self.received_at):
+            self._handle(event)
+        if self._core.has_output or self._core.is_closing:
+            self._flush_soon()
+
+    def _read_held(self) -> None:
+        """Parses what is held as far as no request waits. To go on reading shows that a client has left."""
+        data, position = self._held, 0
+        while position < len(data) and not self._queued:
+            self._receive(data[position : position + PIECE_BYTES])
+            position += PIECE_BYTES
+        self._held = data[position:]
+        self._steer_reading()
+
+    def _handle(self, event: Event) -> None:
+        kind = type(event)
+        if kind is BodyPart:
+            exchange = self._exchanges.get(event.stream_id)
+            if exchange is not None:
+                exchange.feed(event.data)  # type: ignore[union-attr]
+                if not self.is_http2 and exchange.unread_bytes > BODY_BYTES_MAX:
+                    self._steer_reading()
+        elif kind is RequestBegan:
+            self.has_asked = True
+            exchange = Exchange(self, event.stream_id, event.head, event.is_whole)  # type: ignore[union-attr]
+            if not self.is_http2 and (self._exchanges or self._queued):
+                self._queue(exchange)
+            else:
+                self._begin(exchange)
+        elif kind is BodyEnded:
+            exchange = self._exchanges.get(event.stream_id)
+            if exchange is not None:
+                exchange.end_body()
+        elif kind is BodyCut:
+            exchange = self._exchanges.get(event.stream_id)
+            if exchange is not None:
+                exchange.cut_body()
+        elif kind is StreamReset:
+            exchange = self._exchanges.get(event.stream_id)
+            if exchange is not None:
+                self._cancel(exchange)
+        else:
+            assert isinstance(event, HeadRefused)
+            if not self.is_http2 and (self._exchanges or self._queued):
+                self._queued.append(event)
+            else:
+                self._refuse(event)
+
+    def _queue(self, exchange: Exchange) -> None:
+        """Queues a pipelined request. No more is parsed until its turn has come."""
+        self._exchanges[exchange.stream_id] = exchange
+        self._queued.append(exchange)
+
+    def _begin(self, exchange: Exchange) -> None:
+        self._exchanges[exchange.stream_id] = exchange
+        self._server.began()
+        exchange.task = start_task(self._run(exchange))
+
+    async def _run(self, exchange: Exchange) -> None:
+        exchange.has_started = True
+        try:
+            await self._server.application(exchange)
+        except asyncio.CancelledError:
+            pass  # the client has left, or the server stops
+        except Exception:
+            log.exception("the application failed")
+        finally:
+            self._ended(exchange)
+
+    def _ended(self, exchange: Exchange) -> None:
+        assert self._core is not None
+        self.idle_since = self._loop.time()
+        self._exchanges.pop(exchange.stream_id, None)
+        if not exchange.is_answered:
+            self._core.abandon(exchange.stream_id)
+            self._flush_soon()
+        self._core.release(exchange.stream_id)
+        if exchange.unread_bytes and not self._is_closed:  # the application reads no more
+            self._core.consumed(exchange.stream_id, exchange.unread_bytes)
+        if not self.is_http2:
+            if not self._is_closed and not self._core.is_closing:  # what is behind an announced end is not begun
+                if self._queued:
+                    self._begin_next()
+                if self._held and not self._queued:
+                    self._read_held()
+            if self._is_reading_paused:
+                self._steer_reading()
+        self._server.ended()
+
+    def _begin_next(self) -> None:
+        one = self._queued.popleft()
+        if isinstance(one, HeadRefused):
+            self._refuse(one)
+        else:
+            self._begin(one)
+
+    def _refuse(self, event: HeadRefused) -> None:
+        assert self._core is not None
+        headers, body = self._server.refusal(event.status)
+        self._core.answer(event.stream_id, event.status, [*headers, self._server.date], body)
+        self._flush_soon()
+
+    def _steer_reading(self) -> None:
+        """Pauses HTTP/1.1 reading while many bytes wait: behind pipelined requests, or of a body for its reader."""
+        unread_bytes = max((one.unread_bytes for one in self._exchanges.values()), default=0)
+        is_full = len(self._held) > HELD_BYTES_MAX or unread_bytes > BODY_BYTES_MAX
+        if is_full != self._is_reading_paused and not self._is_closed:
+            self._is_reading_paused = is_full
+            if is_full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        core = self._core
+        if core is None or self._is_closed or self._is_writing_paused:
+            return
+        out = core.take_output(WRITE_BYTES)
+        if out:
+            size = sum(map(len, out))
+            self._written_bytes += size
+            if len(out) == 1:
+                self._transport.write(out[0])
+            elif size < WRITE_BYTES // 4:
+                self._transport.write(b"".join(out))  # one copy costs less than many small buffers
+            else:
+                self._transport.writelines(out)
+            if self._room_waiters:
+                self._wake_writers()
+        if core.has_output:
+            self._flush_soon()
+        elif core.is_closing and not core.pending_bytes:
+            self._close()
+
+    def _close(self) -> None:
+        if self._is_ending:
+            return
+        self._is_ending = True
+        if self._core is not None and self._core.has_fault and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._loop.call_later(LINGER_S, self.abort)
+        else:
+            self._transport.close()
+
+    def _cancel(self, exchange: Exchange) -> None:
+        if exchange.task is not None:
+            exchange.task.cancel()
+            if not exchange.has_started:  # then its coroutine never runs, its end included
+                self._ended(exchange)
+        else:  # it was still queued
+            self._queued.remove(exchange)
+            del self._exchanges[exchange.stream_id]
+
+    def _wake_writers(self) -> None:
+        while self._room_waiters:
+            waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)

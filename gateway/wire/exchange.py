@@ -1,0 +1,168 @@
+"""One request and its answer as the application sees them: the head, the body in pieces, and the answer.
+
+The application is a coroutine function that takes an exchange; it is cancelled when the client leaves. It reads the
+body or not, and gives one answer, whole or in pieces. An exchange without an answer is reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from gateway.wire.messages import Header, RequestHead, WireLimits
+
+Application = Callable[["Exchange"], Coroutine[Any, Any, None]]
+Refusal = Callable[[int], tuple[list[Header], bytes]]  # headers and body of an answer that needs no application
+
+
+class Carrier(Protocol):
+    """The connection of an exchange (gateway/wire/connection.py)."""
+
+    client: str
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    def consumed(self, exchange: Exchange, size_bytes: int) -> None: ...
+    def send_continue(self, exchange: Exchange) -> None: ...
+    def stop_body(self, exchange: Exchange) -> None: ...
+    def answer(self, exchange: Exchange, status: int, headers: list[Header], body: bytes | bytearray) -> None: ...
+    def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None: ...
+    def write(self, exchange: Exchange, data: bytes) -> None: ...
+    def finish(self, exchange: Exchange) -> None: ...
+    async def wait_progress(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Host(Protocol):
+    """The server of a connection (gateway/wire/server.py)."""
+
+    loop: asyncio.AbstractEventLoop
+    application: Application
+    limits: WireLimits
+    date: Header
+    refusal: Refusal
+
+    def opened(self, connection: Any) -> None: ...
+    def closed(self, connection: Any) -> None: ...
+    def began(self) -> None: ...
+    def ended(self) -> None: ...
+
+
+class BodyIncomplete(Exception):
+    """The body breaks its framing, or was cut off: it must not be taken for a whole one."""
+
+
+class Exchange:
+    """A request on a connection. `received_bytes` counts the body so far; `is_body_whole`: the body is complete."""
+
+    __slots__ = ("_is_answered", "_is_cut", "_pieces", "_waiter", "connection", "has_begun", "has_started", "head",
+                 "is_body_whole", "is_read", "received_bytes", "stream_id", "task", "unread_bytes")  # fmt: skip
+
+    def __init__(self, connection: Carrier, stream_id: int, head: RequestHead, is_whole: bool) -> None:
+        self.connection = connection
+        self.stream_id = stream_id
+        self.head = head
+        self.is_body_whole = is_whole
+        self.received_bytes = 0
+        self.unread_bytes = 0  # received, and not read by the application
+        self.is_read = False  # the application has asked for the body
+        self.has_started = False  # the application
+        self.has_begun = False  # the answer
+        self.task: asyncio.Task[None] | None = None
+        self._is_answered = False
+        self._is_cut = False
+        self._pieces: deque[bytes] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Exchange({self.stream_id}, {self.head})"
+
+    @property
+    def is_answered(self) -> bool:
+        return self._is_answered
+
+    # The body
+
+    def read_nowait(self) -> bytes | None:
+        """Returns the bytes that have arrived; empty at the end; None if none have. Raises BodyIncomplete."""
+        self.is_read = True
+        if self._pieces:
+            data = self._pieces.popleft() if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces.clear()
+            self.unread_bytes = 0
+            self.connection.consumed(self, len(data))
+            return data
+        if self._is_cut:
+            raise BodyIncomplete(f"{self.received_bytes} bytes of the body came")
+        return b"" if self.is_body_whole else None
+
+    async def wait_readable(self) -> None:
+        """Wait until `read_nowait` returns something or raises. Raises the error of `fail_read`."""
+        if self._pieces or self._is_cut or self.is_body_whole:
+            return
+        has_answer = self._is_answered or self.has_begun  # a stream takes no 100 behind its answer
+        if self.head.expects_continue and not self.received_bytes and not has_answer:
+            self.connection.send_continue(self)
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def fail_read(self, error: Exception) -> bool:
+        """Ends the wait for the body. Returns False if no task waits."""
+        if self._waiter is None or self._waiter.done():
+            return False
+        self._waiter.set_exception(error)
+        return True
+
+    def stop_body(self) -> None:
+        """Rejects the rest of the body, once the answer is sent."""
+        self.connection.stop_body(self)
+
+    # The answer
+
+    def answer(self, status: int, headers: list[Header], body: bytes | bytearray = b"") -> None:
+        """Give the whole answer."""
+        assert not self._is_answered
+        self._is_answered = True
+        self.connection.answer(self, status, headers, body)
+
+    def begin(self, status: int, headers: list[Header]) -> None:
+        """Begin an answer in pieces; `write` and `finish` follow."""
+        assert not self._is_answered
+        self.has_begun = True
+        self.connection.begin(self, status, headers)
+
+    def write(self, data: bytes) -> None:
+        """Give a piece. It is accepted whatever its size: check the unsent bytes, and wait for progress, before."""
+        self.connection.write(self, data)
+
+    def finish(self) -> None:
+        """End an answer in pieces."""
+        if not self._is_answered:
+            self._is_answered = True
+            self.connection.finish(self)
+
+    # For the connection
+
+    def feed(self, data: bytes) -> None:
+        self.received_bytes += len(data)
+        self.unread_bytes += len(data)
+        self._pieces.append(data)
+        self._wake()
+
+    def end_body(self) -> None:
+        self.is_body_whole = True
+        self._wake()
+
+    def cut_body(self) -> None:
+        self._is_cut = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,359 @@
+"""HTTP/1.1 and 1.0 of one connection, the server's side (RFC 9112): bytes in, events and bytes out. No I/O, no clock.
+
+llhttp, through httptools, parses the messages strictly: wrong line ends, repeated lengths, unknown transfer codings and
+misplaced white space are errors. This file bounds the messages, undoes llhttp's handling of `Upgrade`, and frames
+answers. Requests are numbered by 1 as the streams of HTTP/2 are, so that both cores have one interface. Invariants: (1)
+`BodyEnded` comes only for a body whose framing is complete; (2) answers are given in the order of requests, which the
+shell ensures; (3) no input makes `receive` raise.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from http import HTTPStatus
+
+import httptools
+
+from gateway.wire.messages import (
+    BodyCut,
+    BodyEnded,
+    BodyPart,
+    Event,
+    Header,
+    HeadRefused,
+    RequestBegan,
+    RequestHead,
+    StreamReset,
+    WireLimits,
+    split_target,
+)
+
+HOP_HEADERS = ("upgrade", "connection", "http2-settings")
+SMALL_BYTES = 64 * 1024  # answers of up to this size are sent with their head, as one piece
+
+
+class _Message:
+    """A request and its answer."""
+
+    __slots__ = ("has_ended_body", "is_answered", "is_chunked", "is_stopped", "keeps_alive", "version", "waits_for_100")
+
+    def __init__(self, version: str, keeps_alive: bool, waits_for_100: bool) -> None:
+        self.version = version
+        self.keeps_alive = keeps_alive
+        self.waits_for_100 = waits_for_100
+        self.has_ended_body = False
+        self.is_chunked = False
+        self.is_answered = False
+        self.is_stopped = False
+
+
+class Http1:
+    """`is_closing`: once what `take_output` returns is sent, the connection is to be closed."""
+
+    def __init__(self, limits: WireLimits) -> None:
+        self.is_closing = False
+        self.has_fault = False  # the client may still be sending, and its bytes are dropped
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._is_deaf = False  # nothing more is parsed
+        self._is_in_head = False
+        self._head_bytes = 0  # of whole headers
+        self._quiet_bytes = 0  # since something whole came: an unfinished header, a chunk's extension
+        self._is_quiet = True
+        self._target = b""
+        self._headers: list[Header] = []
+        self._is_upgrade = False
+        self._has_close = False  # beside an `Upgrade` that was taken out
+        self._last_id = 0
+        self._messages: dict[int, _Message] = {}  # those that are not over
+        self._is_leaving = False
+        self._events: list[Event] = []
+        self._out: deque[bytes | bytearray | memoryview] = deque()
+        self.pending_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"Http1(requests={self._last_id}, under_way={len(self._messages)}, pending_bytes={self.pending_bytes})"
+
+    # Receiving
+
+    def receive(self, data: bytes, now: float) -> list[Event]:
+        """Returns the events of these bytes, in their order."""
+        if self._is_deaf:
+            return []
+        self._events = []
+        self._is_quiet = True
+        try:
+            self._feed(data)
+            self._quiet_bytes = self._quiet_bytes + len(data) if self._is_quiet else 0
+            self._check_head()
+        except _Refused as refused:
+            self._refuse(refused.status)
+        except httptools.HttpParserInvalidMethodError:
+            self._refuse(501)
+        except httptools.HttpParserError as error:
+            cause = error.__context__  # our own error is the context of the parser's
+            self._refuse(cause.status if isinstance(cause, _Refused) else 400)
+        return self._events
+
+    def end_of_input(self) -> list[Event]:
+        """Ends all requests: a client that has closed its side is taken to have left."""
+        self._is_deaf = self.is_closing = True
+        return [StreamReset(stream_id) for stream_id in self._messages]
+
+    def _feed(self, data: bytes) -> None:
+        """Feeds llhttp, which stops at an `Upgrade`: a new parser gets what was read, without that header."""
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = data[upgrade.args[0] :]
+                method = self._parser.get_method().decode()
+                if method == "CONNECT":
+                    raise _Refused(501) from None
+                options = [value.lower() for name, value in self._headers if name.lower() == "connection"]
+                self._has_close = "close" in [one.strip() for one in ",".join(options).split(",")]
+                kept = [f"{name}: {value}\r\n" for name, value in self._headers if name.lower() not in HOP_HEADERS]
+                target, version = self._target.decode("latin-1"), self._parser.get_http_version()
+                head = f"{method} {target} HTTP/{version}\r\n{''.join(kept)}\r\n"
+                self._parser = httptools.HttpRequestParser(self)
+                data = head.encode("utf-8", "surrogateescape") + rest
+
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        self._is_quiet = False
+        self._is_upgrade = False
+        self._head_bytes = 0
+        self._target = b""
+        self._headers = []
+
+    def on_url(self, target: bytes) -> None:
+        self._is_quiet = False
+        self._target += target
+        self._head_bytes += len(target)
+        self._check_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._is_quiet = False
+        self._head_bytes += len(name) + len(value) + 4
+        if self._is_in_head:
+            self._headers.append((name.decode("latin-1"), value.decode("utf-8", "surrogateescape")))
+        self._check_head()  # of trailers too, which are ignored
+
+    def on_headers_complete(self) -> None:
+        """Begins a request. Raises _Refused for another version."""
+        parser = self._parser
+        if parser.should_upgrade():
+            self._is_upgrade = True
+            return
+        self._is_in_head = False
+        version = parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise _Refused(505)
+        authority, path, query = split_target(self._target.decode("utf-8", "surrogateescape"))
+        head = RequestHead(version, parser.get_method().decode(), path, query, authority, tuple(self._headers))
+        self._last_id += 1
+        waits = head.expects_continue and version == "1.1"
+        is_chunked = bool(head.values("transfer-encoding"))
+        # RFC 9112 6.1: what stands between may have read a chunked body of HTTP/1.0 otherwise. It goes no further.
+        keeps_alive = parser.should_keep_alive() and not self._has_close and not (is_chunked and version == "1.0")
+        self._has_close = False
+        self._messages[self._last_id] = _Message(version, keeps_alive, waits)
+        has_body = bool(head.content_length) or is_chunked
+        if not has_body:
+            self._messages[self._last_id].has_ended_body = True
+        self._events.append(RequestBegan(self._last_id, head, not has_body))
+
+    def on_body(self, data: bytes) -> None:
+        self._is_quiet = False
+        message = self._messages.get(self._last_id)
+        if message is not None:
+            message.waits_for_100 = False
+            self._events.append(BodyPart(self._last_id, data))
+
+    def on_message_complete(self) -> None:
+        if self._is_upgrade:
+            return
+        message = self._messages.get(self._last_id)
+        if message is not None and not message.has_ended_body:
+            message.has_ended_body = True
+            self._events.append(BodyEnded(self._last_id))
+            if message.is_answered:
+                self._end(self._last_id, message)
+
+    def _check_head(self) -> None:
+        size_bytes = max(self._head_bytes, self._quiet_bytes)
+        if size_bytes > self._limits.header_bytes_max or len(self._headers) > self._limits.headers_max:
+            raise _Refused(431)
+
+    def _refuse(self, status: int) -> None:
+        """Rejects the head: the messages behind it cannot be parsed. If a body breaks, its handler answers instead."""
+        self._is_deaf = self.has_fault = True
+        message = self._messages.get(self._last_id)
+        last = self._events[-1] if self._events else None
+        if isinstance(last, RequestBegan) and not last.is_whole:  # the rest of its body cannot be parsed
+            self._events[-1] = HeadRefused(self._last_id, status)
+            if message is not None:
+                message.keeps_alive = False
+                message.has_ended_body = True
+            return
+        if not self._is_in_head and message is not None and not message.has_ended_body:
+            message.keeps_alive = False
+            message.has_ended_body = True
+            self._events.append(BodyCut(self._last_id))
+            if message.is_answered:
+                self._end(self._last_id, message)
+            return
+        if not self._is_in_head and message is not None and not message.keeps_alive:
+            return  # bytes behind a request that closes the connection are ignored
+        self._last_id += 1
+        refused = self._messages[self._last_id] = _Message("1.1", False, False)
+        refused.has_ended_body = True
+        self._events.append(HeadRefused(self._last_id, status))
+
+    # Sending
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._out)
+
+    def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
+        """Returns the pieces to send, about so many bytes."""
+        taken: list[bytes | bytearray | memoryview] = []
+        while self._out and budget_bytes > 0:
+            piece = self._out.popleft()
+            if len(piece) > budget_bytes + SMALL_BYTES:
+                view = memoryview(piece)
+                piece = view[:budget_bytes]
+                self._out.appendleft(view[budget_bytes:])
+            taken.append(piece)
+            budget_bytes -= len(piece)
+            self.pending_bytes -= len(piece)
+        return taken
+
+    def drop_output(self) -> None:
+        """Frees what waits to be sent, at once: the next collection of cycles may be far away."""
+        self._out.clear()
+        self.pending_bytes = 0
+
+    def send_continue(self, stream_id: int) -> None:
+        """Sends 100 Continue, unless the client has begun its body."""
+        message = self._messages.get(stream_id)
+        if message is not None and message.waits_for_100:
+            message.waits_for_100 = False
+            self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def answer(self, stream_id: int, status: int, headers: list[Header], body: bytes | bytearray | memoryview) -> None:
+        """Sends a whole answer; its headers contain its Content-Length."""
+        message = self._messages.get(stream_id)
+        if message is None:
+            return
+        head = self._head(message, status, headers)
+        if len(body) <= SMALL_BYTES:
+            self._send(head + body)
+        else:
+            self._send(head)
+            self._send(memoryview(body))
+        self._end_answer(stream_id, message)
+
+    def begin(self, stream_id: int, status: int, headers: list[Header]) -> None:
+        """Begins an answer in pieces: `write` and `finish` follow. The end of the connection ends it in HTTP/1.0."""
+        message = self._messages.get(stream_id)
+        if message is None:
+            return
+        if message.version == "1.1":
+            message.is_chunked = True
+            headers = [*headers, ("Transfer-Encoding", "chunked")]
+        else:
+            message.keeps_alive = False
+        self._send(self._head(message, status, headers))
+
+    def write(self, stream_id: int, data: bytes) -> None:
+        message = self._messages.get(stream_id)
+        if message is not None and data:
+            self._send(b"%x\r\n%b\r\n" % (len(data), data) if message.is_chunked else data)
+
+    def finish(self, stream_id: int) -> None:
+        message = self._messages.get(stream_id)
+        if message is not None:
+            if message.is_chunked:
+                self._send(b"0\r\n\r\n")
+            self._end_answer(stream_id, message)
+
+    def stop_body(self, stream_id: int) -> None:
+        """Rejects the rest of a body: the connection ends once its answer is sent."""
+        message = self._messages.get(stream_id)
+        if message is not None and not message.has_ended_body:
+            message.is_stopped = self.has_fault = True
+            if message.is_answered:
+                self._end(stream_id, message)
+
+    def abandon(self, stream_id: int) -> None:
+        """Ends the connection, because the answer has no end."""
+        if self._messages.pop(stream_id, None) is not None:
+            self._is_deaf = self.is_closing = True
+
+    def consumed(self, stream_id: int, size_bytes: int) -> None:
+        """Does nothing: the shell pauses reading."""
+
+    def release(self, stream_id: int) -> None:
+        """Does nothing: HTTP/1.1 has no streams to count."""
+
+    def ping(self) -> None:
+        """Does nothing: HTTP/1.1 has no ping."""
+
+    def announce_leave(self) -> None:
+        """Adds `connection: close` to the next answer behind which no request waits."""
+        self._is_leaving = True
+
+    def leave(self) -> None:
+        """Ends the connection after the last answer that is under way."""
+        self._is_leaving = True
+        if not self._messages:
+            self._is_deaf = self.is_closing = True
+
+    def _head(self, message: _Message, status: int, headers: list[Header]) -> bytes:
+        is_last = self._is_leaving and len(self._messages) == 1
+        if is_last or message.waits_for_100:  # a client that waits for 100 may or may not send its body
+            message.keeps_alive = False
+        if not message.keeps_alive:
+            headers = [*headers, ("Connection", "close")]
+        elif message.version == "1.0":
+            headers = [*headers, ("Connection", "keep-alive")]
+        lines = "".join([f"{name.lower()}: {value}\r\n" for name, value in headers])
+        return f"{_status_line(status)}{lines}\r\n".encode("utf-8", "surrogateescape")
+
+    def _send(self, data: bytes | memoryview) -> None:
+        self._out.append(data)
+        self.pending_bytes += len(data)
+
+    def _end_answer(self, stream_id: int, message: _Message) -> None:
+        message.is_answered = True
+        if message.waits_for_100:
+            self.has_fault = True  # it may have begun its body just now
+        if message.has_ended_body or message.is_stopped or message.waits_for_100:
+            self._end(stream_id, message)
+
+    def _end(self, stream_id: int, message: _Message) -> None:
+        del self._messages[stream_id]
+        if not message.keeps_alive or message.is_stopped or (self._is_leaving and not self._messages):
+            self._is_deaf = self.is_closing = True
+
+
+class _Refused(ValueError):
+    """A well-formed head that is rejected."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def _status_line(status: int) -> str:
+    line = _lines.get(status)
+    if line is None:
+        phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+        line = _lines[status] = f"HTTP/1.1 {status} {phrase}\r\n"
+    return line
+
+
+_lines: dict[int, str] = {}

@@ -1,0 +1,101 @@
+"""Decides which connections are silent, idle or stalled, from facts about them. Pure.
+
+Invariants: a connection with a request under way (a long poll, an event stream, a slow body) is not idle; a client that
+takes data at the slowest rate that is allowed, or faster, is not stalled.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, Protocol
+
+PING_ANSWER_S = 20.0
+
+
+class Times(NamedTuple):
+    """The time limits of a connection, in seconds.
+
+    `silent_s`: until a whole head has come. `idle_s`: without a request. `ping_s`: without a sign of life, over HTTP/2.
+    `stall_s`: without taking any pending output; and all pending output must be taken at `bytes_per_second_min`.
+    """
+
+    silent_s: float
+    idle_s: float
+    ping_s: float
+    stall_s: float
+    bytes_per_second_min: int
+
+
+class Progress:
+    """A client's progress with pending output. In each round it must take what was pending when the round began."""
+
+    __slots__ = ("_due", "_moved_at", "_round_end", "_taken")
+
+    def __init__(self) -> None:
+        self._taken = -1  # no output was pending at the last check
+        self._moved_at = self._due = 0.0
+        self._round_end = 0
+
+    def is_stalled(self, taken_bytes: int, unsent_bytes: int, now: float, times: Times) -> bool:
+        """Returns whether the client is too slow. `taken_bytes` counts from the beginning of the connection."""
+        if not unsent_bytes:
+            self._taken = -1
+            return False
+        if self._taken != taken_bytes:
+            is_new = self._taken < 0
+            self._taken, self._moved_at = taken_bytes, now
+            if is_new or taken_bytes >= self._round_end:
+                self._round_end = taken_bytes + unsent_bytes
+                self._due = now + times.stall_s + unsent_bytes / times.bytes_per_second_min
+        return now >= min(self._due, self._moved_at + times.stall_s)
+
+
+class Seen(Protocol):
+    """The facts about a connection. Its times are those of one clock."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    @property
+    def taken_bytes(self) -> int: ...
+
+    is_http2: bool
+    has_asked: bool
+    opened_at: float
+    received_at: float
+    idle_since: float
+    pinged_at: float | None
+    progress: Progress
+
+
+class Verdict(enum.Enum):
+    KEEP = enum.auto()
+    PING = enum.auto()
+    IDLE = enum.auto()
+    DEAD = enum.auto()
+    STALLED = enum.auto()
+
+
+def judge(connection: Seen, now: float, times: Times) -> Verdict:
+    """Returns the verdict on a connection."""
+    if not connection.is_busy:
+        if not connection.has_asked:
+            is_idle = now - connection.opened_at >= times.silent_s
+        else:
+            idle_s = times.idle_s if connection.is_http2 else min(times.silent_s, times.idle_s)
+            is_idle = now - connection.idle_since >= idle_s
+        return Verdict.IDLE if is_idle else _sign_of_life(connection, now, times)
+    if connection.progress.is_stalled(connection.taken_bytes, connection.unsent_bytes, now, times):
+        return Verdict.STALLED
+    return _sign_of_life(connection, now, times)
+
+
+def _sign_of_life(connection: Seen, now: float, times: Times) -> Verdict:
+    if not connection.is_http2 or now - connection.received_at < times.ping_s:
+        return Verdict.KEEP
+    if connection.pinged_at is None or connection.pinged_at < connection.received_at:
+        return Verdict.PING
+    return Verdict.DEAD if now - connection.pinged_at >= PING_ANSWER_S else Verdict.KEEP

@@ -1,0 +1,118 @@
+"""The values that the protocol cores and their shells exchange: heads of requests, and events of a connection.
+
+Values only. A `RequestHead` may be shared by many requests (HTTP/2 clients repeat theirs byte by byte), so no reader
+changes one; `memo` is for what its reader derives from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+Header = tuple[str, str]
+
+
+class WireLimits(NamedTuple):
+    """Bounds of a connection, in bytes and numbers."""
+
+    header_bytes_max: int = 64 * 1024
+    headers_max: int = 100
+    streams_max: int = 1024
+
+
+class RequestHead:
+    """Method, target and headers of a request.
+
+    `path` and `query` are as they were sent, percent signs and all. `authority` is that of the target, empty if the
+    target has none. `version` is "1.0", "1.1" or "2".
+    """
+
+    __slots__ = ("authority", "content_length", "expects_continue", "headers", "memo", "method", "path", "query",
+                 "version")  # fmt: skip
+
+    def __init__(
+        self, version: str, method: str, path: str, query: str, authority: str, headers: tuple[Header, ...]
+    ) -> None:
+        self.version = version
+        self.method = method
+        self.path = path
+        self.query = query
+        self.authority = authority
+        self.headers = headers
+        self.content_length: int | None = None
+        self.expects_continue = False
+        self.memo: Any = None
+        for name, value in headers:
+            lower = name.lower()
+            if lower == "content-length":
+                self.content_length = int(value)
+            elif lower == "expect":
+                self.expects_continue = value.lower() == "100-continue"
+
+    def __repr__(self) -> str:
+        return f"RequestHead({self.version} {self.method} {self.path})"
+
+    def values(self, name: str) -> list[str]:
+        """Returns all values of a header, by its name in lower case."""
+        return [value for one, value in self.headers if one.lower() == name]
+
+
+class RequestBegan(NamedTuple):
+    """A request's head is there. `is_whole`: no body follows."""
+
+    stream_id: int
+    head: RequestHead
+    is_whole: bool
+
+
+class BodyPart(NamedTuple):
+    """Bytes of a body."""
+
+    stream_id: int
+    data: bytes
+
+
+class BodyEnded(NamedTuple):
+    """The body is complete. Trailers are ignored (RFC 9110 6.5.1)."""
+
+    stream_id: int
+
+
+class BodyCut(NamedTuple):
+    """The body breaks its framing and will not be complete; the client may still read an answer."""
+
+    stream_id: int
+
+
+class StreamReset(NamedTuple):
+    """The client no longer wants an answer."""
+
+    stream_id: int
+
+
+class HeadRefused(NamedTuple):
+    """A request that no application sees: its head breaks HTTP or is too large."""
+
+    stream_id: int
+    status: int
+
+
+Event = RequestBegan | BodyPart | BodyEnded | BodyCut | StreamReset | HeadRefused
+
+
+def split_target(target: str) -> tuple[str, str, str]:
+    """Returns authority, path and query of a request target (RFC 9112 3.2), as they were sent."""
+    authority = ""
+    if not target.startswith("/") and "://" in target:
+        authority, slash, rest = target.partition("://")[2].partition("/")
+        if not slash and "?" in authority:
+            authority, _, rest = authority.partition("?")
+            rest = f"?{rest}"
+        target = f"/{rest}"
+    path, _, query = target.partition("#")[0].partition("?")
+    return authority, path, query
+
+
+def size_of(headers: Iterable[Header]) -> int:
+    """Returns the bytes of names and values, and 32 for each, as RFC 9113 counts them."""
+    return sum(len(name) + len(value) + 32 for name, value in headers)

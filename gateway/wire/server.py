@@ -1,0 +1,237 @@
+"""The HTTP server of a process: accepts connections, ends idle ones, and drains them when it stops.
+
+It runs in the loop's thread, as all that it calls. Invariants: at most `connections_max` are open, and further ones
+wait in the kernel's queue; accepted requests are answered before the end, within the caller's time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from email.utils import formatdate
+from functools import partial
+
+from engine.runtime.tasks import start_task
+from gateway.wire.connection import Connection
+from gateway.wire.exchange import Application, Refusal
+from gateway.wire.idle import Times, Verdict, judge
+from gateway.wire.listening import refuse_newcomers
+from gateway.wire.messages import WireLimits
+
+ACCEPTS_AT_ONCE = 64  # before the loop runs other tasks
+ACCEPT_PAUSE_S = 0.5  # when no file can be opened
+LOOKS_AT_ONCE = 1000  # at connections: takes less than a millisecond
+ROUNDS = 8  # within the shortest time that a connection may be silent
+ROUND_S_MAX = 1.0  # the date of answers has seconds
+QUIET_S = 0.1  # a request of a client on the same continent arrives within this time
+LAST_CALL_S = 0.5
+
+
+class HttpServer:
+    """`now_s` returns seconds since 1970, for dates. `count_ended` receives why a connection is ended.
+
+    `refusal` returns headers and body for the status of a request that is refused before the application sees it.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        limits: WireLimits,
+        times: Times,
+        connections_max: int,
+        now_s: Callable[[], float],
+        count_ended: Callable[[Verdict], object] = lambda _: None,
+        refusal: Refusal = lambda _: ([("Content-Length", "0")], b""),
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.application = application
+        self.limits = limits
+        self.refusal = refusal
+        self.connections: set[Connection] = set()
+        self.under_way = 0
+        self.date = ("Date", "")
+        self._times = times
+        self._connections_max = connections_max
+        self._now_s = now_s
+        self._count_ended = count_ended
+        self._tls: ssl.SSLContext | None = None
+        self._listeners: list[socket.socket] = []
+        self._accepting = 0  # accepted, and not connections yet
+        self._is_accepting = False
+        self._is_leaving = False
+        self._ended_at = 0.0
+        self._is_idle = asyncio.Event()
+        self._say_date()
+
+    def __repr__(self) -> str:
+        return f"HttpServer(connections={len(self.connections)}, under_way={self.under_way})"
+
+    def open(self, listeners: list[socket.socket], tls: ssl.SSLContext | None = None) -> None:
+        """Accept connections from these sockets, which the server owns from now on."""
+        self._listeners, self._tls = listeners, tls
+        self._accept_more()
+
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Uses this certificate for new connections, and ends open ones after their answers."""
+        self._tls = tls
+        for connection in list(self.connections):
+            connection.announce_leave()
+            connection.leave()
+
+    async def watch(self) -> None:
+        """Check connections until cancelled."""
+        shortest_s = min(self._times.silent_s, self._times.idle_s, self._times.stall_s)
+        round_s = min(shortest_s / ROUNDS, ROUND_S_MAX)
+        while True:
+            await asyncio.sleep(round_s)
+            self._say_date()
+            for number, connection in enumerate(list(self.connections), 1):
+                self._look_at(connection)
+                if number % LOOKS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    async def until_idle(self) -> None:
+        """Wait until no request is under way."""
+        while self.under_way:
+            self._is_idle.clear()
+            await self._is_idle.wait()
+
+    def announce_leave(self) -> None:
+        """Asks clients to leave, with their next answers. Requests that still arrive are answered."""
+        self._is_leaving = True
+        for connection in list(self.connections):
+            connection.announce_leave()
+
+    async def last_call(self) -> None:
+        """Wait briefly until no more requests arrive: those sent before their clients knew of the end are answered."""
+        self.announce_leave()
+        deadline = self.loop.time() + LAST_CALL_S
+        while (now := self.loop.time()) < min(deadline, self._ended_at + QUIET_S):
+            await asyncio.sleep(min(deadline, self._ended_at + QUIET_S) - now)
+            await self.until_idle()
+
+    def refuse_newcomers(self) -> None:
+        """Drops new connection attempts; open connections go on."""
+        for listener in self._listeners:
+            refuse_newcomers(listener)
+
+    def close_ports(self) -> None:
+        """Accepts the connections in the queue and closes the ports."""
+        for listener in self._listeners:
+            self.loop.remove_reader(listener)
+            while self._accept_one(listener):
+                pass
+            listener.close()
+        self._listeners = []
+
+    async def close(self, within_s: float) -> None:
+        """End every connection once its answers are sent; those that take longer are reset."""
+        self.close_ports()
+        for connection in list(self.connections):
+            connection.leave()
+        deadline = self.loop.time() + within_s
+        while self.connections and self.loop.time() < deadline:  # noqa: ASYNC110 - once, at the end
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+
+    # For connections
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self._is_leaving:
+            connection.announce_leave()
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self._is_accepting:
+            self._accept_more()
+
+    def began(self) -> None:
+        self.under_way += 1
+
+    def ended(self) -> None:
+        self.under_way -= 1
+        self._ended_at = self.loop.time()
+        if self.under_way == 0:
+            self._is_idle.set()
+
+    # Within
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self.connections) + self._accepting < self._connections_max
+
+    def _accept_more(self) -> None:
+        if self._listeners and self._has_room:
+            self._is_accepting = True
+            for listener in self._listeners:
+                self.loop.add_reader(listener, partial(self._accept, listener))
+
+    def _accept_no_more(self) -> None:
+        self._is_accepting = False
+        for listener in self._listeners:
+            self.loop.remove_reader(listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            if not self._has_room:
+                self._accept_no_more()
+                return
+            try:
+                if not self._accept_one(listener):
+                    return
+            except OSError:  # the process has too many open files: connections wait in the queue until some are closed
+                self._accept_no_more()
+                self.loop.call_later(ACCEPT_PAUSE_S, self._accept_more)
+                return
+
+    def _accept_one(self, listener: socket.socket) -> bool:
+        try:
+            accepted, _ = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        accepted.setblocking(False)
+        self._accepting += 1
+        start_task(self._connect(accepted))
+        return True
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        timeout = self._times.silent_s if self._tls is not None else None
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: Connection(self), accepted, ssl=self._tls, ssl_handshake_timeout=timeout
+            )
+        except (OSError, TimeoutError):  # the client has left, or does not speak TLS
+            accepted.close()
+        finally:
+            self._accepting -= 1
+            if not self._is_accepting:
+                self._accept_more()
+
+    def _look_at(self, connection: Connection) -> None:
+        now = self.loop.time()
+        verdict = judge(connection, now, self._times)
+        if verdict is Verdict.PING:
+            connection.ping(now)
+        elif verdict is not Verdict.KEEP:
+            self._count_ended(verdict)
+            if verdict is Verdict.IDLE:
+                connection.leave()
+            else:
+                connection.abort()
+
+    def _say_date(self) -> None:
+        self.date = ("Date", formatdate(self._now_s(), usegmt=True))
+
+
+def tls_context(cert: str, key: str) -> ssl.SSLContext:
+    """Returns a context for HTTP/2 and HTTP/1.1 by ALPN. Raises OSError, ssl.SSLError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.load_cert_chain(cert, key)
+    return context

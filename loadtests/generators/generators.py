@@ -1,0 +1,93 @@
+"""The generators as one door: closed loops by h2load where it is installed, the rest in a process of our own.
+
+A generator never shares a process with what measures or with what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import uvloop
+
+from loadtests.generators import h2load
+from loadtests.generators.closed_loop import run_closed_loop
+from loadtests.generators.delivery import DeliveryOutcome, deliver
+from loadtests.generators.http1 import Headers, request_bytes
+from loadtests.generators.load import GeneratorFailed, Load, Outcome
+from loadtests.generators.open_loop import OpenLoop, OpenOutcome, Schedule
+
+T = TypeVar("T")
+
+
+class Generators:
+    """Runs one load at a time and blocks until it is over."""
+
+    def __init__(self, *, use_h2load: bool) -> None:
+        self._uses_h2load = use_h2load
+        context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of the bench
+        self._pool = ProcessPoolExecutor(max_workers=1, mp_context=context)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def closed_loop_name(self) -> str:
+        return "h2load over HTTP/2" if self._uses_h2load else "our own generator over HTTP/1.1"
+
+    def closed(self, load: Load, timeout_s: float) -> Outcome:
+        if self._uses_h2load:
+            return h2load.run(load, timeout_s)
+        return self._in_child(timeout_s, partial(run_closed_loop, load))
+
+    def open(
+        self, url: str, host: str, target: str, body: bytes, schedule: Schedule, headers: Headers = ()
+    ) -> OpenOutcome:
+        request = request_bytes("POST", host, target, body, headers)
+        timeout_s = schedule.offset_s(schedule.count) + 30
+        return self._in_child(timeout_s, partial(_open_loop, url, request, schedule))
+
+    def delivery(self, url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
+        timeout_s = schedule.offset_s(schedule.count) + 60
+        return self._in_child(timeout_s, partial(deliver, url, topic, acks, schedule))
+
+    def _in_child(self, timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return self._pool.submit(_run, timeout_s, work).result()
+
+
+def _run(timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """In the child: the work on a loop of its own, ended by itself when it takes too long."""
+
+    async def bounded() -> T:
+        _end_at_first_error()
+        async with asyncio.timeout(timeout_s):
+            return await work()
+
+    try:
+        result: T = uvloop.run(bounded())
+    except TimeoutError:
+        raise GeneratorFailed(f"the load was not over after {timeout_s:.0f} s") from None
+    except asyncio.CancelledError:
+        raise GeneratorFailed("the generator has a fault, see above") from None
+    return result
+
+
+def _end_at_first_error() -> None:
+    """An error in a callback is a bug in the generator: end the load, which would otherwise never finish."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def end(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        loop.set_exception_handler(lambda *_: None)
+        task.cancel()
+
+    asyncio.get_running_loop().set_exception_handler(end)
+
+
+async def _open_loop(url: str, request: bytes, schedule: Schedule) -> OpenOutcome:
+    return await OpenLoop(url, schedule, lambda _: request).run()

@@ -1,0 +1,208 @@
+"""`penstock ingest`: writes topics into tables with Spark, shows the progress, and verifies the output.
+
+Sends nothing to a node: it reads the object store that segments are tiered to. spark_ingest/ does all of the work. It
+is imported when a command is called, because importing PyArrow takes longer than the other commands run.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from importlib import import_module
+from typing import Any
+
+import click
+
+from engine.errors import EngineError
+from penstock.cli.endings import ExitCode, Failure
+from penstock.cli.output import Column, print_facts, print_json, print_table, shown_bytes, tell
+from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option
+
+_PROBLEMS_SHOWN = 20
+_OF_SPARK = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with the server alone
+
+
+class IngestGroup(click.Group):
+    """Imports `run` when it is called, and reports a failure in one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["run", *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "run":
+            command = import_module("spark_ingest.command").run_command
+            assert isinstance(command, click.Command)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises Failure."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in _OF_SPARK:
+                raise
+            text = f"{error.name} is not installed: pip install 'penstock-server[spark]', or make setup in a clone"
+            raise Failure(text, ExitCode.USAGE) from error
+        except EngineError as error:
+            from spark_ingest.command import is_usage_error
+
+            raise Failure(str(error), ExitCode.USAGE if is_usage_error(error) else ExitCode.FAILED) from error
+
+
+@click.group(cls=IngestGroup)
+def ingest() -> None:
+    """Write topics into tables with Spark."""
+
+
+@ingest.command()
+@store_option
+@output_option
+@job_option
+@click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics to show.")
+@click.option("--cluster", help="The cluster's id, if the store has several.")
+@json_option
+def status(store: str, output: str, job_name: str, topics: re.Pattern[str], cluster: str | None, as_json: bool) -> None:
+    """Show how far a job is, and how much of the store it has not read yet.
+
+    Ends with 5 if records are gone that were never ingested, until a run with --on-lost skip has recorded them.
+    """
+    from spark_ingest.output.stores import open_output_store, open_source_store
+    from spark_ingest.protocol.status import status as status_of
+
+    def is_wanted(topic: str) -> bool:
+        return bool(topics.fullmatch(topic))
+
+    document = status_of(
+        open_source_store(store), open_output_store(output, is_written=False), job_name, is_wanted, cluster
+    )
+    print_json(document) if as_json else _print_status(document)
+    if document["lost"]:
+        click.get_current_context().exit(ExitCode.LOST)
+
+
+@ingest.command()
+@output_option
+@job_option
+@click.option("--deep", is_flag=True, help="Read every file again, too.")
+@click.option("--store", type=StoreUrl(), help="Also look for records that the store lost before they were ingested.")
+@json_option
+def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: bool) -> None:
+    """Check that every committed offset is in the tables exactly once.
+
+    Ends with 1 when anything is missing, doubled, damaged or foreign; with 5 when records were lost before they could
+    be ingested: those that commits recorded and, with --store, those that the next run will meet.
+
+    \f
+    Raises Failure.
+    """
+    from spark_ingest.output.stores import open_output_store, open_source_store
+    from spark_ingest.protocol.lost import counted, pending_losses, rows_of
+    from spark_ingest.protocol.verify import verify as verify_files
+    from spark_ingest.protocol.verify_deep import verify_deep
+
+    opened = open_output_store(output, is_written=False)
+    findings, commits = verify_files(opened, job_name)
+    if deep:
+        findings.problems += verify_deep(opened, commits)
+    lost = findings.lost + (pending_losses(open_source_store(store), commits) if store else [])
+    document = {
+        "job": job_name,
+        "commits": findings.commits,
+        "files": findings.files,
+        "rows": findings.rows,
+        "dead_letters": findings.dead_letters,
+        "leftovers": findings.leftovers,
+        "is_deep": deep,
+        "problems": findings.problems,
+        "lost_records": counted(lost),
+        "lost": rows_of(lost),
+    }
+    print_json(document) if as_json else _print_findings(document)
+    if findings.problems:
+        raise Failure(f"{len(findings.problems)} problems in the output of job {job_name}")
+    if lost:
+        click.get_current_context().exit(ExitCode.LOST)
+
+
+@ingest.command()
+@output_option
+@job_option
+@json_option
+def abandon(output: str, job_name: str, as_json: bool) -> None:
+    """Give up a plan that cannot be finished; its files are removed, its records come with the next run.
+
+    Needed when a plan holds an option that turned out wrong, or a segment that is gone.
+    """
+    from spark_ingest.output.stores import open_output_store
+    from spark_ingest.protocol.runner import abandon as abandon_plan
+
+    done = abandon_plan(open_output_store(output, is_written=True), job_name, time.time_ns() // 1_000_000)
+    number, removed = (done[0].number, len(done[1])) if done else (None, 0)
+    if as_json:
+        print_json({"job": job_name, "abandoned_plan": number, "files_removed": removed})
+    else:
+        tell(
+            "There is no plan to abandon." if done is None else f"Plan {number} is abandoned, {removed} files removed."
+        )
+
+
+def _print_status(document: dict[str, Any]) -> None:
+    pending = document["pending_plan"]
+    print_facts(
+        [
+            ("job", document["job"]),
+            ("cluster", document["cluster"]),
+            ("commit", document["head"]),
+            ("to do", f"{document['lag_records']:,} records, {shown_bytes(document['lag_bytes'])}"),
+        ]
+    )
+    _print_lost(document)
+    if document["skipped_records"]:
+        click.echo(f"{document['skipped_records']:,} lost records were skipped by earlier runs")
+    if pending is not None:
+        tell(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
+    click.echo()
+    print_table(
+        [
+            Column("topic", is_text=True),
+            Column("partition"),
+            Column("log\nstart"),
+            Column("committed\nend"),
+            Column("tiered\nend"),
+            Column("lag\nrecords"),
+            Column("lag\nseconds"),
+        ],
+        [
+            (
+                *(one["topic"], one["partition"], one["log_start"], one["committed_end"], one["tiered_end"]),
+                *(one["lag_records"], round(one["lag_ms"] / 1000)),
+            )
+            for one in document["partitions"]
+        ],
+    )
+
+
+def _print_findings(document: dict[str, Any]) -> None:
+    how = "read again" if document["is_deep"] else "listed"
+    click.echo(
+        f"{document['commits']:,} commits, {document['files']:,} files {how}, {document['rows']:,} rows, "
+        f"{document['dead_letters']:,} dead letters"
+    )
+    if document["leftovers"]:
+        click.echo(f"{document['leftovers']:,} files of a plan that is not committed yet")
+    for problem in document["problems"][:_PROBLEMS_SHOWN]:
+        click.echo(f"problem: {problem}")
+    if len(document["problems"]) > _PROBLEMS_SHOWN:
+        click.echo(f"and {len(document['problems']) - _PROBLEMS_SHOWN:,} more; --json has all")
+    _print_lost(document)
+    if not document["problems"]:
+        click.echo("what was ingested is sound" if document["lost"] else "sound")
+
+
+def _print_lost(document: dict[str, Any]) -> None:
+    for one in document["lost"]:
+        count = "an unknown number of" if one["records"] is None else f"{one['records']:,}"
+        why = "retention was faster" if one["reason"] == "retention" else f"topic {one['topic_id']} was deleted"
+        place = f"{one['topic']} partition {one['partition']}"
+        click.echo(f"lost: {place}: {count} records from offset {one['start']} on ({why})")

@@ -1,0 +1,92 @@
+"""Named nodes, in a file of the user. `penstock context` writes it; every command that sends to a node reads it.
+
+The file is TOML, in `penstock/contexts.toml` below the XDG config directory. Only its owner can read it, since it may
+hold tokens. A token is sent only to the URLs of its own context.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from penstock.cli.endings import Failure
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+class Context(NamedTuple):
+    """Names one node, or the nodes of one cluster with commas between the URLs."""
+
+    url: str
+    token: str | None = None
+    cacert: str | None = None
+
+
+@dataclass
+class Contexts:
+    """Holds all contexts by name, and the name of the current one."""
+
+    current: str | None = None
+    named: dict[str, Context] = field(default_factory=dict)
+
+    def get(self, name: str) -> Context:
+        """Return the context of this name. Raises Failure if there is none."""
+        if name not in self.named:
+            known = ", ".join(sorted(self.named)) or "none"
+            raise Failure(f"no context {name!r}; there are: {known}")
+        return self.named[name]
+
+
+def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of the file, whether it exists or not."""
+    directory = environment.get("XDG_CONFIG_HOME", "")
+    base = Path(directory) if os.path.isabs(directory) else Path(os.path.expanduser("~")) / ".config"
+    return base / "penstock" / "contexts.toml"
+
+
+def read_contexts(path: Path) -> Contexts:
+    """Read the file; empty if it is missing. Raises Failure if it is not what `penstock context` writes."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return Contexts()
+    try:
+        told = tomllib.loads(text)
+        named = {name: _context(one) for name, one in told.get("contexts", {}).items()}
+    except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
+        raise Failure(f"{path}: {error}") from None
+    current = told.get("current")
+    return Contexts(current if current in named else None, named)
+
+
+def write_contexts(path: Path, contexts: Contexts) -> None:
+    """Replace the file atomically, readable by its owner only. Raises OSError."""
+    lines = [f"current = {_quoted(contexts.current)}\n"] if contexts.current else []
+    for name, context in sorted(contexts.named.items()):
+        lines.append(f"\n[contexts.{name}]\n")
+        lines += [f"{key} = {_quoted(value)}\n" for key, value in context._asdict().items() if value is not None]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as file:
+        file.writelines(lines)
+    new.replace(path)
+
+
+def _context(told: dict[str, Any]) -> Context:
+    context = Context(**told)
+    if not all(value is None or isinstance(value, str) for value in context):
+        raise TypeError("url, token and cacert are texts")
+    return context
+
+
+def _quoted(text: str) -> str:
+    """Return a TOML string. JSON's escapes are valid TOML, which also escapes DEL."""
+    return orjson.dumps(text).decode().replace("\x7f", "\\u007f")

@@ -1,0 +1,175 @@
+"""Prepares a record before it becomes a line: interceptors first, then serializers.
+
+A serializer encodes a value or a key as bytes: JSON, text, bytes, or a form that another package provides as an entry
+point of the group `penstock.serializers`, found by its name. None is never serialized: it is a missing key, or a
+tombstone. penstock/producer/lines.py puts the bytes on a line; penstock/producer/dispatch.py calls interceptors again
+with the result of each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from penstock.producer.lines import Headers, Line, line_of
+from penstock.records import Timestamp
+
+ENTRY_POINTS = "penstock.serializers"
+
+
+class Serializer(Protocol):
+    content_type: str | None
+    """The record's `content-type` header unless the caller gives one; None: no header, as for JSON."""
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        """Return the bytes of a value. Raises TypeError or ValueError if it has no such form; send() raises it too."""
+
+
+class JsonSerializer:
+    """Serializes any value that orjson accepts. Bytes are not accepted: JSON text as bytes needs no serializer."""
+
+    content_type: str | None = None
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        return orjson.dumps(value, None, orjson.OPT_NON_STR_KEYS)
+
+
+class StringSerializer:
+    content_type: str | None = "text/plain; charset=utf-8"
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        """Encode text as UTF-8. Raises TypeError for anything else."""
+        if not isinstance(value, str):
+            raise TypeError(f"the string serializer takes text, not {type(value).__name__}")
+        return value.encode()
+
+
+class BytesSerializer:
+    """Passes bytes through and rejects anything else: protects against values that would silently become JSON."""
+
+    content_type: str | None = None
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        """Return the bytes. Raises TypeError for anything else."""
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise TypeError(f"the bytes serializer takes bytes, not {type(value).__name__}")
+        return bytes(value)
+
+
+_OWN: dict[str, Callable[..., Serializer]] = {
+    "json": JsonSerializer,
+    "string": StringSerializer,
+    "bytes": BytesSerializer,
+}
+
+
+def load_serializer(name: str, **settings: Any) -> Serializer:
+    """Make the serializer of this name with these settings. Raises ValueError if no package provides it."""
+    if name in _OWN:
+        return _OWN[name](**settings)
+    brought = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name not in brought:
+        known = ", ".join(sorted({*_OWN, *brought}))
+        raise ValueError(
+            f"no serializer {name!r}; there are {known}. Install a package with an entry point {name!r} in the group "
+            f"{ENTRY_POINTS}"
+        )
+    made: Serializer = brought[name].load()(**settings)
+    return made
+
+
+def as_serializer(given: str | Serializer | None) -> Serializer | None:
+    return load_serializer(given) if isinstance(given, str) else given
+
+
+class OutgoingRecord(NamedTuple):
+    """Holds a record as the caller gave it; `_replace` makes a changed copy."""
+
+    topic: str
+    value: Any
+    key: Any = None
+    headers: Headers | None = None
+    timestamp: Timestamp | None = None
+    partition: int | None = None
+
+
+class Interceptor(Protocol):
+    """Sees every record of a producer, in the order of the list. Must be fast: it runs in send()'s thread."""
+
+    def before_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        """Return the record, or another in its place. send() raises its errors, and nothing is sent."""
+
+    def on_delivery(self, record: OutgoingRecord, result: Any) -> None:
+        """Receive the RecordPosition, or the ClientError that the record failed with. Must not raise."""
+
+
+Prepared = tuple[str, Line, Any, int | None, OutgoingRecord | None]
+"""Topic, line, key, partition, and the record for interceptors if there are any. Bare: a named tuple costs more."""
+
+
+class Preparation:
+    """Applies a producer's interceptors and serializers. Synchronous; the sync producer uses the caller's thread."""
+
+    def __init__(self, key: Serializer | None, value: Serializer | None, interceptors: Sequence[Interceptor]) -> None:
+        self._key = key
+        self._value = value
+        self.interceptors = tuple(interceptors)
+        self._is_needed = bool(key or value or self.interceptors)
+
+    def prepare(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        timestamp: Timestamp | None,
+        partition: int | None,
+    ) -> Prepared:
+        """Make the line of a record. Raises TypeError, ValueError, and the errors of interceptors."""
+        if self._is_needed:
+            return self._with_interceptors(OutgoingRecord(topic, value, key, headers, timestamp, partition))
+        return topic, line_of(value, key, headers, timestamp), key, partition, None
+
+    def _with_interceptors(self, record: OutgoingRecord) -> Prepared:
+        for interceptor in self.interceptors:
+            record = interceptor.before_send(record)
+        topic, value, key, headers, timestamp, partition = record
+        if self._key is not None and key is not None:
+            key = self._key.serialize(topic, key)
+        if self._value is not None and value is not None:
+            value = self._value.serialize(topic, value)
+            headers = _with_content_type(headers, self._value.content_type)
+        kept = record if self.interceptors else None
+        return topic, line_of(value, key, headers, timestamp), key, partition, kept
+
+    def notify(self, record: OutgoingRecord, result: Any) -> list[Exception]:
+        """Call every interceptor with the result of a record. Returns the errors that they raise."""
+        raised: list[Exception] = []
+        for interceptor in self.interceptors:
+            try:
+                interceptor.on_delivery(record, result)
+            except Exception as error:
+                raised.append(error)
+        return raised
+
+
+def _with_content_type(headers: Headers | None, content_type: str | None) -> Headers | None:
+    if content_type is None:
+        return headers
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+    if any(name.lower() == "content-type" for name, _ in pairs):
+        return headers if isinstance(headers, Mapping) else pairs
+    return (
+        {**headers, "content-type": content_type}
+        if isinstance(headers, Mapping)
+        else [*pairs, ("content-type", content_type)]
+    )
+
+
+def with_keys(values: Iterable[Any], keys: Iterable[Any] | None) -> Iterable[tuple[Any, Any]]:
+    """Pair values with their keys, or with None. Raises ValueError, while iterating, if their numbers differ."""
+    return zip(values, repeat(None), strict=False) if keys is None else zip(values, keys, strict=True)

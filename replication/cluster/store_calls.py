@@ -1,0 +1,135 @@
+"""Calls to the coordination store: a timeout for a store that does not answer, and coalescing of equal questions.
+
+The timeout is for requests of clients. The node's own work waits indefinitely and continues when the store is back.
+Invariant: an error is definite only if nothing was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from engine.errors import EngineError
+from engine.runtime.tasks import in_background, start_task
+from replication.coordination.interface import Session, State, Unsure
+
+SILENT_S = 8.0  # ZooKeeper's own leader election takes less, and clients wait 30 s for an answer
+
+Result = TypeVar("Result")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class StoreTimeout(EngineError):
+    """The coordination store does not answer. Nothing was started; try again once it answers."""
+
+    code = "overloaded"
+    retryable = True
+
+
+async def while_answered(
+    session: Session, work: Callable[[], Awaitable[Result]], *, changes: bool = True, silent_s: float = SILENT_S
+) -> Result:
+    """Return the result of the work. Raises StoreTimeout if it was not started or changes nothing, else Unsure."""
+    silence = start_task(_silence(session, silent_s))
+    connected = start_task(_until_not_suspended(session))
+    working: asyncio.Future[Result] | None = None
+    try:
+        await asyncio.wait([connected, silence], return_when=asyncio.FIRST_COMPLETED)
+        if not silence.done():
+            working = start_task(work())
+            both: list[asyncio.Future[Any]] = [working, silence]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+    finally:
+        for task in (silence, connected, working):
+            if task is not None:
+                task.cancel()
+    text = f"the coordination store has not answered for {silent_s:g} s"
+    if working is None or not changes:
+        raise StoreTimeout(text, hint="check ZooKeeper, and try again")
+    raise Unsure(f"{text}; whether it was done is not known", hint="check ZooKeeper, look, and try again")
+
+
+async def _until_not_suspended(session: Session) -> None:
+    while session.state is State.SUSPENDED:
+        await session.wait_for_state(State.SUSPENDED)
+
+
+async def _silence(session: Session, silent_s: float) -> None:
+    """Returns once the store has not answered for `silent_s`. Never returns for a lost session: then the work fails
+    itself.
+    """
+    while True:
+        if session.state is State.CONNECTED:
+            await session.wait_for_state(State.CONNECTED)
+            continue
+        if session.state is State.LOST:
+            await asyncio.Event().wait()
+        try:
+            async with asyncio.timeout(silent_s):
+                await _until_not_suspended(session)
+        except TimeoutError:
+            return
+
+
+class Coalescer(Generic[K, V]):
+    """Asks one question at a time; questions asked meanwhile are part of the next one (single flight).
+
+    Invariant: an answer comes from a question that was sent after the call of `answer`. Any number of concurrent
+    callers costs the store one question, and any rate a bounded number per second.
+    """
+
+    def __init__(self, ask: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]], pause_s: float = 0.0) -> None:
+        self._ask = ask
+        self._pause_s = pause_s
+        self._waiting: dict[K, asyncio.Future[V | None]] = {}
+        self._asked: dict[K, asyncio.Future[V | None]] = {}  # the question in flight
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no caller waits for an answer and the pause after the last one is over."""
+        return self._asking is None or self._asking.done()
+
+    def __repr__(self) -> str:
+        return f"Coalescer(waiting={len(self._waiting)})"
+
+    async def answer(self, key: K) -> V | None:
+        """Return the answer for this key, None if there is none. Raises the error of the question, or StoreTimeout if
+        it is cancelled.
+        """
+        future = self._waiting.get(key)
+        if future is None:
+            future = self._waiting[key] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(_look_at)
+        if self.is_idle:
+            self._asking = in_background(self._ask_all(), "confirming leaders")
+        return await asyncio.shield(future)  # a cancelled caller does not cancel the others
+
+    async def _ask_all(self) -> None:
+        try:
+            while self._waiting:
+                self._asked, self._waiting = self._waiting, {}
+                try:
+                    answers = await self._ask(list(self._asked))
+                except Exception as error:  # each caller reports it
+                    for future in self._asked.values():
+                        future.set_exception(error)
+                else:
+                    for key, future in self._asked.items():
+                        future.set_result(answers.get(key))
+                await asyncio.sleep(self._pause_s)
+        finally:  # also if cancelled: no caller may wait indefinitely
+            for future in (*self._asked.values(), *self._waiting.values()):
+                if not future.done():
+                    future.set_exception(StoreTimeout("the question to the coordination store was cut short"))
+            self._asked, self._waiting = {}, {}
+
+
+def _look_at(future: asyncio.Future[V | None]) -> None:
+    """Marks the exception as retrieved if every caller has been cancelled."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,105 @@
+"""Converts the records of a task to rows, in chunks: the part of the task that is in memory at once.
+
+A chunk ends after the batch with which its records reach CHUNK_BYTES before compression. This depends on the stored
+bytes alone, so every attempt of a task has the same chunks. Each chunk has its own files (task.py writes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from engine.format.batch import Record
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.decode.blocks import BlockMaker, DeadLetter
+from spark_ingest.decode.json_types import Members, merge_members
+from spark_ingest.plan import TaskSpec
+from spark_ingest.source.scan import ScannedBatch, scan
+from spark_ingest.source.slices import PartitionOffset, Range, between
+
+CHUNK_BYTES = 256 << 20  # sorting needs two to three times as much memory; a change needs a new GENERATION
+_RECORD_BYTES = 128  # for a record's own columns, beside its bytes
+BLOCK_RECORDS = 16_384  # large enough for Arrow, small enough that one bad value costs little
+BLOCK_BYTES = 16 << 20
+SEEN_MEMBERS_MAX = 1000
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows in the order of (partition, offset), dead letters and counts of `ranges`."""
+
+    ranges: list[Range] = field(default_factory=list)
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    dead: list[DeadLetter] = field(default_factory=list)
+    seen: Members = field(default_factory=list)
+    fallbacks: int = 0
+    read_bytes: int = 0
+
+
+def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+    """Yields the chunks of a task. Raises Corrupt, NoSuchObject, NoEventTime."""
+    ranges = order.task.ranges
+    begin: PartitionOffset = (ranges[0].partition, ranges[0].start)
+    builder, held_bytes = _ChunkBuilder(order), 0
+    for scanned in scan(source, order.task.slices):
+        builder.add(scanned)
+        held_bytes += scanned.decoded_bytes + _RECORD_BYTES * len(scanned.records)
+        if held_bytes >= chunk_bytes:
+            end = (scanned.source.partition, min(scanned.header.next_offset, scanned.source.end))
+            yield builder.chunk(between(ranges, begin, end))
+            begin, held_bytes = end, 0
+    rest = between(ranges, begin, (ranges[-1].partition, ranges[-1].end))
+    if rest:
+        yield builder.chunk(rest)
+
+
+class _ChunkBuilder:
+    """Collects records into blocks, and blocks into a chunk."""
+
+    def __init__(self, order: TaskSpec) -> None:
+        self._order = order
+        self._chunk = Chunk()
+        self._maker: BlockMaker | None = None
+        self._partition = -1
+        self._block: list[Record] = []
+        self._block_bytes = 0
+
+    def add(self, scanned: ScannedBatch) -> None:
+        if scanned.source.partition != self._partition:
+            self._end_block()
+            self._partition = scanned.source.partition
+            self._maker = BlockMaker(self._order, self._partition)
+        if scanned.undecodable is not None:
+            self._chunk.dead.append(_undecodable(scanned))
+        self._chunk.read_bytes += scanned.header.size_bytes
+        self._block += scanned.records
+        self._block_bytes += scanned.decoded_bytes
+        if len(self._block) >= BLOCK_RECORDS or self._block_bytes >= BLOCK_BYTES:
+            self._end_block()
+
+    def chunk(self, ranges: list[Range]) -> Chunk:
+        """Returns the finished chunk and starts the next one."""
+        self._end_block()
+        done, self._chunk = self._chunk, Chunk()
+        done.ranges = ranges
+        return done
+
+    def _end_block(self) -> None:
+        if self._block:
+            assert self._maker is not None
+            made, chunk = self._maker.make(self._block), self._chunk
+            chunk.rows.append(made.rows)
+            chunk.dead += made.dead
+            chunk.seen = merge_members(chunk.seen, made.seen)[:SEEN_MEMBERS_MAX]
+            chunk.fallbacks += made.fallbacks
+        self._block, self._block_bytes = [], 0
+
+
+def _undecodable(scanned: ScannedBatch) -> DeadLetter:
+    """Returns a dead letter with the whole batch as its value, for the offsets within this slice."""
+    header, wanted = scanned.header, scanned.source
+    first, last = max(header.base_offset, wanted.start), min(header.next_offset, wanted.end) - 1
+    why, raw = str(scanned.undecodable), bytes(scanned.raw)
+    return DeadLetter(wanted.partition, first, last, header.max_timestamp, None, raw, (), "undecodable_batch", why)

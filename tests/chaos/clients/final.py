@@ -1,0 +1,88 @@
+"""What is left when all is quiet, and its judgement: each in-sync log off its disk, each leader's over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+
+from engine.format import batch as record_batch
+from engine.format.batch_header import HEADER_BYTES, read_header
+from tests.chaos.clients.asking import Asking, now, open_session
+from tests.chaos.clients.streams import Streamed
+from tests.chaos.judge import Verdict, judge
+from tests.chaos.machines.cluster import PARTITIONS, AnyNode, AskedCluster
+from tests.simulation.judges.checkers import FinalLog
+from tests.simulation.judges.history import History, Polled
+
+MAX_BYTES = 4_000_000
+
+
+class Unreadable(Exception):
+    """The log cannot be read though all is well again."""
+
+
+def read_files(partition_directory: Path, name: str, node_id: int, high_watermark: int) -> FinalLog:
+    """Batches as they lie there, in the order of their segments. What is behind the watermark does not count."""
+    log = FinalLog(name, node_id, 0, high_watermark)
+    for path in sorted(partition_directory.glob("*.log")):
+        data, at = path.read_bytes(), 0
+        while len(data) - at >= HEADER_BYTES:
+            header = read_header(data[at : at + HEADER_BYTES])
+            batch = data[at : at + header.size_bytes]
+            at += header.size_bytes
+            if header.next_offset <= high_watermark and len(batch) == header.size_bytes:
+                log.batches.append(batch)
+                log.records |= {one.offset: orjson.loads(bytes(one.value or b"")) for one in record_batch.decode(batch)}
+    return log
+
+
+async def final_logs(cluster: AskedCluster[AnyNode], topic: str) -> list[FinalLog]:
+    """Of every in-sync replica, the leader's first."""
+    found = []
+    for row in await cluster.wait_until_whole(topic, is_quiet=True):
+        number, leader = row["partition"], row["leader"]
+        for node_id in sorted(row["in_sync"], key=lambda one: one != leader):
+            (directory,) = (cluster.nodes[node_id].data / "topics" / topic).glob(f"*/{number}")
+            found.append(read_files(directory, f"{topic}/{number}", node_id, row["high_watermark"]))
+    return found
+
+
+async def final_polls(asking: Asking, topic: str, partition: int) -> list[Polled]:
+    """Everything once more, as a consumer would read it that begins now."""
+    polls, offset = [], 0
+    path = f"/v1/topics/{topic}/partitions/{partition}/records?max_bytes={MAX_BYTES}&offset="
+    while True:
+        for _ in range(30):
+            answer = await asking.ask("GET", f"{path}{offset}")
+            if answer.status == 200:
+                break
+            asking.turn()
+        else:
+            raise Unreadable(f"{topic}/{partition} at {offset}: {answer.status} {answer.code}")
+        found = answer.json
+        records = tuple((record["offset"], record["value"]) for record in found["records"])
+        if not records:
+            return polls
+        told = (found["log_start"], found["high_watermark"], now())
+        polls.append(
+            Polled("final reader", f"{topic}/{partition}", answer.node, offset, records, *told, is_full_read=True)
+        )
+        offset = found["next_offset"]
+
+
+async def judge_what_is_left(
+    verdict: Verdict,
+    cluster: AskedCluster[AnyNode],
+    topic: str,
+    history: History,
+    began: Sequence[float],
+    streams: Sequence[Streamed] = (),
+) -> None:
+    """`began`: when things were done to the cluster. Raises NotWhole, Unreadable."""
+    logs = await final_logs(cluster, topic)
+    async with open_session() as session:
+        for partition in range(PARTITIONS):
+            history.polled += await final_polls(Asking(session, cluster.urls, 0), topic, partition)
+    judge(verdict, history, logs, began, streams)

@@ -1,0 +1,134 @@
+"""The load of a run: producers and consumers of every kind at every partition, about 200 records a second in all.
+
+Each partition has producers that begin at different nodes, so that an acknowledgement somewhere tells that the
+partition is available, whatever became of one client's node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.chaos.clients.asking import Asking, now, open_session
+from tests.chaos.clients.producers import GIVE_UP_S, KINDS, Library
+from tests.simulation.judges.history import History, Polled, Refused
+
+EVERY_S = 0.1
+POLL_PAUSE_S = 0.05
+WAIT_MS = 300
+ACKS_ALL = ("plain", "sequenced", "keyed")
+TURN_EVERY = 3  # polls of a simple consumer
+ANY_NODE = 0  # who tells of an epoch tells what its one leader said
+LEADER_EPOCH = "Penstock-Leader-Epoch"
+
+
+class Load:
+    """`history` and `codes` grow while it runs. `errors`: what users of the client library had to handle."""
+
+    def __init__(self, topic: str, partitions: int, urls: list[str]) -> None:
+        self.history, self.codes = History(), Counter[str]()
+        self._topic, self._partitions, self._urls = topic, partitions, urls
+        self._libraries: list[Library] = []
+        self._consumers: list[Consumer] = []
+
+    @property
+    def errors(self) -> Counter[str]:
+        return sum((one.errors for one in self._libraries), Counter[str]())
+
+    @property
+    def skew_seen_ms(self) -> int:
+        return max((one.skew_seen_ms for one in self._consumers), default=0)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """On leaving everybody ends what is under way; what is not answered then stays unknown."""
+        stopping = asyncio.Event()
+        async with open_session() as session:
+            runs = []
+            for partition in range(self._partitions):
+                for number, kind in enumerate((*ACKS_ALL, "plain")):
+                    acks = "all" if number < len(ACKS_ALL) else "1"
+                    asking = Asking(session, self._urls, partition + number)
+                    name = f"{kind}-{acks}-{partition}"
+                    producer = KINDS[kind](name, self._topic, partition, acks, asking, self.history, self.codes)
+                    runs.append(producer.run(stopping, EVERY_S))
+                consumer = Consumer(f"consumer-{partition}", self._topic, partition, self.history, self.codes)
+                self._consumers.append(consumer)
+                runs.append(consumer.run(Asking(session, self._urls, partition + 1), stopping))
+                simple = Consumer(f"simple-{partition}", self._topic, partition, self.history, self.codes)
+                simple.names_epoch = False
+                runs.append(simple.run(Asking(session, self._urls, partition + 2), stopping))
+                library = Library(f"library-{partition}", self._topic, partition, self._urls, self.history)
+                self._libraries.append(library)
+                runs.append(library.run(stopping, EVERY_S))
+            tasks = [asyncio.create_task(run) for run in runs]
+            try:
+                yield
+            finally:
+                stopping.set()
+                _, late = await asyncio.wait(tasks, timeout=GIVE_UP_S + 10)
+                for task in late:
+                    task.cancel()
+            for task in tasks:
+                if not task.cancelled() and task.done() and (error := task.exception()):
+                    raise error
+
+
+class Consumer:
+    """Reads a partition from its beginning on, at any node, with long polls; names the newest epoch that it knows, so
+    that it reads nothing old, unless it is a simple one, which changes nodes now and then.
+    """
+
+    names_epoch = True
+    skew_seen_ms = 0  # between the clock that stamped a record and the one here
+
+    def __init__(self, name: str, topic: str, partition: int, history: History, codes: Counter[str]) -> None:
+        self.name, self._partition = name, f"{topic}/{partition}"
+        self._path = f"/v1/topics/{topic}/partitions/{partition}/records?wait_ms={WAIT_MS}&offset="
+        self._history, self._codes = history, codes
+        self.position = 0
+        self._epoch_seen = self._polls = 0
+
+    async def run(self, asking: Asking, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            await self._poll(asking)
+            await asyncio.sleep(POLL_PAUSE_S)
+
+    async def _poll(self, asking: Asking) -> None:
+        """1. Records. 2. The node refuses the position for good: for the judges. 3. Another node is asked."""
+        asked, asked_at = self.position, now()
+        headers = {LEADER_EPOCH: str(self._epoch_seen)} if self._epoch_seen and self.names_epoch else {}
+        answer = await asking.ask("GET", f"{self._path}{asked}", None, headers)
+        found = answer.json
+        if answer.status == 200:
+            records = tuple((record["offset"], record["value"]) for record in found["records"])
+            for record in found["records"]:
+                self.skew_seen_ms = max(self.skew_seen_ms, abs(record["timestamp"] - time.time_ns() // 1_000_000))
+            polled = Polled(
+                self.name,
+                self._partition,
+                answer.node,
+                asked,
+                records,
+                found["log_start"],
+                found["high_watermark"],
+                now(),
+                asked_at=asked_at,
+            )
+            self._history.polled.append(polled)
+            self.position = found["next_offset"]
+            epoch = int(answer.headers.get(LEADER_EPOCH, 0))
+            self._epoch_seen = max(self._epoch_seen, epoch)
+            if self.names_epoch:  # the answers to one client come in their order
+                self._history.watermarks.append((self._partition, ANY_NODE, epoch, found["high_watermark"]))
+            self._polls += 1
+            if not self.names_epoch and self._polls % TURN_EVERY == 0:
+                asking.turn()
+            return
+        self._codes[f"poll: {answer.status} {answer.code}"] += 1
+        if answer.code == "offset_above_high_watermark":
+            self._history.refused.append(Refused(self.name, self._partition, answer.node, asked, asked_at))
+        asking.turn()

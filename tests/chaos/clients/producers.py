@@ -1,0 +1,173 @@
+"""Producers of four kinds; each writes its history, has one batch under way at a time, and gives no value twice.
+
+1. plain: one attempt a batch, since nothing recognises a repeat. 2. sequenced and 3. keyed: the same batch until it is
+answered, at whichever node. 4. library: the client of this repository, several batches in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping
+
+import orjson
+
+from penstock import Client, ClientOptions
+from penstock.errors import ClientError
+from tests.chaos.clients.asking import ACK_TIMEOUT_MS, NOT_SENT, Answer, Asking, now
+from tests.faults.history import Outcome, outcome_of
+from tests.simulation.judges.history import History, Produced
+
+GIVE_UP_S = 30.0
+REPEATED = frozenset({0, 408, 429, *range(500, 600)})
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+class Producer:
+    """`codes`: how often it met what, in one attempt; shared with others of its run."""
+
+    def __init__(
+        self, name: str, topic: str, partition: int, acks: str, asking: Asking, history: History, codes: Counter[str]
+    ) -> None:
+        self.name, self.acks = name, acks
+        self._partition_name = f"{topic}/{partition}"
+        self._path = f"/v1/topics/{topic}/partitions/{partition}/records?acks={acks}&timeout_ms={ACK_TIMEOUT_MS}"
+        self._asking, self._history, self._codes = asking, history, codes
+        self._random = random.Random(name)
+        self._number = 0
+
+    async def run(self, stopping: asyncio.Event, every_s: float) -> None:
+        while not stopping.is_set():
+            self._number += 1
+            values = tuple(f"{self.name}-{self._number}.{n}" for n in range(self._random.choice((1, 1, 2))))
+            produced = Produced(self.name, self._partition_name, values, self.acks, now())
+            self._history.produced.append(produced)
+            await self._store(produced, b"".join(orjson.dumps(value) + b"\n" for value in values))
+            await asyncio.sleep(every_s * self._random.uniform(0.5, 1.5))
+
+    async def _store(self, produced: Produced, body: bytes) -> None:
+        answer = await self._attempt(body, {})
+        settle(produced, answer, certain(answer))
+
+    async def _attempt(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        answer = await self._asking.ask("POST", self._path, body, {**NDJSON, **headers})
+        if answer.status >= 300 or answer.status == 0:
+            self._codes[f"{answer.status} {answer.code}"] += 1
+            self._asking.turn()
+        return answer
+
+
+class Repeating(Producer):
+    """Sends a batch until it is answered for good. What was refused each time, certainly, was not stored."""
+
+    async def _store(self, produced: Produced, body: bytes) -> None:
+        is_maybe_stored, tries = False, 0
+        headers = await self._headers(produced)
+        while True:
+            answer = await self._attempt(body, headers)
+            outcome = certain(answer)
+            is_maybe_stored |= outcome is not Outcome.FAIL
+            if answer.status not in REPEATED or now() - produced.invoked_at > GIVE_UP_S:
+                break
+            await asyncio.sleep(min(0.02 * 2**tries, 0.3) * self._random.uniform(0.5, 1.5))
+            tries += 1
+        if outcome is Outcome.FAIL and is_maybe_stored:
+            outcome = Outcome.INFO
+        settle(produced, answer, outcome)
+        self._after(produced)
+
+    async def _headers(self, produced: Produced) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def _after(self, produced: Produced) -> None:
+        pass
+
+
+class Keyed(Repeating):
+    async def _headers(self, produced: Produced) -> Mapping[str, str]:
+        return {"Idempotency-Key": f"{self._partition_name}/{produced.values[0]}"}
+
+
+class Sequenced(Repeating):
+    """After a batch of which it does not know it begins anew, with an id of its own."""
+
+    _producer: Mapping[str, str] | None = None
+    _sequence = 0
+
+    async def _headers(self, produced: Produced) -> Mapping[str, str]:
+        while self._producer is None:
+            answer = await self._asking.ask("POST", "/v1/producers", b"")
+            if answer.status == 201:
+                found = answer.json
+                self._producer = {
+                    "Producer-Id": str(found["producer_id"]),
+                    "Producer-Epoch": str(found["producer_epoch"]),
+                }
+                self._sequence = 0
+            else:
+                self._codes[f"producer id: {answer.status} {answer.code}"] += 1
+                self._asking.turn()
+                await asyncio.sleep(0.1)
+        return {**self._producer, "Producer-Seq": str(self._sequence)}
+
+    def _after(self, produced: Produced) -> None:
+        if produced.outcome == "ok":
+            self._sequence += len(produced.values)
+        else:
+            self._producer = None
+
+
+class Library:
+    """The Python client. What it raises is an error that its user would have to handle."""
+
+    def __init__(self, name: str, topic: str, partition: int, urls: list[str], history: History) -> None:
+        self.name, self._topic, self._partition, self._urls = name, topic, partition, urls
+        self._history = history
+        self.errors: Counter[str] = Counter()
+
+    async def run(self, stopping: asyncio.Event, every_s: float) -> None:
+        options = ClientOptions(linger_ms=2, request_timeout_ms=6_000, ack_timeout_ms=4_000)
+        number, under_way = 0, set[asyncio.Task[None]]()
+        async with Client(self._urls, options=options) as client, client.producer() as producer:
+            while not stopping.is_set():
+                number += 1
+                value = f"{self.name}-{number}"
+                produced = Produced(self.name, f"{self._topic}/{self._partition}", (value,), "all", now())
+                self._history.produced.append(produced)
+                delivery = await producer.send(self._topic, value, partition=self._partition)
+                task = asyncio.create_task(self._told(produced, delivery))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+                await asyncio.sleep(every_s)
+            if under_way:
+                await asyncio.wait(under_way, timeout=GIVE_UP_S)
+
+    async def _told(self, produced: Produced, delivery: object) -> None:
+        try:
+            found = await delivery  # type: ignore[misc]
+            produced.base_offset, produced.outcome, produced.code = found.offset, "ok", ""
+        except ClientError as error:
+            produced.outcome, produced.code = ("fail" if error.no_side_effects else "info"), error.code
+            self.errors[f"client library: {error.code}"] += 1
+        produced.done_at = now()
+
+
+KINDS: dict[str, type[Producer]] = {"plain": Producer, "sequenced": Sequenced, "keyed": Keyed}
+
+
+def certain(answer: Answer) -> Outcome:
+    """Of one attempt. Who could not connect has sent nothing."""
+    if answer.code == NOT_SENT:
+        return Outcome.FAIL
+    return outcome_of(answer.status, answer.json) if answer.status else Outcome.INFO
+
+
+def settle(produced: Produced, answer: Answer, outcome: Outcome) -> None:
+    """A repeat whose place the node no longer knows is stored somewhere, which is not known here: info."""
+    produced.done_at, produced.code = now(), answer.code
+    offset = answer.json["results"][0]["base_offset"] if answer.status == 200 else None
+    if outcome is Outcome.OK and offset is None:
+        outcome = Outcome.INFO
+    produced.outcome = outcome.value
+    produced.base_offset = offset if offset is not None else -1

@@ -1,0 +1,195 @@
+"""Consumers of event streams as a browser's EventSource is one: they keep a position, and come back by themselves.
+
+Some read the whole topic and stay with one node; some read a partition and change nodes every few seconds, as behind a
+load balancer. An EventSource that is answered anything but 200 when it comes back stops for good, and so do these.
+A first connection that is refused is made again, as an application would. What is judged is in tests/chaos/judge.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+import orjson
+
+from tests.chaos.clients.asking import CONNECT_S, now
+from tests.simulation.judges.history import History, Polled
+
+RETRY_S = 0.5
+SILENT_S = 40.0  # more than two heartbeats: then the connection is dead
+ROAM_S = (1.0, 4.0)
+CAUGHT_UP_S = 60.0  # after all is well again; a stream that has not resumed by then never will
+
+
+@dataclass
+class Streamed:
+    """What became of one stream. `positions`: the next offset of each partition that it has."""
+
+    name: str
+    topic: str
+    positions: dict[int, int] = field(default_factory=dict)
+    events: int = 0
+    ended: str = ""  # why it stopped for good
+    wrong_ids: list[str] = field(default_factory=list)
+
+
+class Stream:
+    """`partition` None: all of the topic. `roams`: to the next node every few seconds, not only when it must."""
+
+    def __init__(
+        self,
+        streamed: Streamed,
+        partitions: int,
+        partition: int | None,
+        urls: Sequence[str],
+        first: int,
+        history: History,
+        codes: Counter[str],
+        *,
+        roams: bool,
+    ) -> None:
+        self._streamed = streamed
+        self._numbers = list(range(partitions)) if partition is None else [partition]
+        where = "" if partition is None else f"/partitions/{partition}"
+        self._path = f"/v1/topics/{streamed.topic}{where}/records?from=earliest"
+        self._urls, self._at, self._roams = urls, first % len(urls), roams
+        self._history, self._codes = history, codes
+        self._random = random.Random(streamed.name)
+        self._last_id = ""
+        streamed.positions = dict.fromkeys(self._numbers, 0)
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        """Until it is cancelled, or stops for good."""
+        while not self._streamed.ended:
+            life_s = self._random.uniform(*ROAM_S) if self._roams else None
+            try:
+                async with asyncio.timeout(life_s):
+                    await self._connect(session)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                pass  # an EventSource comes back after a network error
+            if self._roams:
+                self._at = (self._at + 1) % len(self._urls)
+            await asyncio.sleep(RETRY_S * self._random.random())
+
+    async def _connect(self, session: aiohttp.ClientSession) -> None:
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if self._last_id:
+            headers["Last-Event-ID"] = self._last_id
+        async with session.get(self._urls[self._at] + self._path, headers=headers) as answer:
+            if answer.status != 200:
+                await self._refused(answer)
+                return
+            rest = b""
+            async for piece in answer.content.iter_any():
+                *events, rest = (rest + piece).split(b"\n\n")
+                self._take(events)
+
+    async def _refused(self, answer: aiohttp.ClientResponse) -> None:
+        problem = orjson.loads(await answer.read() or b"{}")
+        what = f"{answer.status} {problem.get('code', '')}"
+        self._codes[f"stream: {what}"] += 1
+        if self._last_id:
+            self._streamed.ended = f"{what} at {self._last_id} by node {self._at + 1}: {problem.get('detail', '')}"
+
+    def _take(self, events: Sequence[bytes]) -> None:
+        """What has been read at once is one poll for the judges."""
+        found: dict[int, list[tuple[int, str]]] = {}
+        asked = dict(self._streamed.positions)
+        for event in events:
+            fields = _fields_of(event)
+            if fields.get("event") == "problem":
+                self._problem(orjson.loads(fields["data"]))
+                continue
+            if "data" in fields:
+                record = orjson.loads(fields["data"])
+                number = record.get("partition", self._numbers[0])
+                found.setdefault(number, []).append((record["offset"], record["value"]))
+                self._streamed.positions[number] = record["offset"] + 1
+                self._streamed.events += 1
+            if "id" in fields:
+                self._last_id = fields["id"]
+                self._check_id()
+        for number, records in found.items():
+            partition, end = f"{self._streamed.topic}/{number}", records[-1][0] + 1
+            at = self._streamed.name, partition, self._at + 1, asked[number]
+            self._history.polled.append(Polled(*at, tuple(records), 0, end, now()))
+
+    def _check_id(self) -> None:
+        """The id is where the stream will go on: right behind what has been given."""
+        wanted = "-".join(str(self._streamed.positions[number]) for number in self._numbers)
+        if self._last_id != wanted:
+            self._streamed.wrong_ids.append(f"{self._last_id} is told where {wanted} follows")
+            told = zip(self._numbers, map(int, self._last_id.split("-")), strict=True)
+            self._streamed.positions.update(told)
+
+    def _problem(self, problem: Mapping[str, object]) -> None:
+        """One that may be retried is followed by the end of the connection, and the stream comes back."""
+        self._codes[f"stream: event {problem['code']}"] += 1
+        if not problem["retryable"]:
+            self._streamed.ended = f"event {problem['code']} at {self._last_id}: {problem['detail']}"
+
+
+class Streams:
+    """All event streams of a run."""
+
+    def __init__(self, topic: str, partitions: int, urls: list[str], history: History, codes: Counter[str]) -> None:
+        self.streamed: list[Streamed] = []
+        self._streams: list[Stream] = []
+        for first in range(len(urls)):
+            self._add(f"stream-topic-{first + 1}", topic, partitions, None, urls, first, history, codes, roams=False)
+        for number in range(partitions):
+            self._add(f"stream-{number}", topic, partitions, number, urls, number, history, codes, roams=True)
+
+    def _add(
+        self,
+        name: str,
+        topic: str,
+        partitions: int,
+        partition: int | None,
+        urls: list[str],
+        first: int,
+        history: History,
+        codes: Counter[str],
+        *,
+        roams: bool,
+    ) -> None:
+        streamed = Streamed(name, topic)
+        self.streamed.append(streamed)
+        self._streams.append(Stream(streamed, partitions, partition, urls, first, history, codes, roams=roams))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENT_S)
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+            tasks = [asyncio.create_task(stream.run(session)) for stream in self._streams]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            for task in tasks:
+                if not task.cancelled() and (error := task.exception()):
+                    raise error
+
+    async def catch_up(self, ends: Mapping[int, int]) -> None:
+        """Return when every stream that goes on has reached the ends of the partitions, or after a while."""
+        deadline = now() + CAUGHT_UP_S
+        while now() < deadline and any(self._is_behind(one, ends) for one in self.streamed):
+            await asyncio.sleep(0.1)
+
+    @staticmethod
+    def _is_behind(one: Streamed, ends: Mapping[int, int]) -> bool:
+        return not one.ended and any(position < ends[number] for number, position in one.positions.items())
+
+
+def _fields_of(event: bytes) -> dict[str, str]:
+    """The fields of an event; a comment has none. Every event of ours has one line of data."""
+    lines = (line.partition(":") for line in event.decode().split("\n") if line and not line.startswith(":"))
+    return {name: value.removeprefix(" ") for name, _, value in lines}

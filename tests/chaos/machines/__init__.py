@@ -1,0 +1,1 @@
+"""The machines of a chaos run: network namespaces, hosts, disks, what a run leaves behind."""

@@ -1,0 +1,202 @@
+"""ZooKeeper, three nodes and the clients, each on a host of its own; the harness sits on the clients' host.
+
+Knows how to make, ask and end it; what is done to it is in tests/chaos/faults.py. Calls that wait for processes are
+made from threads, so that the load goes on in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from tests.chaos.clients.asking import Asking, now, open_session
+from tests.chaos.machines.disks import make_small_disk
+from tests.chaos.machines.hosts import ROOT, NodeHost, ZookeeperHost
+from tests.chaos.machines.leftovers import registry
+from tests.chaos.machines.namespaces import Network
+from tests.skew.shifted_clock import ShiftedClock
+
+NODES = (1, 2, 3)
+CLIENTS = "clients"
+PARTITIONS = 3
+WHOLE_S = 90.0  # by then everything that was broken is mended, or never will be
+SETTLED_S = 0.5
+SESSION_TIMEOUT_MS = 6_000  # the node's default: detection takes this long
+
+
+class NotWhole(Exception):
+    """What is still missing long after the fault is over."""
+
+
+class Asked(Protocol):
+    """A node, as far as it is asked, and its disk looked at."""
+
+    url: str
+    data: Path
+
+
+AnyNode = TypeVar("AnyNode", bound=Asked)
+
+
+class AskedCluster(Generic[AnyNode]):
+    """The nodes by number, wherever they run: what they tell, and whether all is well with them."""
+
+    def __init__(self, nodes: Mapping[int, AnyNode]) -> None:
+        self.nodes = nodes
+
+    @property
+    def urls(self) -> list[str]:
+        return [node.url for node in self.nodes.values()]
+
+    async def ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """Of any node; None if none of them can tell."""
+        async with open_session() as session:
+            asking = Asking(session, self.urls, 0)
+            for _ in self.nodes:
+                answer = await asking.ask(method, path, body)
+                if 200 <= answer.status < 300:
+                    return answer.json
+                asking.turn()
+        return None
+
+    async def create(self, topic: str) -> None:
+        config = b'"config":{"min_insync_replicas":2}'
+        body = b'{"partitions":%d,"replication_factor":3,%s}' % (PARTITIONS, config)
+        deadline = time.monotonic() + WHOLE_S
+        while await self.ask("PUT", f"/v1/topics/{topic}", body) is None:
+            assert time.monotonic() < deadline, "the topic cannot be made"
+            await asyncio.sleep(0.2)
+
+    async def rows(self, topic: str) -> list[dict[str, Any]]:
+        found = await self.ask("GET", f"/v1/topics/{topic}")
+        return found["partitions"] if found else []
+
+    async def leader(self, topic: str, partition: int) -> AnyNode:
+        """Whoever leads, asked for until somebody does."""
+        deadline = time.monotonic() + WHOLE_S
+        while time.monotonic() < deadline:
+            for row in await self.rows(topic):
+                if row["partition"] == partition and row["leader"] in self.nodes:
+                    return self.nodes[row["leader"]]
+            await asyncio.sleep(0.1)
+        raise NotWhole(f"{topic}/{partition} has no leader")
+
+    async def wait_until_whole(self, topic: str, *, is_quiet: bool = False) -> list[dict[str, Any]]:
+        """All replicas in sync, and all nodes say so; when nobody produces, everything committed. Raises NotWhole."""
+        deadline = time.monotonic() + WHOLE_S
+        while True:
+            told = [await self._rows_of(url, topic) for url in self.urls]
+            missing = [what for rows in told for row in rows if (what := _missing(row, is_quiet=is_quiet))]
+            missing += [
+                f"{url} does not describe {topic}" for url, rows in zip(self.urls, told, strict=True) if not rows
+            ]
+            if not missing and all(_states(rows) == _states(told[0]) for rows in told):
+                return told[0]
+            if time.monotonic() > deadline:
+                raise NotWhole("; ".join(dict.fromkeys(missing)) or f"nodes tell different states: {told}")
+            await asyncio.sleep(0.2)
+
+    async def _rows_of(self, url: str, topic: str) -> list[dict[str, Any]]:
+        async with open_session() as session:
+            answer = await Asking(session, [url], 0).ask("GET", f"/v1/topics/{topic}")
+        return answer.json["partitions"] if answer.status == 200 else []
+
+
+class Cluster(AskedCluster[NodeHost]):
+    """On hosts of their own."""
+
+    def __init__(
+        self, network: Network, zookeeper: ZookeeperHost, nodes: dict[int, NodeHost], session_s: float
+    ) -> None:
+        super().__init__(nodes)
+        self.network, self.zookeeper = network, zookeeper
+        self.session_s = session_s
+        self.injections: list[tuple[float, str]] = []
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.network!r}, running={[one.node_id for one in self.nodes.values() if one.is_running]})"
+
+    def start(self) -> None:
+        self.zookeeper.start()
+        for node in self.nodes.values():
+            node.begin_start()
+        for node in self.nodes.values():
+            node.wait_until_ready()
+
+    def injected(self, what: str) -> None:
+        self.injections.append((now(), what))
+
+    async def mend(self) -> None:
+        """Everything back, whatever a fault has left."""
+        self.network.heal_all()
+        for node in self.nodes.values():
+            if node.clock is not None:
+                node.clock.step(0)
+        if not self.zookeeper.is_running:
+            await asyncio.to_thread(self.zookeeper.start)
+        for node in self.nodes.values():
+            if node.is_running:
+                node.resume()
+            else:
+                await asyncio.to_thread(node.kill)
+                await asyncio.to_thread(node.start)
+
+
+def _states(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+    return [(row["leader"], row["leader_epoch"], sorted(row["in_sync"])) for row in rows]
+
+
+def _missing(row: dict[str, Any], *, is_quiet: bool) -> str | None:
+    if row["leader"] is None or len(row["in_sync"]) < len(NODES):
+        return f"partition {row['partition']} has leader {row['leader']} and in sync {row['in_sync']}"
+    if is_quiet and row["log_end"] != row["high_watermark"]:
+        return f"partition {row['partition']} is committed to {row['high_watermark']} of {row['log_end']}"
+    return None
+
+
+@contextmanager
+def running_cluster(
+    *,
+    source: Path = ROOT,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    has_small_disks: bool = False,
+    has_clocks: bool = False,
+) -> Iterator[Cluster]:
+    """From here on this process is on the clients' host; another cluster can be made after this one in it."""
+    with registry() as own:
+        directory = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
+        own.note("directory", str(directory))
+        network = Network(["zk", *(f"n{number}" for number in NODES), CLIENTS], own)
+        network.enter(CLIENTS)
+        zookeeper = ZookeeperHost("zk", network, directory / "zk")
+        (directory / "store").mkdir()
+        told: dict[str, object] = {
+            "coordination": zookeeper.url,
+            "shards": 1,
+            "session-timeout-ms": session_timeout_ms,
+            "store": (directory / "store").as_uri(),
+        }
+        nodes = {n: NodeHost(n, network, directory / f"n{n}", told, source) for n in NODES}
+        if has_clocks:
+            for node in nodes.values():
+                node.clock = ShiftedClock(node.directory / "clock")
+        if has_small_disks:
+            for node in nodes.values():
+                make_small_disk(node.directory / "disk", own)
+                node.data = node.directory / "disk" / "data"
+        cluster = Cluster(network, zookeeper, nodes, session_timeout_ms / 1000)
+        cluster.start()
+        yield cluster
+
+
+def copy_logs(cluster: Cluster, target: Path) -> None:
+    """What the processes have written for operators, to be looked at later."""
+    target.mkdir(parents=True, exist_ok=True)
+    for host in (cluster.zookeeper, *cluster.nodes.values()):
+        shutil.copy(host.directory / "log", target / f"{host.name}.log")

@@ -1,0 +1,84 @@
+"""Wheels of this tree, and fresh environments to install them into, without a network.
+
+An environment is given the libraries that the wheels declare, and those that these need, as links to the ones that
+the tests run with. One that is not declared is not there: that what is declared is enough is tested with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from importlib.metadata import Distribution, distribution, distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from tests.architecture.test_libraries import normal
+
+ROOT = Path(__file__).parents[2]
+BUILT = ("penstock", "engine", "gateway", "node", "openapi", "replication", "spark_ingest")
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+_PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+def build_wheels(directory: Path) -> Path:
+    """Build both wheels of a copy of this tree. Returns the directory with them."""
+    tree, dist = directory / "tree", directory / "dist"
+    tree.mkdir()
+    for name in BUILT:
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+    for name in FILES:
+        shutil.copy(ROOT / name, tree)
+    offline = ["--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*_PIP, "wheel", *offline, "-w", str(dist), "./penstock", "."], cwd=tree, check=True)
+    return dist
+
+
+def fresh_environment(directory: Path, *wheels: Path) -> Path:
+    """Make an environment with these wheels and the libraries that they need. Returns its directory of commands."""
+    venv.create(directory, with_pip=False)
+    (site,) = directory.glob("lib/python*/site-packages")
+    python = directory / "bin" / "python"
+    pip = [*_PIP, "--python", str(python)]
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", *map(str, wheels)], check=True)
+    installed = {normal(one.name): one for one in distributions(path=[str(site)])}
+    for library in _needed(installed):
+        for file in library.files or ():
+            top = file.parts[0]
+            if top != ".." and not (site / top).exists():
+                (site / top).symlink_to(Path(str(library.locate_file(top))))
+    subprocess.run([*pip, "check"], check=True)
+    return directory / "bin"
+
+
+def _needed(installed: dict[str, Distribution]) -> list[Distribution]:
+    """What these distributions need, and what that needs, of the libraries of this process."""
+    done: set[tuple[str, frozenset[str]]] = set()
+    to_do = [wish for one in installed.values() for wish in _wishes(one, frozenset())]
+    while to_do:
+        wish = to_do.pop()
+        if wish not in done and wish[0] not in installed:
+            done.add(wish)
+            to_do += _wishes(distribution(wish[0]), wish[1])
+    return [distribution(name) for name in sorted({name for name, _ in done})]
+
+
+def _wishes(one: Distribution, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
+    """The names and extras that a distribution asks for on this machine."""
+    return [
+        (normal(wish.name), frozenset(wish.extras))
+        for wish in map(Requirement, one.requires or ())
+        if wish.marker is None or any(wish.marker.evaluate({"extra": extra}) for extra in (*extras, ""))
+    ]
+
+
+def run(bin_directory: Path, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of an environment, without anything of ours on its path."""
+    command = [str(bin_directory / str(arguments[0])), *map(str, arguments[1:])]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK", "PYTHON"))}
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False, **options
+    )

@@ -1,0 +1,21 @@
+"""Sessions of docs pages: each page's run one after the other against one node, and print what the page shows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.docs.console import blocks, run_step, steps_of
+from tests.e2e.node_process import running_process
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("page", "steps_min"), [("single-writer.md", 10), ("retention.md", 6)])
+def test_the_sessions_print_what_the_page_shows(page: str, steps_min: int, tmp_path: Path) -> None:
+    steps = [step for session in blocks(page, "console") for step in steps_of(session)]
+    assert len(steps) >= steps_min
+    with running_process(tmp_path / "node") as node:
+        for step in steps:
+            run_step(step, tmp_path, {**os.environ, "PENSTOCK_URL": node.url})

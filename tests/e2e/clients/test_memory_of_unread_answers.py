@@ -1,0 +1,59 @@
+"""Answers that nobody reads, all on one HTTP/2 connection: all copies together are bounded, and memory comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.connections.memory import CHANGE_BYTES, OPTIONS
+from gateway.connections.read_budget import RENDERED_COPIES
+from node.node import READ_BYTES_MAX
+from tests.e2e.clients.deaf_clients import MIB, begin_peak, http2_requests, peak_mib, resident_mib, statuses
+from tests.e2e.node_process import running_process
+from tests.scenarios.gateways import RECORD_BATCH, over_http2
+
+pytestmark = pytest.mark.e2e
+
+STREAMS = 48
+UNREAD_MIB = 64
+ANSWER_MIB = 8
+FORMS = ("application/json", RECORD_BATCH)
+LINES = b"\n".join([b'{"a":"%s"}' % (b"x" * 1000)] * 1000)  # a MiB
+PEAK_SLACK_MIB = 64  # what reading freed and no trim has given back yet, and one more answer on its way into the server
+HEAPS, KEPT_BYTES, _ = (option.value for option in OPTIONS)
+REST_MIB = (CHANGE_BYTES + HEAPS * KEPT_BYTES) / MIB + 8  # no change is trimmed that is smaller; the end of each heap
+COME_BACK_S = 60
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_answers_on_one_connection_hold_bounded_memory_which_comes_back(tmp_path, form):
+    assert ANSWER_MIB * RENDERED_COPIES <= READ_BYTES_MAX / MIB
+    with running_process(tmp_path, connection_unread_bytes_max=UNREAD_MIB * MIB, stream_stall_ms=120_000) as process:
+        async with over_http2(process.port) as gateway:
+            topic = await gateway.create("t")
+            for _ in range(2 * ANSWER_MIB):
+                assert (await topic.post(LINES, "application/x-ndjson", acks=1)).status == 200
+            warm = await topic.fetch(0, accept=form, max_bytes=ANSWER_MIB * MIB)
+            assert len(warm.body) > 0.9 * ANSWER_MIB * MIB
+            while await gateway.metric("penstock_unread_answer_bytes"):
+                await asyncio.sleep(0.05)
+            before = resident_mib(process.pid)
+            begin_peak(process.pid)
+            path = f"{topic.path}/partitions/0/records?offset=0&max_bytes={ANSWER_MIB * MIB}"
+            client, connection = http2_requests(process.port, path, form, STREAMS)
+            try:
+                found = await asyncio.to_thread(statuses, client, connection, STREAMS)
+                held_bytes = await gateway.metric("penstock_unread_answer_bytes")
+                peak = peak_mib(process.pid)
+            finally:
+                client.close()
+            assert set(found) == {"200", "429"}
+            assert 0.8 * UNREAD_MIB * MIB < held_bytes <= UNREAD_MIB * MIB
+            # At least half of it is seen here: what was free before, and the kernel's buffers, hold the rest.
+            seen = peak - before
+            assert held_bytes / MIB / 2 < seen < UNREAD_MIB + READ_BYTES_MAX / MIB + PEAK_SLACK_MIB, (before, peak)
+            async with asyncio.timeout(COME_BACK_S):
+                while (rest := resident_mib(process.pid)) > before + REST_MIB:
+                    await asyncio.sleep(0.5)
+            print(f"{before:.0f} MiB before, {peak:.0f} at most, {rest:.0f} afterwards")

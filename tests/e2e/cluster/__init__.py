@@ -1,0 +1,1 @@
+"""Clusters of real processes: with ZooKeeper, embedded, moving partitions, refused members."""

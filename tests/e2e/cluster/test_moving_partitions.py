@@ -1,0 +1,169 @@
+"""A partition is moved under load, as an operator does it: slowly as told, watched, called off, and then to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+
+from loadtests.cluster.nodes import ROOT, ClusterNode
+from tests.e2e.cluster.test_cluster import Cluster, described, running_cluster, until
+from tests.e2e.lifecycle.test_shards import call
+from tests.e2e.load import Load, Log, read_log
+from tests.replication.zookeeper_process import WHY_NOT, is_installed
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
+
+THROTTLE = 1_000_000  # bytes per second, of node 1
+FILLER = 99  # the client that has filled the log before the others begin
+FILLER_COUNT, FILLER_BYTES = 48, 250_000  # of THROTTLE twelve seconds, without it a fraction of one
+WATCHED_S, TOLD_BYTES = 2.5, 1_500_000  # it is called off after both
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """What node 1 leads is copied slowly."""
+    with running_cluster(tmp_path, own={1: {"replica-catchup-bytes-per-second": THROTTLE}}) as cluster:
+        yield cluster
+
+
+class Seen(NamedTuple):
+    """Of a move at one time: how long it has been going on at least, what its new node has, what is said of it."""
+
+    seconds: float
+    copied_bytes: int
+    row: dict[str, Any]
+
+    @property
+    def left_bytes(self) -> int:
+        return int(self.row["left_bytes"]["3"])
+
+    @property
+    def told_bytes(self) -> int:
+        """Copied, as is said."""
+        return int(self.row["size_bytes"]) - self.left_bytes
+
+
+async def test_a_move_under_load_is_slow_as_told_watched_called_off_and_done(cluster: Cluster) -> None:
+    await asyncio.to_thread(prepare, cluster)
+    leader, other = cluster.nodes[1], cluster.nodes[3]
+    kind: Any = {"clients": 3, "acks": ("all",), "is_keyed": True}  # without keys a drain is no pause
+    loads = [Load(node.url, "t", 1, first_client=10 * node.node_id, **kind) for node in (leader, other)]
+    async with loads[0].under_way() as one, loads[1].under_way() as two:
+        await all_go_on(loads)
+        seen = await asyncio.to_thread(begun_and_watched, cluster)
+        await all_go_on(loads)
+        await asyncio.to_thread(call_off, cluster)
+        await all_go_on(loads)
+        await asyncio.to_thread(move_for_good, cluster)
+        await all_go_on(loads)
+    for ledger in (one, two):
+        assert not ledger.breaks
+        assert not ledger.refusals
+    for node in cluster.nodes.values():
+        found = await read_log(node.url, "t", 1)
+        log = Log([[value[:2] for value in values] for values in found.partitions])
+        for ledger in (one, two):
+            log.assert_holds(ledger)
+        assert sum(client == FILLER for client, _ in log.partitions[0]) == FILLER_COUNT
+    assert_slow_as_told(seen)
+    assert_progress_is_told(seen)
+
+
+def prepare(cluster: Cluster) -> None:
+    """Led by node 1, copied by node 2, and full of what only a move to node 3 has to copy."""
+    url = cluster.nodes[1].url
+    until(lambda: call(f"{url}/v1/topics/t", "PUT", {"partitions": 1, "replication_factor": 2}))
+    penstock("reassign", "t", "0=1,2", url=url)
+    until(lambda: is_on(cluster, [1, 2], leader=1))
+    for number in range(FILLER_COUNT):
+        noise = b64encode(Random(number).randbytes(FILLER_BYTES * 3 // 4)).decode()
+        wish = {"records": [{"value": [FILLER, number, noise]}]}
+        call(f"{url}/v1/topics/t/partitions/0/records?acks=all", "POST", wish)
+
+
+def begun_and_watched(cluster: Cluster) -> list[Seen]:
+    begun = time.monotonic()
+    (row,) = penstock("reassign", "t", "0=1,3", url=cluster.nodes[2].url)["reassignments"]
+    assert (row["replicas"], row["adding"], row["removing"]) == ([1, 3], [3], [2])
+    seen: list[Seen] = []
+    while not seen or seen[-1].seconds < WATCHED_S or seen[-1].told_bytes < TOLD_BYTES:
+        rows = call(f"{cluster.nodes[3].url}/v1/cluster/reassignments")["reassignments"]
+        assert rows, f"all of it was copied in {time.monotonic() - begun:.1f} s, faster than told"
+        copied_bytes = sum(path.stat().st_size for path in log_files(cluster.nodes[3]))
+        seen.append(Seen(time.monotonic() - begun, copied_bytes, rows[0]))
+        time.sleep(0.1)
+    return seen
+
+
+def assert_slow_as_told(seen: list[Seen]) -> None:
+    """A second's worth may go at once; twice that is too much in any case."""
+    for one in seen:
+        assert one.copied_bytes <= 2 * THROTTLE * (1 + one.seconds), f"{one.copied_bytes} bytes in {one.seconds:.1f} s"
+
+
+def assert_progress_is_told(seen: list[Seen]) -> None:
+    """The leader was asked before the new node's disk was looked at, so it never tells of more than is there."""
+    for one in seen:
+        assert one.row["size_bytes"] > FILLER_COUNT * FILLER_BYTES
+        assert 0 < one.left_bytes <= one.row["size_bytes"]
+        assert one.told_bytes <= one.copied_bytes + FILLER_BYTES, "an index is as coarse as a batch"
+    assert seen[0].told_bytes < seen[-1].told_bytes
+
+
+def call_off(cluster: Cluster) -> None:
+    url = cluster.nodes[2].url
+    assert penstock("cancel", "t", "0", url=url) == {"topic": "t", "partition": 0, "moving": False}
+    until(lambda: is_on(cluster, [1, 2], leader=1))
+    until(lambda: not directories(cluster.nodes[3]))
+
+
+def move_for_good(cluster: Cluster) -> None:
+    """By node 2, which knows of no throttle: node 1 gives the leadership away first."""
+    penstock("drain", "1", url=cluster.nodes[3].url)
+    until(lambda: is_on(cluster, [1, 2], leader=2))
+    penstock("reassign", "t", "0=2,3", url=cluster.nodes[1].url)
+    until(lambda: is_on(cluster, [2, 3], leader=2))
+    until(lambda: not directories(cluster.nodes[1]))
+
+
+def is_on(cluster: Cluster, nodes: list[int], leader: int) -> bool:
+    """Every node says so, and that nothing is being moved."""
+    for node in cluster.nodes.values():
+        (row,) = described(node.url, "t")
+        if call(f"{node.url}/v1/cluster/reassignments")["reassignments"]:
+            return False
+        if (row["replicas"], row["in_sync"], row["leader"]) != (nodes, nodes, leader):
+            return False
+    return True
+
+
+def log_files(node: ClusterNode) -> list[Path]:
+    return list((node.data / "topics" / "t").glob("*/*/*.log"))
+
+
+def directories(node: ClusterNode) -> list[Path]:
+    """Of the topic's partitions, wherever in the node's data."""
+    return [path for path in node.data.glob("**/t/*/*") if path.is_dir()]
+
+
+async def all_go_on(loads: list[Load]) -> None:
+    for load in loads:
+        await load.acknowledgements(load.ledger.acks_of.total() + 30)
+
+
+def penstock(*arguments: str, url: str) -> Any:
+    """What `penstock cluster` answers."""
+    command = [sys.executable, "-m", "penstock.cli.main", "cluster", *arguments, "--json", "--url", url]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return orjson.loads(done.stdout)

@@ -1,0 +1,137 @@
+"""A node with several data directories, as real processes: one that is missing or fails takes only its own along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import urllib.error
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.e2e.disks.test_disk_faults import injected
+from tests.e2e.lifecycle.test_shards import call, children, until
+from tests.e2e.node_process import NodeProcess, refused_start, running_process
+
+pytestmark = pytest.mark.e2e
+
+PARTITIONS, SHARDS = 8, 2
+OFFLINE = "a data directory is offline"
+
+
+@contextmanager
+def running(tmp_path: Path, shards: int):
+    with running_process(tmp_path, data_dir=[tmp_path / "a", tmp_path / "b"], shards=shards) as node:
+        yield node
+
+
+def create(node: NodeProcess, topic: str = "t") -> None:
+    call(f"{node.url}/v1/topics/{topic}", "PUT", {"partitions": PARTITIONS})
+
+
+def produce(node: NodeProcess, number: int, topic: str = "t") -> tuple[int, Any]:
+    """Status and answer."""
+    target = f"{node.url}/v1/topics/{topic}/partitions/{number}/records?acks=all"
+    try:
+        return 200, call(target, "POST", {"records": [{"value": number}]})
+    except urllib.error.HTTPError as error:
+        return error.code, orjson.loads(error.read())
+
+
+def statuses(node: NodeProcess, topic: str = "t") -> dict[int, int]:
+    return {number: produce(node, number, topic)[0] for number in range(PARTITIONS)}
+
+
+def records(node: NodeProcess, number: int) -> int:
+    found = call(f"{node.url}/v1/topics/t/partitions/{number}/records?offset=0")
+    return len(found["records"])
+
+
+def lying_in(path: Path, topic: str = "t") -> list[int]:
+    return sorted(int(one.name) for one in (path / "topics" / topic).glob("*/*") if one.is_dir())
+
+
+def lines(node: NodeProcess) -> list[str]:
+    """What the log has of errors, by its messages."""
+    parsed = [orjson.loads(line) for line in node.errors.splitlines()]
+    return [str(line.get("message") or line.get("event")) for line in parsed if line["level"].lower() == "error"]
+
+
+def test_a_missing_directory_takes_only_its_partitions(tmp_path):
+    with running(tmp_path, SHARDS) as node:
+        create(node)
+        assert set(statuses(node).values()) == {200}
+        assert node.stop() == 0
+    a, b = lying_in(tmp_path / "a"), lying_in(tmp_path / "b")
+    assert (len(a), len(b), sorted(a + b)) == (4, 4, list(range(PARTITIONS)))
+    (tmp_path / "b").rename(tmp_path / "unplugged")
+    with running(tmp_path, SHARDS) as node:
+        assert statuses(node) == {number: 200 if number in a else 503 for number in range(PARTITIONS)}
+        _, problem = produce(node, b[0])
+        assert problem["code"] == "storage_failed"
+        assert str(tmp_path / "b") in problem["detail"]
+        create(node, "new")
+        assert set(statuses(node, "new").values()) == {200}
+        assert lines(node) == [OFFLINE]
+        assert node.stop() == 0
+    assert not (tmp_path / "a" / "running").exists(), "a was stopped cleanly"
+    assert lying_in(tmp_path / "a", "new") == list(range(PARTITIONS))
+    (tmp_path / "unplugged").rename(tmp_path / "b")
+    with running(tmp_path, SHARDS) as node:
+        assert {number: records(node, number) for number in range(PARTITIONS)} == {
+            number: 2 if number in a else 1 for number in range(PARTITIONS)
+        }
+        assert set(statuses(node).values()) == {200}
+        assert node.stop() == 0
+    with running(tmp_path, 0) as node:  # the files do not depend on the shards
+        assert set(statuses(node).values()) == {200}
+        assert node.stop() == 0
+
+
+def test_a_disk_that_fails_takes_its_directory_offline(tmp_path):
+    with running(tmp_path, SHARDS) as node:
+        create(node)
+        assert set(statuses(node).values()) == {200}
+        a, b = lying_in(tmp_path / "a"), lying_in(tmp_path / "b")
+        (file,) = (tmp_path / "b" / "topics" / "t").glob(f"*/{b[0]}/*.log")
+        pids = [pid for name, pid in children(node.pid).items() if "shard_process" in name]
+        with injected(node, file, "error=EIO", tmp_path / "strace", pids):
+            status, problem = produce(node, b[0])
+            assert (status, problem["code"]) == (503, "storage_failed")
+        expected = {number: 200 if number in a else 503 for number in range(PARTITIONS)}
+        until(lambda: statuses(node) == expected)
+        assert lines(node) == [OFFLINE]
+        create(node, "new")
+        assert set(statuses(node, "new").values()) == {200}
+        # a shard that is started again does not take up what the disk has failed
+        (pid, *_) = pids
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: pid not in children(node.pid).values() and len(children(node.pid)) == SHARDS + 1)
+        until(lambda: _or_none(lambda: statuses(node)) == expected)
+        node.stop()
+    with running(tmp_path, SHARDS) as node:
+        assert set(statuses(node).values()) == {200}
+        assert all(records(node, number) >= 2 for number in range(PARTITIONS))
+
+
+def _or_none(what: Callable[[], Any]) -> Any:
+    """While a process restarts, connections may be refused or cut."""
+    try:
+        return what()
+    except (OSError, AssertionError):
+        return None
+
+
+def test_a_further_directory_is_refused_as_the_first_and_in_use_with_it(tmp_path):
+    with running(tmp_path, 0) as node:
+        create(node)
+        _, _, error = refused_start(port=0, data_dir=tmp_path / "a")
+        assert "in use" in error
+        assert node.stop() == 0
+    code, _, error = refused_start(port=0, data_dir=tmp_path / "b")
+    assert (code, "further data directory" in error) == (1, True)
+    assert lying_in(tmp_path / "b")

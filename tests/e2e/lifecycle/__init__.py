@@ -1,0 +1,1 @@
+"""The life of a node process: starts, refused starts, shards, kills, stops, reloading."""

@@ -1,0 +1,265 @@
+"""Changed tokens and certificates are taken over by a node that runs, in all its processes; broken ones are not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.node_process import NodeProcess, refused_start, running_process
+from tests.tokens import add_token, bearer
+
+pytestmark = pytest.mark.e2e
+
+WAIT_S = 30  # for what takes a fraction of a second on a machine that is not busy
+NEVER_MS = 86_400_000
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
+        time.sleep(0.05)
+
+
+def ask(url: str, token: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
+    headers = {**bearer(token), "Content-Type": "application/json"}
+    request = urllib.request.Request(url, body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def direct_urls(node: NodeProcess, token: str) -> list[str]:
+    """A URL for each process that serves."""
+    status, body = ask(f"{node.url}/v1/topics/t", token, "PUT", b'{"partitions":8}')
+    assert status in (200, 201), body
+    return sorted({part["leader_url"] for part in json.loads(body)["partitions"]})
+
+
+def statuses(urls: list[str], token: str) -> set[int]:
+    return {ask(f"{url}/v1/topics", token)[0] for url in urls}
+
+
+def test_a_changed_tokens_file_counts_in_every_process_and_a_broken_one_changes_nothing(tmp_path):
+    path = tmp_path / "tokens.toml"
+    first = add_token(path, "first", admin=[""])
+    with running_process(tmp_path, tokens_file=path, files_check_ms=100, shards=2) as node:
+        urls = direct_urls(node, first)
+        assert len(urls) == 2
+        second = add_token(path, "second")
+        until(lambda: statuses(urls, second) == {200}, "the new token is known everywhere")
+        good = path.read_text()
+        path.write_text(good + "[[tokens]]\nsha256 = 'broken")
+        until(lambda: "not taken over" in node.errors, "the broken file is told of")
+        assert statuses(urls, second) == {200}
+        kill_a_shard(node)
+        until(lambda: answered(urls, second), "the shard is back and has the tokens that the others have")
+        path.unlink()
+        until(lambda: node.errors.count("not taken over") >= 2, "the missing file is told of")
+        assert statuses(urls, first) == {200}
+        path.write_text(good.replace(hashlib.sha256(second.encode()).hexdigest(), "0" * 64))
+        until(lambda: statuses(urls, second) == {401}, "the token that was taken back is known nowhere")
+        assert statuses(urls, first) == {200}
+        assert node.stop() == 0
+
+
+@pytest.mark.parametrize("shards", [0, 2], ids=["one process", "two shards"])
+def test_sighup_takes_a_change_over_at_once(tmp_path, shards):
+    path = tmp_path / "tokens.toml"
+    first = add_token(path, "first", admin=[""])
+    with running_process(tmp_path, tokens_file=path, files_check_ms=NEVER_MS, shards=shards) as node:
+        urls = direct_urls(node, first)
+        second = add_token(path, "second")
+        assert statuses(urls, second) == {401}
+        os.kill(node.pid, signal.SIGHUP)
+        until(lambda: statuses(urls, second) == {200}, "the new token is known everywhere")
+        assert node.stop() == 0
+
+
+@pytest.mark.parametrize("shards", [0, 1])
+def test_a_start_with_a_tokens_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, shards):
+    path = tmp_path / "tokens.toml"
+    for text, says in ((None, "No such file"), ("tokens = 'mine'", "tokens"), ("= 1", "line 1")):
+        if text is not None:
+            path.write_text(text)
+        code, out, err = refused_start(port=0, data_dir=tmp_path / "data", tokens_file=path, shards=shards)
+        assert (code, out) == (1, "")
+        (line,) = err.splitlines()
+        assert line.startswith("penstock: ")
+        assert says in line
+        assert "--tokens-file" in line
+    assert not (tmp_path / "data").exists()
+
+
+def shards_of(node: NodeProcess) -> list[psutil.Process]:
+    children = psutil.Process(node.pid).children()
+    return [child for child in children if is_shard(child)]
+
+
+def is_shard(process: psutil.Process) -> bool:
+    try:
+        return "node.processes.shard_process" in process.cmdline()
+    except psutil.Error:  # it has just ended
+        return False
+
+
+def kill_a_shard(node: NodeProcess) -> None:
+    shard = shards_of(node)[0]
+    shard.kill()
+    until(lambda: not psutil.pid_exists(shard.pid), "the shard is gone")
+
+
+def answered(urls: list[str], token: str) -> bool:
+    try:
+        return statuses(urls, token) == {200}
+    except OSError:  # its port has no listener yet
+        return False
+
+
+def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    directory.mkdir(parents=True, exist_ok=True)
+    cert, key = directory / f"{name}.crt", directory / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command, *names, *files], check=True, capture_output=True, timeout=WAIT_S)
+    return cert, key
+
+
+def install(source: tuple[Path, Path], cert: Path, key: Path) -> None:
+    """As certificate tools do: each file replaced by a rename."""
+    for wanted, place in zip(source, (cert, key), strict=True):
+        fresh = place.with_suffix(".new")
+        fresh.write_bytes(wanted.read_bytes())
+        fresh.replace(place)
+
+
+def connected(port: int) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), WAIT_S), server_hostname="localhost")
+
+
+def certificates_seen(port: int, count: int = 8) -> set[bytes | None]:
+    """What so many new connections get: the port is shared, and each may meet another listener."""
+    seen = set()
+    for _ in range(count):
+        with connected(port) as connection:
+            seen.add(connection.getpeercert(binary_form=True))
+    return seen
+
+
+def sees_only(cert: Path, port: int, count: int) -> bool:
+    """Asked while certificates change: a handshake with a listener that closes in this moment may be cut."""
+    try:
+        return certificates_seen(port, count) == {der(cert)}
+    except OSError:
+        return False
+
+
+def der(cert: Path) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(cert.read_text())
+
+
+def all_answer(node: NodeProcess, count: int) -> bool:
+    """Whether a topic whose partitions are in all shards can be described, over so many connections."""
+    try:
+        for _ in range(count):
+            with connected(node.port) as connection:
+                get(connection, "/v1/topics/all", '{"partitions":8}', "PUT")
+                if not connection.recv(65536).startswith(b"HTTP/1.1 20"):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+def get(connection: ssl.SSLSocket, target: str, body: str = "", method: str = "GET") -> None:
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall((head + body).encode())
+
+
+def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
+    first, second = make_certificate(tmp_path / "c", "first"), make_certificate(tmp_path / "c", "second")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    install(first, cert, key)
+    settings = {"tls_cert": cert, "tls_key": key, "shards": 2}
+    with running_process(tmp_path, files_check_ms=100, **settings) as node:
+        assert certificates_seen(node.port) == {der(first[0])}
+        with connected(node.port) as waiting, connected(node.port) as made:
+            get(made, "/v1/topics/t", method="PUT")
+            assert made.recv(65536).startswith(b"HTTP/1.1 201 ")
+            get(waiting, "/v1/topics/t/partitions/0/records?from=latest&wait_ms=30000")
+            cert.write_bytes(second[0].read_bytes())  # does not go with the key: nothing may change
+            until(lambda: "not taken over" in node.errors, "the wrong pair is told of")
+            assert certificates_seen(node.port) == {der(first[0])}
+            install(second, cert, key)
+            until(lambda: sees_only(second[0], node.port, 6), "only the new certificate is seen")
+            assert certificates_seen(node.port, 12) == {der(second[0])}
+            with connected(node.port) as fresh:
+                get(fresh, "/v1/topics/t/records", "x", "POST")
+                assert fresh.recv(65536).startswith(b"HTTP/1.1 200 ")
+            assert waiting.recv(65536).startswith(b"HTTP/1.1 200 "), "the long poll of an old connection is answered"
+        assert node.stop() == 0
+
+
+def test_a_shard_that_cannot_come_back_is_tried_again_until_it_can(tmp_path):
+    """Its certificate cannot be read when it is started again; the supervisor must not give it up for that."""
+    pair = make_certificate(tmp_path / "c", "first")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    install(pair, cert, key)
+    with running_process(tmp_path, files_check_ms=NEVER_MS, tls_cert=cert, tls_key=key, shards=2) as node:
+        cert.write_text("broken")
+        kill_a_shard(node)
+        until(lambda: node.errors.count("a process died") >= 2, "the shard was tried again and could not start")
+        install(pair, cert, key)
+        until(lambda: len(shards_of(node)) == 2 and all_answer(node, 8), "both shards are back")
+        assert node.stop() == 0
+
+
+def test_no_connection_is_refused_while_certificates_change(tmp_path):
+    pairs = [make_certificate(tmp_path / "c", name) for name in ("first", "second")]
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    install(pairs[0], cert, key)
+    refused: list[OSError] = []
+    done = threading.Event()
+    with running_process(tmp_path, files_check_ms=NEVER_MS, tls_cert=cert, tls_key=key) as node:
+
+        def knock() -> None:
+            while not done.is_set():
+                time.sleep(0.005)
+                try:
+                    connected(node.port).close()
+                except ConnectionRefusedError as error:
+                    refused.append(error)
+                except OSError:
+                    pass  # cut before its handshake was done, as the listener that had it closed: it may try again
+
+        knocking = threading.Thread(target=knock)
+        knocking.start()
+        try:
+            for turn in range(1, 4):
+                install(pairs[turn % 2], cert, key)
+                os.kill(node.pid, signal.SIGHUP)
+                until(lambda: sees_only(cert, node.port, 3), "the new certificate is seen")
+        finally:
+            done.set()
+            knocking.join()
+        assert refused == []
+        assert node.stop() == 0

@@ -1,0 +1,121 @@
+"""SIGTERM: who waits is answered, what has begun is finished, all is durable, and the next start need not look."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+import aiohttp
+import pytest
+
+from tests.e2e.load import Load, create, metric, read_log
+from tests.e2e.node_process import running_process
+
+pytestmark = pytest.mark.e2e
+
+PROMPT_S = 10.0
+
+
+@pytest.mark.parametrize("shards", [0, 2], ids=["one process", "two shards"])
+async def test_a_stop_under_load_loses_nothing_and_the_next_start_scans_nothing(tmp_path, shards):
+    with running_process(tmp_path, shards=shards) as node:
+        await create(node.url, "t", 4)
+        load = Load(node.url, "t", partitions=4, clients=16)
+        async with load.under_way() as ledger:
+            await load.acknowledgements(300)
+            node.begin_stop()
+            begun = time.monotonic()
+            assert await asyncio.to_thread(node.exit_code) == 0
+            assert time.monotonic() - begun < PROMPT_S
+        assert ledger.refusals.keys() <= {"draining"}, ledger.refusals
+        assert ledger.breaks.total() <= 4, "nearly every client hears of the end in an answer, and not by a reset"
+        assert "Traceback" not in node.errors
+    with running_process(tmp_path, shards=shards) as node:
+        assert await metric(node.url, "penstock_recovered_bytes") == 0
+        (await read_log(node.url, "t", 4)).assert_holds(ledger)
+        assert node.stop() == 0
+
+
+async def test_a_request_that_had_begun_is_finished(tmp_path):
+    """Its body arrives only after the signal; it is stored, acknowledged and durable all the same."""
+    with running_process(tmp_path) as node:
+        await create(node.url, "t", 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 6\r\n")
+        writer.write(b"Content-Type: application/x-ndjson\r\n\r\n[1")
+        await asyncio.sleep(0.3)
+        node.begin_stop()
+        await asyncio.sleep(0.5)
+        writer.write(b",2]\n")
+        answer = await asyncio.wait_for(reader.read(65536), PROMPT_S)
+        assert answer.startswith(b"HTTP/1.1 200 "), answer
+        writer.close()
+        assert await asyncio.to_thread(node.exit_code) == 0
+    with running_process(tmp_path) as node:
+        assert (await read_log(node.url, "t", 1)).partitions == [[[1, 2]]]
+        assert node.stop() == 0
+
+
+async def test_long_polls_are_answered_200_with_what_there_is(tmp_path):
+    with running_process(tmp_path, shards=2) as node:
+        await create(node.url, "t", 2)
+        async with aiohttp.ClientSession() as session:
+
+            async def poll(partition):
+                url = f"{node.url}/v1/topics/t/partitions/{partition}/records?from=latest&wait_ms=60000"
+                async with session.get(url) as response:
+                    return response.status, (await response.json())["records"]
+
+            polls = [asyncio.create_task(poll(n % 2)) for n in range(10)]
+            await asyncio.sleep(0.5)
+            node.begin_stop()
+            async with asyncio.timeout(PROMPT_S):
+                assert await asyncio.gather(*polls) == [(200, [])] * 10
+        assert await asyncio.to_thread(node.exit_code) == 0
+
+
+async def test_a_draining_node_says_so_to_those_who_come(tmp_path):
+    """As long as something is under way: here an upload that takes its time."""
+    with running_process(tmp_path) as node:
+        await create(node.url, "t", 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n1")
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{node.url}/readyz") as response:
+                assert response.status == 200
+            node.begin_stop()
+            await asyncio.sleep(0.3)
+            for method, path in (("GET", "/readyz"), ("POST", "/v1/topics/t/records"), ("PUT", "/v1/topics/u")):
+                async with session.request(method, node.url + path) as response:
+                    assert (response.status, (await response.json())["code"]) == (503, "draining")
+                    assert response.headers["Retry-After"]
+            async with session.get(f"{node.url}/healthz") as response:
+                assert response.status == 200
+        writer.write(b"2")
+        assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        assert await asyncio.to_thread(node.exit_code) == 0
+
+
+async def test_a_request_that_never_ends_does_not_hold_a_stop_for_ever(tmp_path):
+    with running_process(tmp_path, shutdown_deadline_ms=500) as node:
+        await create(node.url, "t", 1)
+        _, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n1")
+        await asyncio.sleep(0.2)
+        begun = time.monotonic()
+        node.begin_stop()
+        assert await asyncio.to_thread(node.exit_code) == 0
+        assert time.monotonic() - begun < PROMPT_S
+        writer.close()
+
+
+async def test_ctrl_c_is_a_stop_too(tmp_path):
+    with running_process(tmp_path) as node:
+        await create(node.url, "t", 1)
+        node.begin_stop(signal.SIGINT)
+        assert await asyncio.to_thread(node.exit_code) == 0
+        assert "Traceback" not in node.errors
+    with running_process(tmp_path) as node:
+        assert await metric(node.url, "penstock_recovered_bytes") == 0

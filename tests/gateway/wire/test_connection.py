@@ -1,0 +1,162 @@
+"""The HTTP server on a real port, with applications of a few lines and clients that send bytes as they like."""
+
+import asyncio
+import socket
+import struct
+import time
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import InformationalResponseReceived, StreamEnded, StreamReset
+
+from gateway.wire.connection import HELD_BYTES_MAX
+from gateway.wire.exchange import Exchange
+from gateway.wire.idle import Times
+from gateway.wire.listening import listen
+from gateway.wire.messages import WireLimits
+from gateway.wire.server import HttpServer
+
+GET = b"GET /g HTTP/1.1\r\nHost: h\r\n\r\n"
+TIMES = Times(60.0, 60.0, 60.0, 60.0, 1000)
+
+
+class Served:
+    """A server whose application answers `/wait` once `gate` is set, and everything else at once."""
+
+    def __init__(self, application=None):
+        self.gate = asyncio.Event()
+        self.begun = []
+        self.cancelled = 0
+        self.server = HttpServer(application or self._answer, WireLimits(), TIMES, 100, time.time)
+        (listener,) = listen([("127.0.0.1", 0)])
+        self.place = listener.getsockname()
+        self.server.open([listener])
+
+    async def _answer(self, exchange: Exchange) -> None:
+        self.begun.append(exchange.head.path)
+        try:
+            if exchange.head.path == "/wait":
+                await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        exchange.answer(200, [("Content-Length", "2")], b"ok")
+
+    @property
+    def connection(self):
+        (connection,) = self.server.connections
+        return connection
+
+    async def client(self, data: bytes) -> socket.socket:
+        """A connection that has sent these bytes, once the server has read them."""
+        client = socket.socket()
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, self.place)
+        await loop.sock_sendall(client, data)
+        await until(lambda: self.begun)
+        return client
+
+
+async def until(is_so):
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def served():
+    served = Served()
+    yield served
+    await served.server.close(0.0)
+
+
+WAIT = b"GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+async def test_a_connection_that_breaks_between_pipelined_requests_is_let_go(served):
+    """It stayed among the server's connections for ever, and took the place of another."""
+    client = await served.client(WAIT + 6 * GET)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    served.connection._transport.pause_reading()  # the reset shows when an answer is written
+    client.close()
+    served.gate.set()
+    await until(lambda: not served.server.connections)
+    assert served.server.under_way == 0
+
+
+async def test_a_client_that_leaves_while_its_pipelined_requests_wait_is_noticed(served):
+    client = await served.client(WAIT + 3 * GET)
+    client.close()
+    await until(lambda: not served.server.connections)
+    assert served.cancelled == 1
+    assert served.begun == ["/wait"]
+
+
+async def test_no_more_of_a_pipeline_is_taken_in_than_one_piece(served):
+    """18 bytes of a request take a hundred times their size once they are parsed."""
+    many = 12_000
+    client = await served.client(WAIT + many * b"GET / HTTP/1.1\r\n\r\n")
+    assert len(served.connection._exchanges) < 1000
+    served.gate.set()
+    loop = asyncio.get_running_loop()
+    answer = bytearray()
+    while answer.count(b"ok") < many + 1:
+        answer += await loop.sock_recv(client, 2**20)
+    client.close()
+
+
+async def test_a_client_is_read_no_further_than_so_many_bytes_while_requests_wait(served):
+    client = await served.client(WAIT + GET)
+    loop = asyncio.get_running_loop()
+    sending = asyncio.ensure_future(loop.sock_sendall(client, b"x" * 2**24))
+    await until(lambda: not served.connection._transport.is_reading())
+    assert len(served.connection._held) <= HELD_BYTES_MAX + 256 * 1024
+    sending.cancel()
+    client.close()
+
+
+async def test_pipelined_requests_are_answered_before_a_connection_ends(served):
+    """The first answer said that the connection closes, and the second request was begun and its answer lost."""
+    client = await served.client(WAIT + 2 * GET)
+    served.server.announce_leave()
+    served.gate.set()
+    loop = asyncio.get_running_loop()
+    answer = b""
+    while data := await loop.sock_recv(client, 2**16):
+        answer += data
+    assert answer.count(b"ok") == 3
+    assert answer.count(b"connection: close") == 1
+    client.close()
+
+
+async def test_no_100_follows_an_answer_over_http2():
+    """The body of the refused request was still read, and asked for, behind its answer."""
+
+    async def refuse(exchange: Exchange) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await exchange.wait_readable()
+        exchange.answer(408, [("Content-Length", "2")], b"no")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await exchange.wait_readable()
+        exchange.stop_body()
+
+    served = Served(refuse)
+    h2 = H2Connection(H2Configuration(client_side=True))
+    h2.initiate_connection()
+    head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "h"), ("expect", "100-continue")]
+    h2.send_headers(1, head)
+    loop = asyncio.get_running_loop()
+    client = socket.create_connection(served.place)
+    client.setblocking(False)
+    await loop.sock_sendall(client, h2.data_to_send())
+    events = []
+    while not any(isinstance(event, StreamReset) for event in events):
+        events += h2.receive_data(await loop.sock_recv(client, 2**16))
+    assert sum(isinstance(event, InformationalResponseReceived) for event in events) == 1
+    assert any(isinstance(event, StreamEnded) for event in events)
+    client.close()
+    await served.server.close(0.0)

@@ -1,0 +1,224 @@
+"""HTTP/1.1 as bytes: what requests are found, whatever pieces they come in, and what answers look like."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.http1 import Http1
+from gateway.wire.messages import BodyCut, BodyPart, StreamReset
+from tests.gateway.wire.conversations import LIMITS, fed, sent, summary
+
+POST = b"POST /a%2Fb?x=%20 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
+CHUNKED = b"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\nX-Sum: 1\r\n\r\n"
+UPGRADE = (
+    b"POST /u HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    b"HTTP2-Settings: AA\r\nContent-Length: 3\r\n\r\nabc"
+)
+GET = b"GET /g HTTP/1.1\r\nHost: h\r\n\r\n"
+CUTS = st.lists(st.integers(1, 400), max_size=20)
+OK = [("Content-Length", "2")]
+
+
+@given(st.permutations([POST, CHUNKED, UPGRADE, GET]), CUTS)
+def test_requests_are_the_same_whatever_pieces_they_come_in(requests, cuts):
+    data = b"".join(requests)
+    whole = summary(fed(Http1(LIMITS), data))
+    assert summary(fed(Http1(LIMITS), data, cuts)) == whole
+    assert len(whole) == 4
+    assert all(one[5] == "whole" for one in whole.values())
+
+
+def test_paths_and_queries_come_as_they_were_sent():
+    assert summary(fed(Http1(LIMITS), POST))[1][:3] == ("POST", "/a%2Fb", "x=%20")
+
+
+def test_trailers_are_let_go_and_a_cut_body_has_no_end():
+    assert summary(fed(Http1(LIMITS), CHUNKED))[1][4:] == (b"abc", "whole")
+    for end in range(CHUNKED.index(b"\r\n\r\n") + 4, len(CHUNKED)):
+        core = Http1(LIMITS)
+        events = fed(core, CHUNKED[:end])
+        assert summary(events)[1][5] == "open"
+        assert core.end_of_input() == [StreamReset(1)]
+
+
+def test_an_upgrade_is_declined_and_its_request_answered():
+    """curl --http2 asks for one with each request over cleartext, bodies included."""
+    head = summary(fed(Http1(LIMITS), UPGRADE))[1]
+    assert head[3] == (("Host", "h"), ("Content-Length", "3"))
+    assert head[4:] == (b"abc", "whole")
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00", 501),
+        (b"GET / HTTP/1.1\nHost: h\n\n", 400),
+        (b"GET / HTTP/1.1\r\nA : b\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),
+        (b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nx", 400),
+        (b"CONNECT h:1 HTTP/1.1\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\r\nA: " + b"a" * 20_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"A: a\r\n" * 101 + b"\r\n", 431),
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
+    ],
+)
+def test_what_is_no_request_is_told_a_status_and_nothing_follows_it(data, status):
+    for cuts in ([], list(range(1, len(data), 7))):
+        core = Http1(LIMITS)
+        assert summary(fed(core, data, cuts)) == {1: (status,)}
+        assert core.receive(GET, 0.0) == []
+        core.answer(1, status, [("Content-Length", "0")], b"")
+        assert sent(core).endswith(b"connection: close\r\n\r\n")
+        assert core.is_closing
+
+
+def test_trailers_are_bounded_too():
+    head = b"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    events = fed(Http1(LIMITS), head + b"X: " + b"x" * 200 + b"\r\n" + b"".join(b"X: %d\r\n" % n for n in range(5000)))
+    assert summary(events) == {1: (431,)}
+
+
+@given(st.binary(max_size=300), CUTS)
+def test_bytes_of_any_kind_never_raise(data, cuts):
+    fed(Http1(LIMITS), data, cuts)
+
+
+@given(st.integers(0, 2000), st.binary(min_size=1, max_size=20), CUTS)
+def test_changed_requests_never_raise(place, change, cuts):
+    data = POST + CHUNKED + UPGRADE + GET
+    fed(Http1(LIMITS), data[: place % len(data)] + change + data[place % len(data) :], cuts)
+
+
+def test_a_connection_stays_open_unless_one_side_wants_its_end():
+    core = Http1(LIMITS)
+    fed(core, GET)
+    core.answer(1, 200, OK, b"ab")
+    assert sent(core) == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab"
+    assert not core.is_closing
+    core.announce_leave()
+    fed(core, GET)
+    core.answer(2, 200, OK, b"ab")
+    assert b"connection: close\r\n" in sent(core)
+    assert core.is_closing
+
+
+def test_http10_is_answered_and_closed_and_pieces_end_with_the_connection():
+    core = Http1(LIMITS)
+    fed(core, b"GET / HTTP/1.0\r\n\r\n")
+    core.begin(1, 200, [])
+    core.write(1, b"abc")
+    core.finish(1)
+    assert sent(core) == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nabc"
+    assert core.is_closing
+
+
+def test_an_answer_in_pieces_is_chunked():
+    core = Http1(LIMITS)
+    fed(core, GET)
+    core.begin(1, 200, [])
+    core.write(1, b"abc")
+    core.finish(1)
+    assert sent(core) == b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+
+
+def test_who_waits_for_100_is_told_once_and_not_when_it_has_begun():
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+    core = Http1(LIMITS)
+    fed(core, head)
+    core.send_continue(1)
+    core.send_continue(1)
+    assert sent(core) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    core = Http1(LIMITS)
+    fed(core, head + b"a")
+    core.send_continue(1)
+    assert sent(core) == b""
+    core = Http1(LIMITS)
+    fed(core, head)
+    core.answer(1, 413, OK, b"ab")
+    assert core.is_closing, "the client may send its body or not: nobody can tell what follows"
+
+
+def test_an_early_answer_leaves_the_connection_open_until_the_rest_is_not_wanted():
+    core = Http1(LIMITS)
+    fed(core, b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc")
+    core.answer(1, 413, OK, b"ab")
+    assert not core.is_closing
+    fed(core, b"def" + GET)
+    core.answer(2, 200, OK, b"ab")
+    assert not core.is_closing
+    fed(core, b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc")
+    core.answer(3, 413, OK, b"ab")
+    core.stop_body(3)
+    assert core.is_closing
+
+
+def test_large_answers_go_out_in_pieces():
+    core = Http1(LIMITS)
+    fed(core, GET)
+    body = bytes(range(256)) * 4096
+    core.answer(1, 200, [("Content-Length", str(len(body)))], body)
+    assert core.pending_bytes > len(body)
+    first = b"".join(core.take_output(100_000))
+    assert len(first) <= 200_000
+    assert (first + sent(core)).endswith(b"\r\n\r\n" + body)
+    assert core.pending_bytes == 0
+
+
+@pytest.mark.parametrize("start", [b"1\r\na\r\n0\r\nX: ", b"1\r\na\r\n2;x="])
+def test_a_trailer_or_a_chunk_extension_without_end_is_cut_off(start):
+    """llhttp keeps an unfinished trailer; it grew without a bound."""
+    core = Http1(LIMITS)
+    fed(core, b"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+    events = fed(core, start)
+    for _ in range(1 + LIMITS.header_bytes_max // 1000):
+        events += fed(core, b"x" * 1000)
+    assert events == [BodyPart(1, b"a"), BodyCut(1)]
+
+
+def test_a_head_within_the_limit_is_taken_in_small_pieces_too():
+    """What had come in whole headers was counted twice."""
+    lines = [b"X%d: " % number + b"a" * 1000 for number in range(15)]
+    data = b"\r\n".join([b"GET / HTTP/1.1", *lines, b"", b""])
+    core = Http1(LIMITS)
+    assert summary(fed(core, data, list(range(1, len(data), 100))))[1][5] == "whole"
+
+
+@pytest.mark.parametrize("cuts", [[], [len(GET)]])
+def test_a_whole_request_is_not_refused_for_what_follows_it(cuts):
+    found = summary(fed(Http1(LIMITS), GET + b"\x16\x03", cuts))
+    assert found[1][5] == "whole"
+    assert found[2] == (501,)
+
+
+def test_what_follows_the_last_request_of_a_connection_is_ignored():
+    found = summary(fed(Http1(LIMITS), b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nx"))
+    assert found[1][5] == "whole"
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        # RFC 9112 6.1: a proxy of HTTP/1.0 may have found another end of this body.
+        b"POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close, Upgrade\r\nUpgrade: h2c\r\n\r\n",
+    ],
+)
+def test_no_request_follows_a_doubtful_body_or_a_close_beside_an_upgrade(data):
+    core = Http1(LIMITS)
+    fed(core, data)
+    core.answer(1, 200, OK, b"ab")
+    assert b"connection: close" in sent(core)
+    assert core.is_closing
+
+
+def test_a_client_that_waits_for_100_is_let_finish_what_it_may_have_begun():
+    """A connection that is closed with bytes unread is reset, and the answer is lost."""
+    core = Http1(LIMITS)
+    fed(core, b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+    core.answer(1, 413, OK, b"ab")
+    assert core.is_closing
+    assert core.has_fault

@@ -1,0 +1,62 @@
+"""When a connection is idle, dead or stalled. The test gives the time."""
+
+from types import SimpleNamespace
+
+from gateway.wire.idle import PING_ANSWER_S, Progress, Times, Verdict, judge
+
+TIMES = Times(silent_s=10, idle_s=100, ping_s=30, stall_s=20, bytes_per_second_min=1000)
+
+
+def seen(**changes):
+    known = {
+        "is_busy": False, "unsent_bytes": 0, "taken_bytes": 0, "is_http2": True, "has_asked": True, "opened_at": 0.0,
+        "received_at": 0.0, "idle_since": 0.0, "pinged_at": None, "progress": Progress(),
+    }  # fmt: skip
+    return SimpleNamespace(**(known | changes))
+
+
+def test_who_has_not_asked_has_less_time():
+    silent = seen(has_asked=False, received_at=10.0)
+    assert judge(silent, 9.9, TIMES) is Verdict.KEEP
+    assert judge(silent, 10.0, TIMES) is Verdict.IDLE
+    assert judge(seen(received_at=99), 99.9, TIMES) is Verdict.KEEP
+    assert judge(seen(received_at=99), 100.0, TIMES) is Verdict.IDLE
+    assert judge(seen(is_http2=False), 10.0, TIMES) is Verdict.IDLE
+
+
+def test_who_is_busy_is_not_idle_and_is_asked_for_a_sign_of_life():
+    busy = seen(is_busy=True)
+    assert judge(busy, 29.9, TIMES) is Verdict.KEEP
+    assert judge(busy, 1000.0, TIMES) is Verdict.PING
+    busy.pinged_at = 1000.0
+    assert judge(busy, 1000.0 + PING_ANSWER_S - 0.1, TIMES) is Verdict.KEEP
+    assert judge(busy, 1000.0 + PING_ANSWER_S, TIMES) is Verdict.DEAD
+    busy.received_at = 1001.0
+    assert judge(busy, 1000.0 + PING_ANSWER_S, TIMES) is Verdict.KEEP
+    assert judge(seen(is_busy=True, is_http2=False), 1000.0, TIMES) is Verdict.KEEP, "HTTP/1.1 has no ping"
+
+
+def test_who_takes_nothing_is_stalled():
+    stalled = seen(is_busy=True, unsent_bytes=100_000, is_http2=False)
+    assert [judge(stalled, now, TIMES) for now in (0, 19, 20)] == [Verdict.KEEP, Verdict.KEEP, Verdict.STALLED]
+
+
+def test_who_takes_a_little_now_and_then_has_the_time_that_the_slowest_rate_needs():
+    slow = seen(is_busy=True, unsent_bytes=100_000, is_http2=False)
+    verdicts = []
+    for now in range(0, 130, 10):
+        verdicts.append(judge(slow, float(now), TIMES))
+        slow.taken_bytes += 100
+        slow.unsent_bytes -= 100
+    assert verdicts.index(Verdict.STALLED) == 12, "20 s, and 100 for the bytes"
+
+
+def test_who_has_taken_what_was_there_has_time_for_the_rest():
+    steady = seen(is_busy=True, unsent_bytes=10_000, is_http2=False)
+    for now in range(0, 300, 10):
+        assert judge(steady, float(now), TIMES) is Verdict.KEEP
+        steady.taken_bytes += 10_000
+    steady.unsent_bytes = 0
+    assert judge(steady, 1000.0, TIMES) is Verdict.KEEP
+    steady.unsent_bytes = 5
+    assert judge(steady, 2000.0, TIMES) is Verdict.KEEP, "the time begins with the first look"

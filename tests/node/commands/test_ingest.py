@@ -1,0 +1,131 @@
+"""`penstock ingest` without Spark: what it refuses, shows and checks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from engine.tiering.store.store import ObjectStore, open_store
+from penstock.cli.main import main
+from tests.spark_ingest.jobs import listed_files, run_job
+from tests.spark_ingest.memory_store import Killed, KillingStore
+from tests.spark_ingest.tiered import TieredLog, json_rows
+
+
+class Lake:
+    """A store with a topic in it, and the output of a job, in directories with spaces in their names."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store_path, self.output_path = directory / "a store", directory / "an output"
+        self.store: ObjectStore = open_store(self.store_path.as_uri())
+        self.output: ObjectStore = open_store(self.output_path.as_uri())
+        self.log = TieredLog(self.store)
+        self.log.add(0, json_rows(30))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def penstock(*arguments: object) -> Result:
+    """The command as the shell sees it: its output, and the exit code of penstock.cli.main."""
+    import click
+
+    @click.command()
+    def whole() -> None:
+        raise SystemExit(main([str(one) for one in arguments]))
+
+    return CliRunner().invoke(whole)
+
+
+def test_status_shows_positions_and_what_is_to_do(lake: Lake) -> None:
+    run_job(lake.store, lake.output)
+    lake.log.add(0, json_rows(5, first=30))
+    shown = penstock("ingest", "status", "--store", lake.store_path, "--output", lake.output_path)
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[-1].split() == ["flights", "0", "0", "30", "35", "5", "4"]
+    told = penstock("ingest", "status", "--store", lake.store_path, "--output", lake.output_path, "--json")
+    assert json.loads(told.stdout)["lag_records"] == 5
+
+
+def test_status_tells_of_a_plan_that_is_not_committed(lake: Lake) -> None:
+    with pytest.raises(Killed):
+        run_job(lake.store, KillingStore(lake.output, 4, is_after=True))
+    shown = penstock("ingest", "status", "--store", lake.store_path, "--output", lake.output_path)
+    assert "Plan 1 is not committed" in shown.stderr
+
+
+def test_verify_ends_with_1_when_something_is_wrong(lake: Lake) -> None:
+    run_job(lake.store, lake.output)
+    sound = penstock("ingest", "verify", "--output", lake.output_path, "--deep")
+    assert (sound.exit_code, sound.stdout.splitlines()[-1]) == (0, "sound")
+    lake.output.delete(listed_files(lake.output)[0])
+    broken = penstock("ingest", "verify", "--output", lake.output_path)
+    assert broken.exit_code == 1
+    assert "is missing" in broken.stdout
+    assert broken.stderr == "penstock: 1 problems in the output of job default\n"
+
+
+def test_abandon_gives_up_a_plan_once(lake: Lake) -> None:
+    with pytest.raises(Killed):
+        run_job(lake.store, KillingStore(lake.output, 4, is_after=True))
+    assert "Plan 1 is abandoned, 1 files removed" in penstock("ingest", "abandon", "--output", lake.output_path).stderr
+    assert "no plan to abandon" in penstock("ingest", "abandon", "--output", lake.output_path).stderr
+    assert run_job(lake.store, lake.output).rows == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--topics", "("], "'('"),
+        (["--topics", "a", "--job", "../x"], "'../x'"),
+        (["--topics", "a", "--store", "http://x"], "'http'"),
+        (["--topics", "a", "--cluster", "other"], "no cluster 'other'"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_one_line(lake: Lake, arguments: list[str], told: str) -> None:
+    where = ["--store", lake.store_path, "--output", lake.output_path]
+    refused = penstock("ingest", "run", *where, *arguments)
+    assert refused.exit_code == 2
+    assert told in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_missing_java_is_told_in_one_line_before_anything_is_done(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    refused = penstock("ingest", "run", "--store", lake.store_path, "--output", lake.output_path, "--topics", ".*")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("penstock: Spark needs Java 17 ")
+    assert len(refused.stderr.splitlines()) == 1
+    assert not lake.output_path.exists()
+
+
+def test_without_spark_it_says_in_one_line_what_to_install(tmp_path: Path) -> None:
+    """With what a node alone has: neither PySpark nor PyArrow can be imported."""
+    blocked = (
+        "import sys\n"
+        "for name in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'py4j'): sys.modules[name] = None\n"
+        "from penstock.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    for arguments in (["run", "--topics", "x"], ["status"], ["verify"], ["abandon"], ["run", "--help"]):
+        places = ["--store", str(tmp_path), "--output", str(tmp_path)] if arguments[0] in ("run", "status") else []
+        places = places or ["--output", str(tmp_path)]
+        ran = subprocess.run(
+            [sys.executable, "-c", blocked, "ingest", *arguments, *places], capture_output=True, text=True, check=False
+        )
+        if ran.returncode == 0:
+            continue  # this one needs no Spark
+        assert ran.returncode == 2, ran.stderr
+        assert ran.stderr.count("\n") == 1
+        assert "is not installed: pip install 'penstock-server[spark]'" in ran.stderr or "no cluster" in ran.stderr, (
+            ran.stderr
+        )

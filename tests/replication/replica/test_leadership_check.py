@@ -1,0 +1,178 @@
+"""What a leader may still answer while it is not known to lead: by its own clock, and by what the store confirms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from engine.errors import LogEndMismatch
+from engine.producers.append_validator import AppendConditions
+from replication.cluster.store_calls import Coalescer, StoreTimeout
+from replication.errors import NotLeader
+from replication.replica import replica_host
+from replication.replica.acks import Acks, confirm_leading
+from tests.replication.hosts import SESSION_S, Hosts, batch_of, hosts, until
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[Hosts]:
+    async with hosts(tmp_path) as cluster:
+        await cluster.create_topic()
+        cluster.elect(1)
+        await until(lambda: cluster[1].replica().is_leading)
+        yield cluster
+
+
+async def test_after_a_pause_longer_than_two_thirds_of_the_session_only_acks_all_is_taken(three: Hosts) -> None:
+    """By the clock alone: nothing has been received since the pause."""
+    three[1].boottime += SESSION_S * 0.67
+    for acks in (Acks.LEADER, Acks.NONE):
+        with pytest.raises(NotLeader):
+            three[1].replica().produce(batch_of(b"x"), acks, 1000)
+    assert await three[1].produce(b"y") == 0
+    three[1].host.on_contact(three[1].boottime)
+    assert await three[1].produce(b"z", acks=Acks.LEADER) == 1
+
+
+async def test_a_contact_that_was_received_late_counts_from_when_it_was_sent(three: Hosts) -> None:
+    sent_at = three[1].boottime + 1
+    three[1].boottime += 1 + SESSION_S
+    three[1].host.on_contact(sent_at)
+    assert not three[1].host.has_contact
+    three[1].host.on_contact(three[1].boottime - 1)
+    three[1].host.on_contact(sent_at)
+    assert three[1].host.has_contact, "messages of before the pause come behind newer ones only by mistake"
+
+
+async def test_acks_1_waits_for_the_commit_when_a_pause_came_between_append_and_answer(three: Hosts) -> None:
+    three.hold_fetches()
+    waiting = asyncio.ensure_future(three[1].produce(b"x", acks=Acks.LEADER))
+    await asyncio.sleep(0)
+    three[1].boottime += SESSION_S
+    await until(lambda: three[1].partition().log_end == 1)
+    await asyncio.sleep(0.05)
+    assert not waiting.done(), "another leader may have been elected, which does not have it"
+    three.let_fetches_go()
+    assert await waiting == 0
+
+
+async def test_the_end_is_not_reported_after_a_pause_longer_than_the_session(three: Hosts) -> None:
+    await three[1].produce(b"a")
+    three[1].boottime += SESSION_S - 0.1
+    three[1].replica().check_latest()
+    three[1].boottime += 0.1
+    with pytest.raises(NotLeader):
+        three[1].replica().check_latest()
+
+
+async def test_a_leader_is_confirmed_by_what_the_store_says_now(three: Hosts) -> None:
+    await confirm_leading(three[1].replica())
+    with pytest.raises(NotLeader):
+        await confirm_leading(three[2].replica())
+
+
+async def test_a_leader_that_has_not_heard_of_its_successor_is_not_confirmed(three: Hosts) -> None:
+    """Its session is alive and its clock has not moved: the controller has given its leadership away."""
+    replica, host = three[1].replica(), three[1].host
+    del three.store.nodes[1]  # no message comes through
+    three.elect(2)
+    assert replica.is_leading
+    assert host.has_contact
+    with pytest.raises(NotLeader):
+        await confirm_leading(replica)
+
+
+async def test_an_expected_end_is_no_final_refusal_of_a_leader_that_was_replaced(three: Hosts) -> None:
+    replica = three[1].replica()
+    with pytest.raises(LogEndMismatch):
+        await replica.produce(batch_of(b"x"), Acks.ALL, 5000, AppendConditions(expected_end=7))
+    del three.store.nodes[1]
+    three.elect(2)
+    with pytest.raises(NotLeader) as error:
+        await replica.produce(batch_of(b"x"), Acks.ALL, 5000, AppendConditions(expected_end=7))
+    assert error.value.no_side_effects
+
+
+async def test_a_store_that_does_not_answer_confirms_nothing(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_host, "CONFIRM_S", 0.05)
+    three.store.answers.clear()
+    with pytest.raises(NotLeader):
+        await confirm_leading(three[1].replica())
+    three.store.answers.set()
+    await confirm_leading(three[1].replica())
+
+
+# Coalescer
+
+
+class Asked:
+    """An asking that the test lets go on."""
+
+    def __init__(self) -> None:
+        self.questions: list[Sequence[str]] = []
+        self.answering = asyncio.Event()
+        self.error: BaseException | None = None
+
+    async def ask(self, keys: Sequence[str]) -> dict[str, str]:
+        self.questions.append(sorted(keys))
+        await self.answering.wait()
+        if self.error is not None:
+            raise self.error
+        return {key: f"{key} of question {len(self.questions)}" for key in keys if key != "gone"}
+
+
+async def test_an_answer_comes_from_a_question_that_was_sent_later() -> None:
+    asked = Asked()
+    gathering = Coalescer(asked.ask)
+    first = asyncio.ensure_future(gathering.answer("a"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    later = [asyncio.ensure_future(gathering.answer(key)) for key in ("a", "b", "gone", "b")]
+    await asyncio.sleep(0)
+    asked.answering.set()
+    assert await first == "a of question 1"
+    answers = ["a of question 2", "b of question 2", None, "b of question 2"]
+    assert await asyncio.gather(*later) == answers
+    assert asked.questions == [["a"], ["a", "b", "gone"]]
+
+
+async def test_ten_thousand_who_ask_at_once_cost_one_question() -> None:
+    asked = Asked()
+    gathering = Coalescer(asked.ask)
+    asked.answering.set()
+    await asyncio.gather(*(gathering.answer("a") for _ in range(10_000)))
+    assert asked.questions == [["a"]]
+
+
+async def test_a_failed_question_fails_those_who_asked_and_nobody_else() -> None:
+    asked = Asked()
+    gathering = Coalescer(asked.ask)
+    asked.answering.set()
+    asked.error = OSError("no answer")
+    left = asyncio.ensure_future(gathering.answer("a"))
+    with pytest.raises(OSError, match="no answer"):
+        await gathering.answer("a")
+    left.cancel()
+    asked.error = None
+    assert await gathering.answer("a") == "a of question 2"
+
+
+async def test_a_question_that_is_cancelled_leaves_nobody_waiting() -> None:
+    """From within, by what it asks."""
+    asked = Asked()
+    gathering = Coalescer(asked.ask)
+    asked.error = asyncio.CancelledError()
+    first = asyncio.ensure_future(gathering.answer("a"))
+    await until(lambda: asked.questions == [["a"]])
+    later = asyncio.ensure_future(gathering.answer("b"))
+    await asyncio.sleep(0)
+    asked.answering.set()
+    _, unanswered = await asyncio.wait((first, later), timeout=5)
+    assert not unanswered
+    assert isinstance(first.exception(), StoreTimeout)
+    assert isinstance(later.exception(), StoreTimeout)
+    asked.error = None
+    assert await gathering.answer("a") == "a of question 2"

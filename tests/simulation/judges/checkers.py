@@ -1,0 +1,287 @@
+"""Judges of a run, over client histories and the logs that are left. Numbers are those of engine.md 5.4.
+
+Pure functions that return problems as sentences; a good run has none. test_checkers.py has a planted anomaly for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from engine.format.batch import read_header
+from replication.cores.partition_state import VersionedState
+from tests.simulation.judges.history import History, Latest, Polled, Produced
+
+StateChange = tuple[float, str, VersionedState]
+
+
+@dataclass
+class FinalLog:
+    """What one replica has of a partition when all is quiet."""
+
+    partition: str
+    node_id: int
+    log_start: int
+    high_watermark: int
+    local_log_start: int = 0
+    batches: list[bytes] = field(default_factory=list)
+    records: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a run promises (engine.md 5.5)."""
+
+    keeps_acks_all: bool = True
+    keeps_what_was_read: bool = True
+
+
+def check_all(history: History, states: Sequence[StateChange], logs: list[FinalLog], guarantee: Guarantee) -> list[str]:
+    """Every checker over one run. `logs`: all in-sync replicas of every partition, the leader's first."""
+    found: list[str] = []
+    leaders: dict[str, FinalLog] = {}
+    for log in logs:
+        leaders.setdefault(log.partition, log)
+    found += inconsistent_offsets(history, logs, only_final=not guarantee.keeps_what_was_read)
+    if guarantee.keeps_acks_all:
+        found += lost_writes(history.produced, leaders, history.deleted_below)
+        full_reads = [poll for poll in history.polled if poll.is_full_read]
+        found += unseen(history.produced, full_reads, history.deleted_below)
+        found += deleted_by_nobody(logs, history.deleted_below)
+        found += out_of_real_time_order(history.produced)
+        found += history.cuts_below_watermark
+    if guarantee.keeps_what_was_read:
+        found += dirty_reads(history.polled, leaders, history.deleted_below)
+        found += ends_going_back(history.latest)
+        found += wrong_refusals(history)
+    found += aborted_reads(history.produced, history.polled, leaders.values())
+    found += duplicates(leaders.values())
+    found += out_of_sequence(history.produced, leaders.values())
+    found += skipping_polls(history.polled)
+    found += different_replicas(logs)
+    found += positions_going_back(history, states)
+    return found
+
+
+def lost_writes(
+    produced: Iterable[Produced], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]
+) -> list[str]:
+    """C1: what was acknowledged with acks=all is there, where it was said to be, unless deleted since."""
+    found = []
+    for one in produced:
+        if one.outcome != "ok" or one.acks != "all":
+            continue
+        log, start = leaders[one.partition], deleted_below.get(one.partition, 0)
+        for offset, value in enumerate(one.values, one.base_offset):
+            if offset >= start and log.records.get(offset) != value:
+                found.append(
+                    f"C1 lost: {value} was acknowledged at {one.partition} {offset} at {one.done_at:.4f}, "
+                    f"there is {log.records.get(offset)!r}, log_end {max(log.records, default=-1) + 1}"
+                )
+    return found
+
+
+def unseen(produced: Iterable[Produced], polled: Iterable[Polled], deleted_below: Mapping[str, int]) -> list[str]:
+    """C2: who reads everything at the end sees every record that was acknowledged with acks=all. `polled` is theirs."""
+    seen = {(poll.partition, offset): value for poll in polled for offset, value in poll.records}
+    found = []
+    for one in produced:
+        if one.outcome == "ok" and one.acks == "all":
+            for offset, value in enumerate(one.values, one.base_offset):
+                if offset >= deleted_below.get(one.partition, 0) and seen.get((one.partition, offset)) != value:
+                    text = f"{value} was acknowledged at {one.partition} {offset}"
+                    found.append(f"C2 unseen: {text}, a full read saw {seen.get((one.partition, offset))!r}")
+    return found
+
+
+def deleted_by_nobody(logs: Iterable[FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
+    """Only retention and whoever asks for it raise log_start."""
+    return [
+        f"C1 deleted by nobody: {log.partition} of node {log.node_id} starts at {log.log_start}, "
+        f"deleted was what lies below {deleted_below.get(log.partition, 0)}"
+        for log in logs
+        if log.log_start > deleted_below.get(log.partition, 0)
+    ]
+
+
+def aborted_reads(produced: Iterable[Produced], polled: Iterable[Polled], logs: Iterable[FinalLog]) -> list[str]:
+    """C3: what was refused for certain is never seen."""
+    refused = {value for one in produced if one.outcome == "fail" for value in one.values}
+    seen = {value for poll in polled for _, value in poll.records} | {v for log in logs for v in log.records.values()}
+    return [f"C3 aborted read: {value} was refused and is there" for value in sorted(refused & seen)]
+
+
+def duplicates(logs: Iterable[FinalLog]) -> list[str]:
+    """C4: every value was sent once, so it is there once at most."""
+    found = []
+    for log in logs:
+        at: dict[str, int] = {}
+        for offset, value in sorted(log.records.items()):
+            if value in at:
+                found.append(f"C4 duplicate: {value} at {log.partition} {at[value]} and {offset}")
+            at[value] = offset
+    return found
+
+
+def out_of_sequence(produced: Iterable[Produced], logs: Iterable[FinalLog]) -> list[str]:
+    """C11: what one client sent to a partition, each batch after an answer to the last, is there in that order."""
+    sent = {v: (one.client, n) for n, one in enumerate(produced) if one.outcome == "ok" for v in one.values}
+    found = []
+    for log in logs:
+        newest: dict[str, tuple[int, str]] = {}
+        for _, value in sorted(log.records.items()):
+            if value in sent:
+                client, number = sent[value]
+                before = newest.get(client, (-1, ""))
+                if number < before[0]:
+                    found.append(f"C11 order: {value} is behind {before[1]} in {log.partition}")
+                newest[client] = (number, value)
+    return found
+
+
+def inconsistent_offsets(history: History, logs: Iterable[FinalLog], *, only_final: bool = False) -> list[str]:
+    """C5: one offset has one value, whoever says so: acknowledgements, polls, every replica."""
+    found = []
+    known: dict[tuple[str, int], tuple[str, str]] = {}
+
+    def see(partition: str, offset: int, value: str, where: str) -> None:
+        before, who = known.setdefault((partition, offset), (value, where))
+        if before != value:
+            found.append(f"C5 inconsistent: {partition} {offset} is {before} ({who}) and {value} ({where})")
+
+    if not only_final:
+        for one in history.produced:
+            if one.outcome == "ok" and one.acks == "all":
+                for offset, value in enumerate(one.values, one.base_offset):
+                    see(one.partition, offset, value, f"acknowledged to {one.client}")
+        for poll in history.polled:
+            for offset, value in poll.records:
+                see(poll.partition, offset, value, f"read by {poll.client} at node {poll.node_id} at {poll.at:.4f}")
+    for log in logs:
+        for offset, value in log.records.items():
+            if offset < log.high_watermark:
+                see(log.partition, offset, value, f"in the log of node {log.node_id}")
+    return found
+
+
+def skipping_polls(polled: Iterable[Polled]) -> list[str]:
+    """C6: within an answer offsets follow each other from where was asked; nothing at or above the watermark."""
+    found = []
+    for poll in polled:
+        offsets = [offset for offset, _ in poll.records]
+        if offsets and offsets != list(range(poll.asked, poll.asked + len(offsets))):
+            found.append(f"C6 skip: {poll.client} asked {poll.partition} for {poll.asked} and got {offsets}")
+        if offsets and offsets[-1] >= poll.high_watermark:
+            found.append(f"C6 uncommitted: {poll.client} read {offsets[-1]} of {poll.partition} at {poll.at:.4f}")
+    return found
+
+
+def ends_going_back(latest: Iterable[Latest]) -> list[str]:
+    """C6, KIP-207: no leader tells an end below one that this client has read up to."""
+    return [
+        f"C6 end went back: {one.client} had read {one.partition} to {one.seen}, then was told {one.offset}"
+        for one in latest
+        if one.offset < one.seen
+    ]
+
+
+def wrong_refusals(history: History) -> list[str]:
+    """C15: nobody is refused for good at a position that had been acknowledged or read as committed when it asked."""
+    committed: dict[str, list[tuple[float, int]]] = {}
+    for one in history.produced:
+        if one.outcome == "ok" and one.acks == "all":
+            committed.setdefault(one.partition, []).append((one.done_at, one.base_offset + len(one.values)))
+    for poll in history.polled:
+        committed.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
+    found = []
+    for one in history.refused:
+        end = max((end for at, end in committed.get(one.partition, []) if at < one.asked_at), default=0)
+        if one.position <= end:
+            text = f"{one.client} was refused for good at {one.partition} {one.position} by node {one.node_id}"
+            found.append(f"C15 wrong refusal: {text}, asked at {one.asked_at:.4f}; committed was {end}")
+    return found
+
+
+def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:
+    """C7: a produce lands behind everything that was acknowledged before it was sent."""
+    found = []
+    by_partition: dict[str, list[Produced]] = {}
+    for one in produced:
+        if one.outcome == "ok" and one.acks == "all":
+            by_partition.setdefault(one.partition, []).append(one)
+    for partition, those in by_partition.items():
+        done = sorted(those, key=lambda one: one.done_at)
+        highest, at = -1, 0
+        for one in sorted(those, key=lambda one: one.invoked_at):
+            while at < len(done) and done[at].done_at < one.invoked_at:
+                highest, at = max(highest, done[at].base_offset), at + 1
+            if one.base_offset <= highest:
+                found.append(f"C7 order: {one.values[0]} is at {partition} {one.base_offset}, not behind {highest}")
+    return found
+
+
+def dirty_reads(polled: Iterable[Polled], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
+    """C8: whatever was read is in the log for good, at the same offset."""
+    found = []
+    for poll in polled:
+        log, start = leaders[poll.partition], deleted_below.get(poll.partition, 0)
+        for offset, value in poll.records:
+            if offset >= start and log.records.get(offset) != value:
+                text = f"C8 dirty read: {poll.client} read {value} at {poll.partition} {offset} at {poll.at:.4f}"
+                found.append(f"{text}, there is {log.records.get(offset)!r}")
+    return found
+
+
+def different_replicas(logs: Iterable[FinalLog]) -> list[str]:
+    """C9: replicas in sync have the same bytes from the greatest local start to the least high watermark."""
+    found = []
+    first: dict[str, FinalLog] = {}
+    for log in logs:
+        leader = first.setdefault(log.partition, log)
+        start = max(leader.local_log_start, log.local_log_start)
+        end = min(leader.high_watermark, log.high_watermark)
+        if _batches_between(leader, start, end) != _batches_between(log, start, end):
+            found.append(
+                f"C9 replicas differ: {log.partition} {start}..{end} on nodes {leader.node_id} and {log.node_id}"
+            )
+    return found
+
+
+def positions_going_back(history: History, states: Sequence[StateChange]) -> list[str]:
+    """C10: leader and partition epochs grow, one leader an epoch; a leader's watermark grows within its epoch."""
+    found = []
+    by_partition: dict[str, list[VersionedState]] = {}
+    for _, partition, state in states:
+        by_partition.setdefault(partition, []).append(state)
+    for partition, versions in by_partition.items():
+        for before, after in pairwise(versions):
+            if after.partition_epoch <= before.partition_epoch:
+                found.append(f"C10 partition epoch of {partition} went back to {after.partition_epoch}")
+            is_other = after.state.leader != before.state.leader
+            grown = after.state.leader_epoch - before.state.leader_epoch
+            if grown < 0 or (is_other and grown == 0):
+                found.append(f"C10 leader epoch of {partition} did not grow: {after.state}")
+    highest: dict[tuple[str, int, int], int] = {}
+    for partition, node, epoch, position in history.watermarks:
+        if position < highest.get((partition, node, epoch), 0):
+            found.append(f"C10 high watermark of {partition} on node {node} went back to {position} in epoch {epoch}")
+        highest[partition, node, epoch] = position
+    return found
+
+
+def thrown_out(states: Sequence[StateChange]) -> list[str]:
+    """Where nothing fails nobody leaves an in-sync set, however long nothing was sent."""
+    found = []
+    known: dict[str, VersionedState] = {}
+    for at, partition, state in states:
+        before = known.get(partition, state)
+        if missing := set(before.state.in_sync) - set(state.state.in_sync):
+            found.append(f"thrown out: {sorted(missing)} of {partition} at {at:.4f}, and nothing had failed")
+        known[partition] = state
+    return found
+
+
+def _batches_between(log: FinalLog, start: int, end: int) -> list[bytes]:
+    headers = ((read_header(batch), batch) for batch in log.batches)
+    return [batch for header, batch in headers if header.base_offset >= start and header.next_offset <= end]

@@ -1,0 +1,111 @@
+"""Judges of what is in the object store at the end of a run (C13 of engine.md 5.4). Pure functions, as checkers.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from crc32c import crc32c
+
+from engine.format import batch as record_batch
+from engine.format.batch import read_header
+from engine.tiering.manifest.manifest import Manifest, problem_of
+from tests.simulation.judges.checkers import FinalLog
+
+
+@dataclass
+class FinalTier:
+    """Of one partition: its chain as it was committed, the newest root, and everything below its prefix."""
+
+    partition: str
+    roots: Sequence[Manifest]
+    newest: Manifest | None
+    objects: Mapping[str, bytes]
+    batches: list[bytes] = field(default_factory=list)
+
+
+def check_tier(tier: FinalTier, leader: FinalLog, deleted_below: int, *, is_one_history: bool) -> list[str]:
+    """C13: the chain only grows, what it names is there and sound, and disk and store together have no gap.
+
+    `is_one_history`: no election has dropped committed records, so what is stored is what the leader has.
+    """
+    found = chain_going_back(tier)
+    if tier.newest is not None:
+        found += broken_objects(tier, tier.newest)
+        found += different_records(tier, leader) if is_one_history else []
+    return found + (gaps(tier, leader, deleted_below) if is_one_history else [])
+
+
+def chain_going_back(tier: FinalTier) -> list[str]:
+    """A root that came so late that newer ones were there, and its slot free again, is nobody's commit."""
+    found = [f"C13 unsound: {tier.partition} {problem}" for root in tier.roots if (problem := problem_of(root))]
+    newest = [root.generation for root in tier.roots]
+    counted = [root for at, root in enumerate(tier.roots) if root.generation >= max(newest[: at + 1])]
+    for before, after in pairwise(counted):
+        if after.generation != before.generation + 1:
+            found.append(f"C13 chain of {tier.partition}: {after.generation} was committed after {before.generation}")
+        if after.leader_epoch < before.leader_epoch:
+            text = f"epoch {after.leader_epoch} committed {after.generation} after epoch {before.leader_epoch}"
+            found.append(f"C13 not fenced: {tier.partition} {text}")
+        if after.end_offset < before.end_offset:
+            found.append(f"C13 end of {tier.partition} went back from {before.end_offset} to {after.end_offset}")
+    return found
+
+
+def broken_objects(tier: FinalTier, newest: Manifest) -> list[str]:
+    found = []
+    for entry in newest.entries:
+        data = tier.objects.get(entry.key)
+        if data is None or entry.aux_key not in tier.objects:
+            found.append(f"C13 missing: {entry.key} is named, and is not there whole")
+        elif (len(data), crc32c(data)) != (entry.size_bytes, entry.crc32c):
+            found.append(f"C13 changed: {entry.key} is not what the manifest names")
+        else:
+            headers = [header for _, header in record_batch.walk(data)]
+            ends = [entry.base_offset, *(header.next_offset for header in headers)]
+            if [header.base_offset for header in headers] != ends[:-1] or ends[-1] != entry.end_offset:
+                found.append(f"C13 offsets: {entry.key} has {ends}")
+    return found
+
+
+def different_records(tier: FinalTier, leader: FinalLog) -> list[str]:
+    """Where the disk has a batch that the store has, it is the same."""
+    local = {read_header(batch).base_offset: batch for batch in leader.batches}
+    return [
+        f"C13 differs: {tier.partition} {base} in the store is not what node {leader.node_id} has"
+        for batch in tier.batches
+        if local.get(base := read_header(batch).base_offset, batch) != batch
+    ]
+
+
+def gaps(tier: FinalTier, leader: FinalLog, deleted_below: int) -> list[str]:
+    """Records from log_start on that this disk has let go are in the store.
+
+    What was deleted by a leader that is gone need not be known to the new one yet.
+    """
+    start = max(leader.log_start, deleted_below)
+    begin, end = (tier.newest.base_offset, tier.newest.end_offset) if tier.newest else (0, 0)
+    if leader.local_log_start > start and not begin <= start <= leader.local_log_start <= end:
+        text = f"node {leader.node_id} has {start}.. from {leader.local_log_start} on"
+        return [f"C13 gap: {text}, the store has {begin}..{end} of {tier.partition}"]
+    return []
+
+
+def left_behind(tier: FinalTier) -> list[str]:
+    """After a day of grace and a cleaning: nothing is stored that nothing names.
+
+    What begins at the manifest's end or behind it may belong to a lost newer manifest, so it stays until a commit has
+    passed it.
+    """
+    newest = tier.newest.entries if tier.newest is not None else ()
+    end_offset = tier.newest.end_offset if tier.newest is not None else 0
+    named = {key for entry in newest for key in (entry.key, entry.aux_key)}
+    passed = [key for key in tier.objects if "/manifest/" not in key and begin_of(key) < end_offset]
+    return [f"C13 orphan: {key} is left" for key in passed if key not in named]
+
+
+def begin_of(key: str) -> int:
+    """Where the records begin that an object holds; -1 for names that tiering does not give."""
+    name = key.rpartition("/")[2].partition("-")[0]
+    return int(name) if name.isdigit() else -1

@@ -1,0 +1,94 @@
+"""A node's changes of partition states: read-modify-write of the block, until it is taken or another was faster.
+
+What replication/cluster/partition_state_store.py does over a real session, in virtual time. A change names the
+partition_epoch that it follows; the block's own version only guards against writers of its other partitions, and then
+it is tried again.
+Invariant: one commit under way at a time, so that of one partition's changes the first is judged before the second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from replication.cluster.keys import block_key, block_of
+from replication.cluster.values import block_from_bytes, block_to_bytes
+from replication.coordination.interface import Check, Put
+from replication.cores.partition_state import PartitionState, VersionedState
+from tests.simulation.world.store import EPOCH, TOPIC, Snapshot, number_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world.node import Life
+
+
+@dataclass
+class Wanted:
+    """`tag`: who proposes, a leader or a controller. `fence`: the latch's version, of a controller."""
+
+    partition: str
+    partition_epoch: int
+    state: PartitionState
+    tag: object
+    fence: int | None = None
+
+    @property
+    def after(self) -> VersionedState:
+        return VersionedState(self.state, self.partition_epoch + 1)
+
+
+class Blocks:
+    """Of one connection; what was under way on another one is found out by reading."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._waiting: deque[Wanted] = deque()
+        self._is_committing = False
+
+    def write(self, wanted: Wanted, snapshot: Snapshot) -> None:
+        self._waiting.append(wanted)
+        self._go_on(snapshot)
+
+    def forget(self) -> None:
+        """The connection is new: nothing of the old one will be answered any more."""
+        self._waiting.clear()
+        self._is_committing = False
+
+    def on_committed(self, wanted: Wanted, snapshot: Snapshot) -> None:
+        self._is_committing = False
+        self._life.on_written(wanted.tag, wanted.partition, wanted.after)
+        self._go_on(snapshot)
+
+    def on_conflict(self, wanted: Wanted, snapshot: Snapshot) -> None:
+        """1. The fence is broken: another one is the controller. 2. It is judged by what there is, and tried again."""
+        self._is_committing = False
+        fence = snapshot.keys.get(EPOCH)
+        if wanted.fence is not None and (fence is None or fence.version != wanted.fence):
+            self._refuse(wanted, snapshot)
+        else:
+            self._life.world.count("conflicts within a block")
+            self._waiting.appendleft(wanted)
+        self._go_on(snapshot)
+
+    def _go_on(self, snapshot: Snapshot) -> None:
+        while self._waiting and not self._is_committing:
+            wanted = self._waiting.popleft()
+            if snapshot.partitions[wanted.partition].partition_epoch != wanted.partition_epoch:
+                self._refuse(wanted, snapshot)
+                continue
+            self._is_committing = True
+            self._life.commit([*self._fence(wanted), self._put(wanted, snapshot)], wanted)
+
+    def _refuse(self, wanted: Wanted, snapshot: Snapshot) -> None:
+        self._life.world.count("writes refused")
+        self._life.on_refused(wanted.tag, wanted.partition, snapshot.partitions[wanted.partition])
+
+    def _fence(self, wanted: Wanted) -> list[Check]:
+        return [] if wanted.fence is None else [Check(EPOCH, wanted.fence)]
+
+    def _put(self, wanted: Wanted, snapshot: Snapshot) -> Put:
+        number = number_of(wanted.partition)
+        key = block_key(block_of(TOPIC, number))
+        seen = snapshot.keys[key]
+        states = {**block_from_bytes(key, seen.value), number: wanted.after}
+        return Put(key, block_to_bytes(states), seen.version)

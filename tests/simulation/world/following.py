@@ -1,0 +1,135 @@
+"""The follower half of a partition on a simulated node: one fetch under way, and what its answers ask for.
+
+Decided by replication.cores.follower. A fetch that is not answered is asked again, so several answers may come; the
+core says which of them still counts. Who reads ahead writes an answer a little later, and asks for the next one before:
+answers may then come before what they follow is written, which the real driver does not let happen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import EngineError, StorageFull
+from engine.format import batch as record_batch
+from replication.cores import follower
+from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Send
+from replication.cores.follower import FollowerPosition
+from replication.cores.role import Follow
+
+if TYPE_CHECKING:
+    from tests.simulation.world.hosted import Hosted
+
+FETCH_TIMEOUT_S = 0.6
+BACKOFF_S = 0.03
+FULL_S = 0.2
+WRITE_S = 0.02
+
+
+class FollowerDriver:
+    """See the head of the file. `hosted` has the log, the role and the high watermark."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+        self._asked = 0  # the number of the newest fetch; only its answer asks again
+
+    def position(self) -> FollowerPosition:
+        hosted, log = self._hosted, self._hosted.log.log
+        return FollowerPosition(
+            hosted.role.leader_epoch if isinstance(hosted.role, Follow) else -1,
+            log.log_start,
+            log.local_log_start,
+            log.log_end,
+            hosted.log.durable_end,
+            hosted.high_watermark,
+            log.epochs,
+        )
+
+    def forget(self) -> None:
+        """Answers that are under way are followed by no other fetch."""
+        self._asked += 1
+
+    def fetch(self, ahead: BatchesEnd | None = None) -> None:
+        """Ask the leader, whatever was asked before; its answer will not be followed by another fetch."""
+        hosted, life = self._hosted, self._hosted.life
+        if not isinstance(hosted.role, Follow) or hosted.log.offline:
+            return
+        self._asked += 1
+        fetch = follower.next_fetch(life.node_id, life.member.broker_epoch, self.position(), ahead)
+        life.send_fetch(hosted.role.leader, hosted.partition, fetch, self._asked)
+        life.after(FETCH_TIMEOUT_S, self._fetch_if_unanswered, self._asked)
+
+    def _fetch_if_unanswered(self, asked: int) -> None:
+        if asked == self._asked:
+            self.fetch()
+
+    def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
+        """An answer, perhaps to a fetch of long ago: the core says whether it still counts."""
+        life = self._hosted.life
+        if asked == self._asked and data and isinstance(answer, Send) and life.options.reads_ahead:
+            life.world.count("answers asked for ahead")
+            self.fetch(_end_of(data))
+            life.after(WRITE_S * life.world.random.random(), self._take, fetch, answer, data, asked)
+        else:
+            self._take(fetch, answer, data, asked)
+
+    def _take(self, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
+        hosted = self._hosted
+        if isinstance(hosted.role, Follow) and not hosted.log.offline:
+            try:
+                delay_s = self._follow(follower.on_answer(self.position(), fetch, answer), data)
+            except StorageFull:
+                hosted.life.world.count("copies refused by a full disk")
+                delay_s = FULL_S
+            except (EngineError, OSError) as error:
+                hosted.went_offline(error)
+                return
+            if asked == self._asked:
+                if delay_s:
+                    hosted.life.after(delay_s, self._fetch_if_unanswered, asked)
+                else:
+                    self.fetch()
+
+    def _follow(self, effect: follower.FollowerEffect | None, data: bytes) -> float:
+        """Returns how long to wait before the next fetch."""
+        hosted = self._hosted
+        match effect:
+            case None:
+                return 0.0
+            case follower.Truncate(to, is_below_watermark):
+                self._truncated(to, is_below_watermark)
+                hosted.log.truncate(to)
+                hosted.high_watermark = min(hosted.high_watermark, hosted.log.log.log_end)
+            case follower.ResetLog(at, log_start):
+                has_records = hosted.log.log.log_end > hosted.log.log.local_log_start
+                self._truncated(at, has_records and at < hosted.high_watermark)
+                hosted.life.world.count("restarts of a log")
+                hosted.life.world.counts["restarts behind the log's start"] += log_start < at
+                hosted.log.restart(at, log_start, data)
+                hosted.high_watermark = at
+            case follower.Append(watermark, log_start):
+                self._append(data, watermark, log_start)
+            case follower.RefreshState() | follower.Backoff():
+                return BACKOFF_S
+        return 0.0
+
+    def _append(self, data: bytes, watermark: int, log_start: int) -> None:
+        hosted = self._hosted
+        if data and hosted.log.append_as_follower(data, hosted.life.clock.steady_ms()):
+            hosted.life.tell("%s: copied to %d", hosted.partition, hosted.log.log.log_end)
+            hosted.sync_soon()
+        log_end = hosted.log.log.log_end
+        hosted.high_watermark = follower.follower_watermark(hosted.high_watermark, watermark, log_end)
+        if log_start > hosted.log.log.log_start:
+            hosted.trim_to(min(log_start, log_end), min(log_start, log_end))
+
+    def _truncated(self, to: int, is_below_watermark: bool) -> None:
+        hosted = self._hosted
+        hosted.life.world.count("truncations")
+        hosted.life.tell("%s: truncates %d to %d", hosted.partition, hosted.log.log.log_end, to)
+        if is_below_watermark:
+            hosted.life.node.truncated_below_watermark(hosted.partition, to, hosted.high_watermark)
+
+
+def _end_of(data: bytes) -> BatchesEnd:
+    header = list(record_batch.walk(data))[-1][1]
+    return BatchesEnd(header.next_offset, header.leader_epoch)

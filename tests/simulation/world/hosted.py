@@ -1,0 +1,400 @@
+"""One partition on one simulated node: the cores at work, and what the network driver will do around them.
+
+Everything decided is decided by replication.cores; this file carries effects out in virtual time and keeps what a
+driver keeps: who waits for an acknowledgement, which fetches are held back, which fetch is outstanding.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFull
+from replication.cores.fetch import FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
+from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
+from replication.cores.partition_state import VersionedState
+from replication.cores.progress import AckVerdict
+from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
+from replication.replica.leader_start import NO_ROOM_S
+from tests.simulation.world.following import FollowerDriver
+from tests.simulation.world.replica_log import READ_BYTES, ReplicaLog
+from tests.simulation.world.tier import Tier
+
+if TYPE_CHECKING:
+    from tests.simulation.world.node import Life
+
+Reply = Callable[..., None]
+FETCH_WAIT_S = 0.25
+
+
+@dataclass
+class Waiter:
+    """An acks=all produce that is in the log and not yet committed."""
+
+    base_offset: int
+    end: int
+    reply: Reply
+
+
+@dataclass
+class Held:
+    """A fetch that waits for something to send."""
+
+    fetch: FollowerFetch
+    reply: Reply
+
+
+class Hosted:
+    """See the head of the file."""
+
+    def __init__(self, life: Life, partition: str, log: ReplicaLog) -> None:
+        self.life = life
+        self.partition = partition
+        self.log = log
+        self.known: VersionedState | None = None
+        self.role: Role = Wait(0)
+        self.leader: Leader | None = None
+        self._waiters: list[Waiter] = []
+        self._held: dict[int, Held] = {}
+        self._fetched: dict[int, FollowerFetch] = {}  # what the leader has heard last of each follower
+        self._is_syncing = False
+        self.following = FollowerDriver(self)
+        self.tier = Tier(self)
+
+    def __repr__(self) -> str:
+        return f"{self.partition} {self.role} {self.log} high_watermark={self.high_watermark} {self.leader or ''}"
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, position: int) -> None:
+        self.log.high_watermark = position
+
+    @property
+    def _now(self) -> float:
+        return self.life.world.now
+
+    # From the store.
+
+    def on_state(self, found: VersionedState) -> None:
+        """A state, of which only a newer one counts."""
+        if self.known is not None and found.partition_epoch <= self.known.partition_epoch:
+            return
+        self.known = found
+        if self.leader is not None and found.state.leader_epoch == self.leader.leader_epoch:
+            for node in [node for node in self._fetched if node not in found.state.replicas]:
+                del self._fetched[node]  # who leaves has left the session, and begins anew should it come back
+            self._do(self.leader.on_state(found, self._now))
+            return
+        role = role_of(self.life.member, found.state)
+        if role != self.role or isinstance(role, Lead):
+            self._take_up(role, found)
+
+    def on_confirmed(self, tag: object, found: VersionedState) -> None:
+        """What this leader proposed is in the store; as a rule the change itself was heard of first."""
+        if self.leader is tag and self.leader is not None and found.partition_epoch > self.known.partition_epoch:
+            self.known = found
+            self._do(self.leader.on_confirmed(found.partition_epoch, self._now))
+
+    def on_read_again(self, found: VersionedState) -> None:
+        """The connection was new when this was read: what was proposed on the old one is there or will never be."""
+        if self.leader is not None and self.known is not None and found.partition_epoch == self.known.partition_epoch:
+            self.leader.on_not_taken()
+        self.on_state(found)
+
+    def resign(self) -> None:
+        """The session is over: whoever leads, it is not known to be us."""
+        self._end_leading()
+        self.known, self.role = None, Wait(0)
+        self.following.forget()
+
+    def _take_up(self, role: Role, found: VersionedState) -> None:
+        self._end_leading()
+        self.role = role
+        self.following.forget()
+        self.life.tell("%s: %s", self.partition, role)
+        if self.log.offline or isinstance(role, Wait | Leave):
+            return
+        if isinstance(role, Follow):
+            self.following.fetch()
+            return
+        self._begin_leading(role, found)
+
+    def _begin_leading(self, role: Lead, found: VersionedState) -> None:
+        """On a full disk once there is room, unless something else is said meanwhile."""
+        if self.role is not role or self.log.offline:
+            return
+        try:
+            self.log.start_epoch(role.leader_epoch)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                self.went_offline(error)
+                return
+            self.life.world.count("elected on a full disk")
+            self.life.after(NO_ROOM_S, self._begin_leading, role, found)
+            return
+        log = self.log.log
+        self.leader = Leader(
+            self.life.member,
+            found,
+            self.life.rules,
+            partition=self.partition,
+            lag_s_max=self.life.options.lag_s_max,
+            log_start=log.log_start,
+            local_log_start=log.local_log_start,
+            log_end=log.log_end,
+            durable_end=self.log.durable_end,
+            watermark=self.high_watermark,
+            epochs=log.epochs,
+            now=self._now,
+        )
+        self.leader.on_nodes(self.life.registrations)
+        self._do(self.leader.on_written(log.log_end, self._now))
+        self.sync_soon()
+
+    def _end_leading(self) -> None:
+        if self.leader is None:
+            return
+        self.leader = None
+        self._fetched.clear()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.reply("info", "not_leader")
+        held, self._held = self._held, {}
+        for one in held.values():
+            one.reply(FetchError.NOT_LEADER, b"")
+
+    # As a leader.
+
+    def produce(self, batch: bytearray, count: int, acks: str, reply: Reply) -> None:
+        """Refusals here are definite: nothing was appended."""
+        leader = self.leader
+        if leader is None or self.log.offline:
+            reply("fail", "not_leader")
+            return
+        if acks == "all" and not leader.has_enough_replicas:
+            self.life.world.count("refused: not enough replicas")
+            reply("fail", "not_enough_replicas")
+            return
+        if acks == "1" and not self.life.session.may_acknowledge_alone(self._now):
+            self.life.world.count("refused: session in doubt")
+            reply("fail", "not_leader")
+            return
+        before = self.log.log.log_end
+        try:
+            base_offset = self.log.append(batch, self.life.clock.steady_ms())
+        except EngineError as error:
+            if not isinstance(error, ProducerFenced | SequenceGap | DuplicateOlderThanWindow | StorageFull):
+                self.went_offline(error)
+            self.life.world.count(f"refused: {error.code}")
+            reply("fail" if error.no_side_effects else "info", error.code)
+            return
+        if base_offset < before:
+            self.life.world.count("repeats recognised")
+        self.life.tell("%s: appended %d..%d acks=%s", self.partition, base_offset, base_offset + count, acks)
+        if acks == "1":
+            reply("ok", base_offset)
+        else:
+            self._waiters.append(Waiter(base_offset, base_offset + count, reply))
+        self._do(leader.on_written(self.log.log.log_end, self._now))
+        self.sync_soon()
+        self._serve_held()
+        self._answer_waiters()
+
+    def on_fetch(self, fetch: FollowerFetch, reply: Reply) -> None:
+        leader = self.leader
+        if leader is None:
+            reply(FetchError.NOT_LEADER, b"")
+            return
+        if self.log.offline:
+            return
+        answer = self._heard(leader, fetch)
+        if isinstance(answer, Send) and not self._has_news(fetch):
+            held = Held(fetch, reply)
+            self._held[fetch.node_id] = held
+            self.life.after(FETCH_WAIT_S, self._serve, held)
+            return
+        self._answer(fetch, leader.answer_to(fetch) if self.leader is leader else FetchError.NOT_LEADER, reply)
+
+    def _heard(self, leader: Leader, fetch: FollowerFetch) -> FetchAnswer:
+        """Fetch sessions: a partition of which a follower has nothing new to say is not in its fetch at all."""
+        if fetch == self._fetched.get(fetch.node_id):
+            return leader.answer_to(fetch)
+        answer, effects = leader.on_fetch(fetch, self._now)
+        if isinstance(answer, Send):
+            self._fetched[fetch.node_id] = fetch
+        self._do(effects)
+        return answer
+
+    def tick(self) -> None:
+        if self.leader is not None:
+            self._do(self.leader.on_tick(self._now))
+
+    def trim(self, share: float) -> None:
+        """Delete records: log_start moves up, as far as it is committed."""
+        leader = self.leader
+        if leader is None or self.log.offline:
+            return
+        log_start = self.log.log.log_start
+        log_start += int((leader.high_watermark - log_start) * share)
+        self.life.node.deleted(self.partition, log_start)
+        self.trim_to(log_start, log_start)
+
+    def trim_to(self, log_start: int, local: int) -> None:
+        """Records below log_start go for everybody, whole segments below `local` from this disk."""
+        log = self.log.log
+        if log_start <= log.log_start and not log.has_segments_below(local):
+            return
+        self.life.world.counts["segments dropped for the store"] += log_start < local
+        try:
+            self.log.trim(log_start, local)
+        except OSError as error:
+            self.went_offline(error)
+            return
+        if self.leader is not None:
+            self.leader.on_log_start(log.log_start, log.local_log_start)
+        self.life.tell("%s: log_start=%d, local from %d", self.partition, log.log_start, log.local_log_start)
+
+    def read(self, offset: int, reply: Reply) -> None:
+        """A consumer's fetch, from the leader or from a follower in sync: only what is committed."""
+        is_readable = self.leader is not None or (isinstance(self.role, Follow) and self._is_in_sync())
+        if not is_readable or self.log.offline:
+            reply("not_leader", b"", 0, 0, 0)
+            return
+        epoch, log_start = self.role.leader_epoch, self.log.log.log_start
+        if offset < log_start:
+            reply("below", b"", log_start, self.high_watermark, epoch)
+            return
+        if offset > self.high_watermark:
+            self._refuse_above(offset, reply)
+            return
+        if offset < self.log.log.local_log_start:
+            self._read_from_store(offset, reply)
+            return
+        data = self.log.read(offset, self.high_watermark) if offset < self.high_watermark else b""
+        reply("ok", data, log_start, self.high_watermark, epoch)
+
+    def _refuse_above(self, offset: int, reply: Reply) -> None:
+        """As gateway/fetch/partition_reads.py: a refusal for good only of a leader that the store has confirmed
+        meanwhile.
+        """
+        leader, life = self.leader, self.life
+        if leader is None or leader.latest_offset is None or not life.session.has_contact(self._now):
+            reply("not_leader", b"", 0, 0, 0)
+            return
+
+        def confirmed(found: VersionedState) -> None:
+            if self.leader is not leader or role_of(life.member, found.state) != Lead(leader.leader_epoch):
+                life.world.count("final refusals withheld")
+                reply("not_leader", b"", 0, 0, 0)
+            else:
+                is_above = offset > self.high_watermark
+                reply("above" if is_above else "ok", b"", 0, self.high_watermark, leader.leader_epoch)
+
+        life.confirm(self.partition, confirmed)
+
+    def _read_from_store(self, offset: int, reply: Reply) -> None:
+        epoch, log_start, watermark = self.role.leader_epoch, self.log.log.log_start, self.high_watermark
+        data = self.tier.read(offset, READ_BYTES)
+        if data is None:
+            reply("store_unavailable", b"", 0, 0, 0)
+            return
+        self.life.world.count("reads from the store")
+        reply("ok", data, log_start, watermark, epoch)
+
+    def latest(self, reply: Reply) -> None:
+        """Where a consumer would begin that asks for the end."""
+        has_contact = self.life.session.has_contact(self._now)
+        found = self.leader.latest_offset if self.leader is not None and has_contact else None
+        reply("not_available" if found is None else "ok", found, self.leader.leader_epoch if self.leader else 0)
+
+    def _is_in_sync(self) -> bool:
+        return self.known is not None and self.known.state.is_in_sync(self.life.node_id)
+
+    def _has_news(self, fetch: FollowerFetch) -> bool:
+        return self.leader is not None and (
+            self.leader.log_end > fetch.wanted or self.leader.high_watermark > fetch.high_watermark
+        )
+
+    def _serve_held(self) -> None:
+        for held in list(self._held.values()):
+            if self._has_news(held.fetch):
+                self._serve(held)
+
+    def _serve(self, held: Held) -> None:
+        if self._held.get(held.fetch.node_id) is held and self.leader is not None:
+            del self._held[held.fetch.node_id]
+            self._answer(held.fetch, self.leader.answer_to(held.fetch), held.reply)
+
+    def _answer(self, fetch: FollowerFetch, answer: FetchAnswer, reply: Reply) -> None:
+        data = b""
+        if isinstance(answer, Send):
+            data = self.log.read(fetch.wanted)
+        elif isinstance(answer, OutOfRange):
+            data = self.log.handed_over()
+        reply(answer, data)
+
+    def _answer_waiters(self) -> None:
+        leader = self.leader
+        if leader is None or not self._waiters:
+            return
+        left = []
+        for waiter in self._waiters:
+            match leader.ack_verdict(waiter.end):
+                case AckVerdict.WAITING:
+                    left.append(waiter)
+                case AckVerdict.COMMITTED:
+                    waiter.reply("ok", waiter.base_offset)
+                case AckVerdict.TOO_FEW_AFTER_APPEND:
+                    waiter.reply("info", "not_enough_replicas_after_append")
+        self._waiters = left
+
+    def _do(self, effects: list[LeaderEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case AdvanceWatermark(position):
+                    self._committed(position)
+                    self._answer_waiters()
+                    self._serve_held()
+                case Propose(state, partition_epoch):
+                    self.life.tell("%s: proposes in_sync %s", self.partition, [m.node_id for m in state.in_sync])
+                    self.life.propose(self.partition, partition_epoch, state)
+
+    def _committed(self, position: int) -> None:
+        self.high_watermark = position
+        self.life.node.saw_watermark(self.partition, self.leader.leader_epoch, position)
+
+    # The disk.
+
+    def sync_soon(self) -> None:
+        """One sync at a time; it begins a little later, so that appends gather, and takes as long as the disk does."""
+        if not self._is_syncing and self.log.has_unsynced:
+            self._is_syncing = True
+            self.life.after(self.life.options.linger_s, self._begin_sync)
+
+    def _begin_sync(self) -> None:
+        self.life.after(self.life.node.sync_s(), self._end_sync, self.log.begin_sync())
+
+    def _end_sync(self, sync: Any) -> None:
+        self._is_syncing = False
+        has_moved = self.log.end_sync(sync)
+        if self.log.offline:
+            self.went_offline(self.log.offline)
+            return
+        self.sync_soon()
+        if self.leader is not None:
+            self._do(self.leader.on_synced(self.log.durable_end, self._now))
+        elif has_moved:
+            self.following.fetch()  # who waits for acks=all waits for this news
+
+    def went_offline(self, error: Exception) -> None:
+        """The disk has failed this partition: say so in the registration, and let another lead."""
+        self.log.offline = self.log.offline or error  # type: ignore[assignment]
+        self.life.tell("%s: offline: %s", self.partition, error)
+        self.life.world.count("partitions offline")
+        self._end_leading()
+        self.life.register()

@@ -1,0 +1,315 @@
+"""A simulated node: a machine with a disk, and the lives of the process on it.
+
+A life begins with the engine's own recovery and ends by a kill, a power loss or the loss of the disk. It holds the
+session with the store, the partitions, and the controller if it is elected. A life that is over hears nothing more; a
+paused one hears everything late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.directory.data_directory import open_data_directory
+from engine.settings import TopicSettings
+from replication.cluster.registration_state import load_registration_state, save_registration_state
+from replication.cores.fetch import FetchAnswer, FollowerFetch
+from tests.simulation.world.bucket import Bucket
+from tests.simulation.world.hosted import Hosted, Reply
+from tests.simulation.world.network import Network
+from tests.simulation.world.replica_log import ReplicaLog
+from tests.simulation.world.sim_disk import SimDisk
+from tests.simulation.world.store import Snapshot, Store
+from tests.simulation.world.store_client import StoreClient
+from tests.simulation.world.world import World
+
+DATA_DIR = "/data"
+THREADS_MAX = 4  # of all nodes, in a wait at once
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    lag_s_max: float = 1.0
+    session_timeout_s: float = 1.5
+    linger_s: float = 0.002
+    segment_bytes: int = 700
+    retention_bytes: int | None = None
+    local_retention_bytes: int | None = None
+    reads_ahead: bool = False
+
+
+class NodeClock:
+    """Wall time may be off, and jump; monotonic time is the world's."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.offset_ms = 0
+        self._began_ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self._world.now * 1000) + self.offset_ms
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+    def steady_ms(self) -> int:
+        return self._began_ms + int(self._world.now * 1000)
+
+    def restart(self) -> None:
+        """A new process: its steady time begins at the wall time of now."""
+        self._began_ms = self.now_ms() - int(self._world.now * 1000)
+
+
+class ProcessEnded(BaseException):
+    """The process is gone, and its threads with it."""
+
+
+class Node:
+    """The machine."""
+
+    def __init__(
+        self,
+        node_id: int,
+        world: World,
+        network: Network,
+        store: Store,
+        bucket: Bucket,
+        rack: str,
+        options: NodeOptions,
+        when_watermark: Callable[[str, int, int, int], None],
+        when_cut_below: Callable[[int, str, int, int], None],
+        when_deleted: Callable[[str, int], None],
+    ) -> None:
+        self.node_id = node_id
+        self.name = f"node {node_id}"
+        self.world, self.network, self.store, self.bucket = world, network, store, bucket
+        self.rack, self.options = rack, options
+        self.clock = NodeClock(world)
+        self.disk = SimDisk(self.clock)
+        self.life: Life | None = None
+        self.peers: dict[int, Node] = {}
+        self.slow_until = 0.0
+        self.paused_until = 0.0
+        self._when_watermark = when_watermark
+        self._when_cut_below = when_cut_below
+        self.deleted = when_deleted
+
+    def start(self) -> None:
+        if self.life is None:
+            self.clock.restart()
+            self.life = Life(self)
+            try:
+                self.life.begin()
+            except OSError as error:  # the process ends, and whoever looks after it starts it again
+                self.tell("cannot start: %s", error)
+                self.kill()
+                self.world.after(0.5, self.start)
+
+    def kill(self) -> None:
+        if self.life is not None:
+            self.tell("killed")
+            self.life, self.disk = None, self.disk.after_kill()
+            self.paused_until = 0.0
+
+    def lose_power(self) -> None:
+        self.tell("loses power")
+        self.world.count("power losses")
+        self.life, self.disk = None, self.disk.after_power_loss(self.world.random)
+        self.paused_until = 0.0
+
+    def lose_disk(self) -> None:
+        self.tell("loses its disk")
+        self.world.count("disks lost")
+        self.life, self.disk = None, SimDisk(self.clock, boots=self.disk.boots + 1)
+
+    def pause(self, seconds: float) -> None:
+        self.tell("pauses for %.1f s", seconds)
+        self.paused_until = self.world.now + seconds
+
+    def go_on(self) -> None:
+        self.paused_until = 0.0
+        if self.life is not None:
+            self.life.go_on()
+
+    def keep(self, retention_bytes: int | None, local_retention_bytes: int | None) -> None:
+        """Other settings of the topic, for what is hosted and what will be."""
+        self.options = replace(
+            self.options, retention_bytes=retention_bytes, local_retention_bytes=local_retention_bytes
+        )
+        if self.life is not None:
+            self.life.options = self.options
+            for hosted in self.life.partitions.values():
+                hosted.log.settings = self.life.settings()
+
+    def sync_s(self) -> float:
+        """How long this fsync takes."""
+        if self.world.now < self.slow_until:
+            self.world.count("slow syncs")
+            return 0.3 + 2.0 * self.world.random.random()
+        return 0.001 + 0.004 * self.world.random.random()
+
+    def hosted(self, partition: str) -> Hosted | None:
+        return self.life.partitions.get(partition) if self.life else None
+
+    def tell(self, text: str, *args: Any) -> None:
+        self.world.tell(self.name, text, *args)
+
+    def saw_watermark(self, partition: str, leader_epoch: int, position: int) -> None:
+        self._when_watermark(partition, self.node_id, leader_epoch, position)
+
+    def truncated_below_watermark(self, partition: str, to: int, watermark: int) -> None:
+        self._when_cut_below(self.node_id, partition, to, watermark)
+
+    def deliver(self, call: str, *args: Any) -> None:
+        """A request from the network; nobody answers for a process that is not there."""
+        if self.life is not None:
+            self.life.run(getattr(self.life, call), args)
+
+
+class Life(StoreClient):
+    """The process."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.world, self.network = node.world, node.network
+        self.node_id, self.options, self.clock = node.node_id, node.options, node.clock
+        self.partitions: dict[str, Hosted] = {}
+        self._late: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # came during a pause
+
+    def begin(self) -> None:
+        """Recover what the disk has, then look for the store."""
+        disk = self.node.disk
+        boot_id = f"boot {disk.boots}"
+        self.data = open_data_directory(
+            disk, DATA_DIR, node_id=self.node_id, cluster_id="sim", boot_id=boot_id, new_id=lambda: "sim"
+        )
+        self.registration_state = load_registration_state(disk, DATA_DIR, self.data.last_stop)
+        self._points = dict(self.data.load_checkpoints())
+        self.tell("starts (%s)", self.data.last_stop.value)
+        for name in disk.listdir(f"{DATA_DIR}/topics"):
+            self._host(name)
+        self.data.note_recovered()
+        self.begin_session()
+        self._tick()
+
+    def tell(self, text: str, *args: Any) -> None:
+        self.node.tell(text, *args)
+
+    def _host(self, name: str) -> None:
+        log = ReplicaLog(self.data, name, self.settings(), self.clock.steady_ms(), self._points)
+        self.world.counts["holes after power losses"] += log.report.holes
+        self.partitions[name] = Hosted(self, name, log)
+        self.tell("%s", repr(log))
+
+    def settings(self) -> TopicSettings:
+        return TopicSettings(
+            segment_bytes=self.options.segment_bytes,
+            retention_ms=None,
+            retention_bytes=self.options.retention_bytes,
+            local_retention_ms=None,
+            local_retention_bytes=self.options.local_retention_bytes,
+        )
+
+    # Time.
+
+    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
+        self.world.after(delay_s, self.run, call, args)
+
+    def run(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Now, or when the process goes on, behind what came before; never in another life."""
+        if self.node.life is not self:
+            return
+        if self._late or self.node.paused_until > self.world.now:
+            self._late.append((call, args))
+            if len(self._late) == 1:
+                self.world.after(self.node.paused_until - self.world.now, self.go_on)
+            return
+        self._run(call, args)
+
+    def go_on(self) -> None:
+        """What came during a pause, in its order: a connection is a stream."""
+        while self._late and self.node.life is self:
+            if self.node.paused_until > self.world.now:
+                self.world.after(self.node.paused_until - self.world.now, self.go_on)
+                return
+            self._run(*self._late.popleft())
+
+    def _run(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+        with suppress(ProcessEnded):
+            call(*args)
+
+    def wait_in_thread(self, seconds: float) -> None:
+        """A thread of this process waits, and everything else goes on, this process too. Raises ProcessEnded.
+
+        Threads wait within each other: who began last goes on first. Deep down nobody waits any more.
+        """
+        if self.world.depth < THREADS_MAX:
+            self.world.run_nested(seconds)
+            while self.node.life is self and self.node.paused_until > self.world.now:
+                self.world.run_nested(self.node.paused_until - self.world.now)
+        if self.node.life is not self:
+            raise ProcessEnded
+
+    def _tick(self) -> None:
+        for hosted in self.partitions.values():
+            hosted.tick()
+            hosted.log.validator.expire(self.clock.steady_ms(), hosted.log.settings)
+        if self.controller is not None:
+            self.write(self.controller.moves_to_preferred() if self.world.random.random() < 0.1 else [])
+        for hosted in self.partitions.values():
+            if self.world.random.random() < 0.2 and not hosted.log.offline:
+                hosted.log.checkpoint()
+        self.ping()
+        self.after(self.options.session_timeout_s / 5, self._tick)
+
+    # From the store.
+
+    def on_registered(self, broker_epoch: int) -> None:
+        self.registration_state = self.registration_state.registered(broker_epoch)
+        save_registration_state(self.node.disk, DATA_DIR, self.registration_state)
+
+    def on_states(self, snapshot: Snapshot) -> None:
+        for partition in snapshot.partitions:
+            if partition not in self.partitions:
+                self._host(partition)
+        for partition, hosted in self.partitions.items():
+            if hosted.leader is not None:
+                hosted.leader.rules = self.rules
+                hosted.leader.on_nodes(self.registrations)
+            hosted.on_state(snapshot.partitions[partition])
+
+    # Other nodes and clients.
+
+    def send_fetch(self, leader: int, partition: str, fetch: FollowerFetch, asked: int) -> None:
+        peer = self.node.peers[leader]
+
+        def reply(answer: FetchAnswer, data: bytes) -> None:
+            self.network.send(
+                peer.name, self.node.name, self.run, self._fetched, (partition, fetch, answer, data, asked)
+            )
+
+        self.network.send(self.node.name, peer.name, peer.deliver, "on_fetch", partition, fetch, reply)
+
+    def _fetched(self, partition: str, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
+        self.partitions[partition].following.on_answer(fetch, answer, data, asked)
+
+    def on_fetch(self, partition: str, fetch: FollowerFetch, reply: Reply) -> None:
+        if partition in self.partitions:
+            self.partitions[partition].on_fetch(fetch, reply)
+
+    def on_produce(self, partition: str, batch: bytearray, count: int, acks: str, reply: Reply) -> None:
+        if partition in self.partitions:
+            self.partitions[partition].produce(batch, count, acks, reply)
+        else:
+            reply("fail", "not_leader")
+
+    def on_read(self, partition: str, offset: int, reply: Reply) -> None:
+        if partition in self.partitions:
+            self.partitions[partition].read(offset, reply)
+
+    def on_latest(self, partition: str, reply: Reply) -> None:
+        if partition in self.partitions:
+            self.partitions[partition].latest(reply)

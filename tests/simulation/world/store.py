@@ -1,0 +1,252 @@
+"""The coordination store of the simulation: the Tree of the embedded one, under sessions as ZooKeeper has them.
+
+One linear history of commits over versioned keys, in the layout and the bytes of a real cluster (cluster_keys.py and
+cluster_values.py of replication/). Sessions end with silence, and what they registered with them. Every commit is told
+to every connection, whole and in order. What a connection had not delivered when it broke never arrives, as after
+ZooKeeper has moved a session; what had arrived may be done without the caller ever knowing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from replication.cluster.keys import CONTROLLER, NODES, STATES, TOPICS, block_key, block_of, topic_key
+from replication.cluster.values import (
+    NodeInfo,
+    TopicEntry,
+    block_from_bytes,
+    block_to_bytes,
+    node_from_bytes,
+    topic_from_bytes,
+    topic_to_bytes,
+)
+from replication.coordination.interface import Conflict, Create, Operation, Put, Versioned
+from replication.coordination.tree import Tree
+from replication.cores.partition_state import PartitionState, Registration, TopicRules, VersionedState
+from tests.simulation.world.network import Network, Pipe
+from tests.simulation.world.world import World
+
+STORE = "store"
+TOPIC = "t"  # there is one; its partitions share a block
+HOLDER, EPOCH = f"{CONTROLLER}/holder", f"{CONTROLLER}/epoch"
+
+
+def number_of(partition: str) -> int:
+    return int(partition.removeprefix(f"{TOPIC}-"))
+
+
+def topic_of(rules: TopicRules, partitions: int) -> TopicEntry:
+    """A topic with these rules, as its settings."""
+    config = {
+        "min_insync_replicas": rules.min_insync_replicas,
+        "unclean_election": rules.is_unclean_allowed,
+        "durability": "group" if rules.is_fsync_demanded else "os",
+    }
+    return TopicEntry(TOPIC, TOPIC, partitions, 3, config)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What everybody may read, as of one commit, decoded; `keys` has it as it is stored."""
+
+    keys: Mapping[str, Versioned]
+    nodes: Mapping[int, NodeInfo]
+    registrations: Mapping[int, Registration]
+    partitions: Mapping[str, VersionedState]
+    rules: TopicRules
+    controller: int | None  # an broker_epoch
+    controller_epoch: int
+
+
+@dataclass
+class Connection:
+    """One TCP connection of a session, both ways."""
+
+    there: Pipe
+    back: Pipe
+    receive: Callable[..., None]
+    session: Session | None = None
+
+
+@dataclass
+class Session:
+    node_id: int
+    number: int
+    timeout_s: float
+    heard_at: float
+    connection: Connection
+    is_expired: bool = False
+
+
+@dataclass
+class Store:
+    world: World
+    network: Network
+    timeout_s: float
+    tree: Tree = field(default_factory=Tree)
+    sessions: list[Session] = field(default_factory=list)
+    history: list[tuple[float, str, VersionedState]] = field(default_factory=list)
+    is_down: bool = False
+    _decoded: dict[str, tuple[Versioned, Any]] = field(default_factory=dict)
+    _sequence: int = 0
+
+    def __post_init__(self) -> None:
+        self.snapshot = self._read()
+        self._sweep()
+
+    # Called by nodes' connections, through a Pipe.
+
+    def connect(self, connection: Connection, node_id: int, number: int | None) -> None:
+        """Begin a session, or go on with one on a new connection."""
+        if self.is_down:
+            return
+        session = next((s for s in self.sessions if s.number == number and not s.is_expired), None)
+        if number is not None and session is None:
+            connection.back.send(connection.receive, "expired")
+            return
+        if session is None:
+            self._sequence += 1
+            session = Session(node_id, self._sequence, self.timeout_s, self.world.now, connection)
+            self.sessions.append(session)
+        session.connection = connection
+        session.heard_at = self.world.now
+        connection.session = session
+        connection.back.send(connection.receive, "connected", session.number, self.snapshot)
+
+    def request(self, connection: Connection, what: str, *args: Any) -> None:
+        session = connection.session
+        if self.is_down or session is None or session.connection is not connection or session.is_expired:
+            connection.there.is_broken = connection.back.is_broken = True
+            return
+        session.heard_at = self.world.now
+        getattr(self, f"_on_{what}")(session, *args)
+
+    def expire(self, session: Session) -> None:
+        if session.is_expired:
+            return
+        session.is_expired = True
+        self.sessions.remove(session)
+        self.world.count("sessions expired")
+        self.world.tell(STORE, "session %d of node %d expired", session.number, session.node_id)
+        session.connection.back.send(session.connection.receive, "expired")
+        if self.tree.ended(session.number):
+            self._changed()
+
+    # What an administrator does.
+
+    def create(self, entry: TopicEntry, states: Mapping[str, PartitionState]) -> None:
+        """A topic and its states, in one commit."""
+        block = {number_of(name): VersionedState(state, 0) for name, state in states.items()}
+        self._commit(
+            [
+                Create(topic_key(entry.name), topic_to_bytes(entry)),
+                Create(block_key(block_of(TOPIC, 0)), block_to_bytes(block)),
+            ],
+            session=0,
+        )
+
+    def alter(self, entry: TopicEntry) -> None:
+        key = topic_key(entry.name)
+        self._commit([Put(key, topic_to_bytes(entry), self.snapshot.keys[key].version)], session=0)
+
+    def topic(self) -> TopicEntry:
+        key = topic_key(TOPIC)
+        return topic_from_bytes(key, self.snapshot.keys[key].value)
+
+    # Requests of a session.
+
+    def _on_ping(self, session: Session, sent_at: float) -> None:
+        self._answer(session, "pong", sent_at)
+
+    def _on_commit(self, session: Session, operations: list[Operation], tag: object) -> None:
+        """All or nothing; a conflict is answered with what there is, as a reading after it would find it."""
+        try:
+            self._commit(self._demanded(operations), session.number)
+        except Conflict as error:
+            self.world.count("commits refused")
+            self._answer(session, "conflict", tag, str(error), self.snapshot)
+        else:
+            self._answer(session, "committed", tag, self.snapshot)
+
+    def _demanded(self, operations: list[Operation]) -> list[Operation]:
+        return operations
+
+    def _commit(self, operations: list[Operation], session: int) -> None:
+        self.tree.apply(self.tree.plan(operations, session))
+        self._changed()
+
+    def _changed(self) -> None:
+        before, self.snapshot = self.snapshot, self._read()
+        for partition, written in self.snapshot.partitions.items():
+            old = before.partitions.get(partition)
+            if old != written:
+                self._note(partition, old.state if old is not None else written.state, written)
+        if self.snapshot.controller_epoch != before.controller_epoch:
+            self.world.count("controllers")
+        for session in self.sessions:
+            self._answer(session, "changed", self.snapshot)
+
+    def _read(self) -> Snapshot:
+        keys = {key: entry.seen() for key, entry in self.tree.entries.items()}
+        nodes: dict[int, NodeInfo] = {}
+        partitions: dict[str, VersionedState] = {}
+        rules = TopicRules()
+        for key, seen in keys.items():
+            if key.startswith(NODES):
+                node = self._once(key, seen, lambda k, s: node_from_bytes(k, s.value, s.created))
+                nodes[node.node_id] = node
+            elif key.startswith(STATES):
+                block = self._once(key, seen, lambda k, s: block_from_bytes(k, s.value))
+                partitions |= {f"{TOPIC}-{number}": found for number, found in block.items()}
+            elif key.startswith(TOPICS):
+                rules = self._once(key, seen, lambda k, s: topic_from_bytes(k, s.value).rules)
+        nodes = {node_id: nodes[node_id] for node_id in sorted(nodes)}
+        holder, epoch = keys.get(HOLDER), keys.get(EPOCH)
+        return Snapshot(
+            keys,
+            nodes,
+            {node_id: node.registration for node_id, node in nodes.items()},
+            partitions,
+            rules,
+            int(holder.value) if holder is not None else None,
+            int(epoch.value) if epoch is not None else 0,
+        )
+
+    def _once(self, key: str, seen: Versioned, decode: Callable[[str, Versioned], Any]) -> Any:
+        """What a value says, decoded once however many look at it."""
+        known = self._decoded.get(key)
+        if known is None or known[0] != seen:
+            known = self._decoded[key] = (seen, decode(key, seen))
+        return known[1]
+
+    def _note(self, partition: str, before: PartitionState, written: VersionedState) -> None:
+        state = written.state
+        self.history.append((self.world.now, partition, written))
+        if state.leader != before.leader and state.leader is not None:
+            self.world.count("elections")
+            if before.leader is None and not before.in_sync and not state.unclean_elections > before.unclean_elections:
+                self.world.count("elections from eligible")
+        self.world.counts["unclean elections"] += state.unclean_elections - before.unclean_elections
+        self.world.counts["in-sync shrinks"] += len(state.in_sync) < len(before.in_sync)
+        self.world.counts["in-sync expands"] += len(state.in_sync) > len(before.in_sync)
+        self.world.tell(STORE, "%s v%d %s", partition, written.partition_epoch, _brief(state))
+
+    def _answer(self, session: Session, *message: Any) -> None:
+        session.connection.back.send(session.connection.receive, *message)
+
+    def _sweep(self) -> None:
+        if not self.is_down:
+            for session in list(self.sessions):
+                if self.world.now - session.heard_at > session.timeout_s:
+                    self.expire(session)
+        self.world.after(self.timeout_s / 10, self._sweep)
+
+
+def _brief(state: PartitionState) -> str:
+    leader = state.leader.node_id if state.leader else "-"
+    in_sync = [m.node_id for m in state.in_sync]
+    eligible = f" eligible={[m.node_id for m in state.eligible]}" if state.eligible else ""
+    moving = f" adding={state.adding} removing={state.removing}" if state.adding or state.removing else ""
+    return f"leader={leader} epoch={state.leader_epoch} in_sync={in_sync}{eligible}{moving}"

@@ -1,0 +1,268 @@
+"""The half of a life that talks with the coordination store: session, registration, latch, partition states.
+
+Registers, latches and writes as replication/cluster/membership.py, coordination/latch.py and state_blocks.py do, by
+commits of the same operations on the same keys. The other half is node.py's Life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from replication.cluster.keys import block_key, block_of, node_key
+from replication.cluster.registration_state import RegistrationState
+from replication.cluster.values import NodeInfo, node_to_bytes
+from replication.coordination.interface import Check, Create, Delete, Operation, Put
+from replication.cores.controller import Controller, Write
+from replication.cores.partition_state import Member, PartitionState, Registration, TopicRules, VersionedState
+from replication.cores.session import Session, SessionEvent
+from tests.simulation.world.blocks import Blocks, Wanted
+from tests.simulation.world.network import Pipe
+from tests.simulation.world.store import EPOCH, HOLDER, STORE, TOPIC, Connection, Snapshot
+
+CONTROLLER_TAG = "controller"
+REGISTER_TAG = "register"
+LATCH_TAG = "latch"
+
+
+@dataclass(frozen=True)
+class Confirming:
+    """Who wants to know what the store says of a partition now."""
+
+    partition: str
+    then: Callable[[VersionedState], None]
+
+
+class StoreClient:
+    """See the head of the file. `life` is what inherits it."""
+
+    node: Any
+    registration_state: RegistrationState
+    partitions: dict[str, Any]
+
+    def begin_session(self) -> None:
+        self.registrations: dict[int, Registration] = {}
+        self.controller: Controller | None = None
+        self.member = Member(self.node.node_id, 0)
+        self.is_leaving = False
+        self.rules = TopicRules()
+        self._blocks = Blocks(self)  # type: ignore[arg-type]
+        self._number: int | None = None
+        self._connection: Connection | None = None
+        self._generation = 0
+        self._is_registering = False
+        self._timeout_s = self.node.options.session_timeout_s
+        self.session = Session(self._timeout_s, self.node.world.now)
+        self._connect()
+
+    def commit(self, operations: Sequence[Operation], tag: object) -> None:
+        self._ask("commit", list(operations), tag)
+
+    def confirm(self, partition: str, then: Callable[[VersionedState], None]) -> None:
+        """As StateBlocks.confirm: a commit that only checks; never answered if the connection breaks."""
+        key = block_key(block_of(TOPIC, 0))
+        self.commit([Check(key, self.node_snapshot.keys[key].version)], Confirming(partition, then))
+
+    def ping(self) -> None:
+        """As kazoo: no answer for a third of the timeout means that the connection is dead."""
+        now = self.node.world.now
+        if now - self._heard_at > self._timeout_s / 3:
+            self.session.on(SessionEvent.DISCONNECTED, now)
+            self._connect()
+        elif self._number is not None:
+            self._ask("ping", now)
+
+    def _connect(self) -> None:
+        self._generation += 1
+        world, network, name = self.node.world, self.node.network, self.node.name
+        there, back = Pipe(world, network, name, STORE), Pipe(world, network, STORE, name)
+        generation = self._generation
+
+        def receive(what: str, *args: Any) -> None:
+            self.run(self._receive, (generation, what, args))  # type: ignore[attr-defined] # later, if it is paused
+
+        connection = Connection(there, back, receive)
+        self._connection = connection
+        self._heard_at = world.now
+        there.send(self.node.store.connect, connection, self.node.node_id, self._number)
+
+    def _receive(self, generation: int, what: str, args: tuple[Any, ...]) -> None:
+        if generation == self._generation:
+            getattr(self, f"_on_{what}")(*args)
+
+    def _ask(self, what: str, *args: Any) -> None:
+        connection = self._connection
+        assert connection is not None
+        connection.there.send(self.node.store.request, connection, what, *args)
+
+    def _on_pong(self, sent_at: float) -> None:
+        self._heard_at = self.node.world.now
+        self.session.on(SessionEvent.ANSWERED, sent_at)
+
+    def _on_connected(self, number: int, snapshot: Snapshot) -> None:
+        now = self.node.world.now
+        self._heard_at = now
+        is_new = self._number is None
+        self._number = number
+        self._blocks.forget()
+        self._is_registering = False
+        self.node_snapshot = snapshot
+        if is_new:
+            self.session = Session(self._timeout_s, now)
+            self.register()
+            return
+        self.session.on(SessionEvent.ANSWERED, now - self._timeout_s / 3)
+        self.register()  # a change of it may have been lost on the old connection
+        if self.member.broker_epoch:
+            for partition, hosted in self.partitions.items():
+                hosted.on_read_again(snapshot.partitions[partition])
+            if self.controller is not None:
+                self.controller = Controller(self.controller.controller_epoch)
+        self._on_changed(snapshot)
+
+    def _on_expired(self) -> None:
+        self.node.tell("session lost")
+        self.session.on(SessionEvent.EXPIRED, self.node.world.now)
+        self.controller, self._number, self.member = None, None, Member(self.node.node_id, 0)
+        for hosted in self.partitions.values():
+            hosted.resign()
+        self._connect()
+
+    # Registration.
+
+    def register(self) -> None:
+        """Say who we are, and of which partitions the disk has failed us; a dead life's registration is replaced."""
+        if self._number is None or self._is_registering:
+            return
+        key, value = node_key(self.node.node_id), self._registration()
+        there = self.node_snapshot.keys.get(key)
+        is_own = there is not None and self.node_snapshot.nodes[self.node.node_id].nonce == self._nonce
+        if there is not None and is_own:
+            operations: list[Operation] = [Put(key, value, there.version)] if there.value != value else []
+        else:
+            gone = [Delete(key, there.version)] if there is not None else []
+            operations = [*gone, Create(key, value, is_ephemeral=True)]
+        if operations:
+            self._is_registering = True
+            self.commit(operations, REGISTER_TAG)
+
+    @property
+    def _nonce(self) -> str:
+        return f"session {self._number}"
+
+    def _registration(self) -> bytes:
+        offline = frozenset(name for name, hosted in self.partitions.items() if hosted.log.offline)
+        return node_to_bytes(
+            NodeInfo(
+                self.node.node_id,
+                0,
+                f"http://{self.node.node_id}",
+                rack=self.node.rack,
+                survives_from=self.registration_state.survives_from or 0,
+                disk_from=self.registration_state.disk_from or 0,
+                is_leaving=self.is_leaving,
+                offline=offline,
+                nonce=self._nonce,
+            )
+        )
+
+    # What the store tells.
+
+    def _on_changed(self, snapshot: Snapshot) -> None:
+        self._heard_at = self.node.world.now
+        self.node_snapshot = snapshot
+        own = snapshot.nodes.get(self.node.node_id)
+        if own is None or own.nonce != self._nonce:
+            self._look_after_own()
+            return
+        if self.member.broker_epoch != own.broker_epoch:
+            for hosted in self.partitions.values() if self.member.broker_epoch else ():
+                hosted.resign()
+            self.node.tell("registered as broker_epoch %d", own.broker_epoch)
+            self.member = Member(self.node.node_id, own.broker_epoch)
+            self.on_registered(own.broker_epoch)  # type: ignore[attr-defined]
+        self.registrations = dict(snapshot.registrations)
+        self.rules = snapshot.rules
+        self.on_states(snapshot)  # type: ignore[attr-defined]
+        if snapshot.controller is None:
+            self._latch(snapshot)
+        elif snapshot.controller == self.member.broker_epoch and self.controller is None:
+            self._take_office(snapshot)
+        elif self.controller is not None:
+            self._control(snapshot)
+
+    def _look_after_own(self) -> None:
+        """What a dead life had sent came late and replaced our registration: begin anew, with another session."""
+        if self.member.broker_epoch and not self._is_registering:
+            self.node.world.count("registrations replaced by a dead life")
+            self._on_expired()
+
+    def _on_committed(self, tag: object, snapshot: Snapshot) -> None:
+        """What it did was told before, as every commit."""
+        if isinstance(tag, Wanted):
+            self._blocks.on_committed(tag, snapshot)
+        elif isinstance(tag, Confirming):
+            tag.then(snapshot.partitions[tag.partition])
+        elif tag == REGISTER_TAG:
+            self._is_registering = False
+            self.register()  # it may have changed meanwhile
+
+    def _on_conflict(self, tag: object, why: str, snapshot: Snapshot) -> None:
+        self.node_snapshot = snapshot
+        if isinstance(tag, Wanted):
+            self._blocks.on_conflict(tag, snapshot)
+        elif isinstance(tag, Confirming):
+            self.confirm(tag.partition, tag.then)
+        elif tag == REGISTER_TAG:
+            self._is_registering = False
+            self.register()
+
+    # The controller.
+
+    def _latch(self, snapshot: Snapshot) -> None:
+        epoch, name = snapshot.keys.get(EPOCH), str(self.member.broker_epoch).encode()
+        counted = Create(EPOCH, b"1") if epoch is None else Put(EPOCH, b"%d" % (int(epoch.value) + 1), epoch.version)
+        self.commit([Create(HOLDER, name, is_ephemeral=True), counted], LATCH_TAG)
+
+    def _take_office(self, snapshot: Snapshot) -> None:
+        self.node.tell("is the controller, epoch %d", snapshot.controller_epoch)
+        self.controller = Controller(snapshot.controller_epoch)
+        self._control(snapshot)
+
+    def _control(self, snapshot: Snapshot) -> None:
+        assert self.controller is not None
+        writes = self.controller.on_nodes(snapshot.registrations)
+        for partition, found in snapshot.partitions.items():
+            writes += self.controller.on_partition(partition, found, snapshot.rules)
+        self.write(writes)
+
+    def write(self, writes: list[Write]) -> None:
+        """As the controller: each write carries the fence of its term."""
+        for write in writes:
+            fence = write.controller_epoch - 1  # the epoch's key is made with 1, and each put is one more
+            wanted = Wanted(write.partition, write.partition_epoch, write.state, CONTROLLER_TAG, fence)
+            self._blocks.write(wanted, self.node_snapshot)
+
+    def propose(self, partition: str, partition_epoch: int, state: PartitionState) -> None:
+        wanted = Wanted(partition, partition_epoch, state, self.partitions[partition].leader)
+        self._blocks.write(wanted, self.node_snapshot)
+
+    def ask_to_move(self, partition: str, state: PartitionState) -> None:
+        """An administrator asks the controller."""
+        assert self.controller is not None
+        found = self.node_snapshot.partitions[partition]
+        self.write([Write(partition, state, found.partition_epoch, self.controller.controller_epoch)])
+
+    def on_written(self, tag: object, partition: str, found: VersionedState) -> None:
+        if tag != CONTROLLER_TAG:
+            self.partitions[partition].on_confirmed(tag, found)
+        elif self.controller is not None:
+            self.write(self.controller.on_partition(partition, found, self.rules))
+
+    def on_refused(self, tag: object, partition: str, found: VersionedState) -> None:
+        if tag != CONTROLLER_TAG:
+            self.partitions[partition].on_state(found)
+        elif self.controller is not None:
+            self.controller.on_refused(partition)
+            self.write(self.controller.on_partition(partition, found, self.rules))
