@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.skew.site import sitecustomize
 
+COARSE_CLOCK_S = 0.02
 SITE = Path(sitecustomize.__file__).parent
 
 
@@ -30,10 +31,15 @@ class ShiftedClock:
         return f"ShiftedClock({self.ahead_ms:+d} ms)"
 
     def step(self, ahead_ms: int) -> None:
-        """From now on the clock is this far ahead of the real one; behind it, if negative."""
+        """From now on the clock is this far ahead of the real one; behind it, if negative. Blocks for 20 ms.
+
+        The kernel stamps files with a coarse clock, which lags by up to 10 ms. A file that is written within that time
+        has a stamp from before the step, which would be shown as a time of the clock before it.
+        """
         self.ahead_ms = ahead_ms
         with self._file.open("a") as steps:
             steps.write(f"{time.time_ns()} {ahead_ms}\n")
+        time.sleep(COARSE_CLOCK_S)
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """`base`, by default this process's own, for processes that live by this clock."""
