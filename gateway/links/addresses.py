@@ -68,18 +68,29 @@ def addresses_of(host: str) -> list[str]:
     return here
 
 
-def free_port(host: str, port: int) -> int:
-    """Returns the port if it is free on all addresses of the host; for 0, a free one.
+@contextmanager
+def reserved_port(host: str, port: int) -> Iterator[int]:
+    """Yields the port if it is free on all addresses of the host; for 0, a free one. Blocks. Raises StartRefused.
 
+    The port stays bound until the context ends, without a listener. So the kernel gives it to no outgoing connection
+    before a process of the node listens on it, nor while that process is started again.
     The listener shares its port between processes (SO_REUSEPORT), so it would not notice another program on it; a plain
-    bind does. Blocks. Raises StartRefused.
+    bind does.
     """
+    sockets = _bound_to_free(host, port)
+    try:
+        yield sockets[0].getsockname()[1]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _bound_to_free(host: str, port: int) -> list[socket.socket]:
+    """Returns sockets on one port that is free on all addresses of the host. Blocks. Raises StartRefused."""
     addresses = addresses_of(host)
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         try:
-            with _bound(addresses, port) as sockets:
-                taken: int = sockets[0].getsockname()[1]
-                return taken
+            return _bound(addresses, port)
         except OSError as error:
             if port == 0 and attempt < _PORT_ATTEMPTS:
                 continue
@@ -94,9 +105,7 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
     Raises StartRefused, OSError. asyncio would bind `::` to IPv6 only.
     """
-    with ExitStack() as stack:
-        sockets = stack.enter_context(_bound(addresses_of(host), port))
-        return [one.dup() for one in sockets]
+    return _bound(addresses_of(host), port)
 
 
 def url_of(settings: NodeSettings, port: int) -> str:
@@ -128,17 +137,16 @@ def _place(host: str, port: int) -> str:
 
 def _is_here(address: str) -> bool:
     try:
-        with _bound([address], 0):
-            return True
+        _bound([address], 0)[0].close()
     except OSError as error:
         if error.errno in _NOT_HERE:
             return False
         raise
+    return True
 
 
-@contextmanager
-def _bound(addresses: list[str], port: int) -> Iterator[list[socket.socket]]:
-    """Yields sockets bound to one port, which the first one chooses for 0. Closes them at the end. Raises OSError."""
+def _bound(addresses: list[str], port: int) -> list[socket.socket]:
+    """Returns sockets bound to one port, which the first one chooses for 0. Raises OSError."""
     with ExitStack() as stack:
         sockets: list[socket.socket] = []
         for address in addresses:
@@ -149,4 +157,5 @@ def _bound(addresses: list[str], port: int) -> Iterator[list[socket.socket]]:
             one.bind((address, port))
             port = one.getsockname()[1]
             sockets.append(one)
-        yield sockets
+        stack.pop_all()
+        return sockets

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import time
+import weakref
 from pathlib import Path
 
 JAR = Path("/usr/share/java/zookeeper.jar")
@@ -32,7 +33,9 @@ class Zookeeper:
     """A server that can be started again on the same port and data. `tick_ms` bounds sessions: 2 to 20 of it."""
 
     def __init__(self, directory: Path, tick_ms: int = 500, host: str = "127.0.0.1") -> None:
-        self.port = free_port(host)
+        reserved = reserved_port(host)
+        weakref.finalize(self, reserved.close)
+        self.port: int = reserved.getsockname()[1]
         self._host = host
         self._directory = directory
         self._tick_ms = tick_ms
@@ -93,7 +96,12 @@ class Zookeeper:
             return False
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def reserved_port(host: str = "127.0.0.1") -> socket.socket:
+    """Returns a socket that is bound to a free port. Until it is closed, no other connection gets the port.
+
+    A server that sets SO_REUSEADDR may listen on the port nevertheless: ZooKeeper, Penstock and asyncio do.
+    """
+    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((host, 0))
+    return reserved

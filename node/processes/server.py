@@ -35,7 +35,7 @@ from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.store.store import ObjectStore, open_store
 from engine.tiering.tier import Tier
-from gateway.links.addresses import free_port, url_of
+from gateway.links.addresses import reserved_port, url_of
 from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from node.cluster.sessions import check_alone, open_coordination
@@ -57,8 +57,12 @@ async def serve(settings: NodeSettings) -> None:
     """Run a node until SIGTERM or SIGINT. Raises StartRefused."""
     set_up_logging(settings.log_level, requests=settings.request_log)
     settings = within_file_limit(settings)
-    port = free_port(settings.host, settings.port)
     stop = stop_event()
+    with reserved_port(settings.host, settings.port) as port:
+        await _serve(settings, port, stop)
+
+
+async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None:
     async with running_node(settings) as node:
         node.peers.url = node.peers.direct_url = settings.advertised_url or url_of(settings, port)
         settle_memory()

@@ -15,9 +15,9 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from engine.log.recovery import LastStop
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
-from gateway.links.addresses import free_port, internal_url_of, reachable, url_of
+from gateway.links.addresses import internal_url_of, reachable, reserved_port, url_of
 from gateway.links.link import Link
 from gateway.settings import NodeSettings
 from node.cluster.member import found_cluster
@@ -67,21 +67,21 @@ async def serve_shards(settings: NodeSettings) -> None:
     """
     set_up_logging(settings.log_level)
     settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
-    ports = _free_ports(settings)
     stop = stop_event()
     tokens = first_tokens(settings)
-    run_dir = _make_run_dir()
-    try:
-        with ThreadPoolExecutor(2, "penstock-supervisor") as executor, suppress(StoppedEarly):
-            member: Membership
-            if settings.coordination:
-                member = await unless_stopped(stop, _found_cluster(settings, ports, executor))
-            else:
-                check_alone(RealDisk(), settings.directories[0])
-                member = Standalone(executor)
-            await _serve(settings, ports, run_dir, executor, member, tokens, stop)
-    finally:
-        shutil.rmtree(run_dir, ignore_errors=True)
+    with (
+        reserved_ports(settings) as ports,
+        _run_dir() as run_dir,
+        ThreadPoolExecutor(2, "penstock-supervisor") as executor,
+        suppress(StoppedEarly),
+    ):
+        member: Membership
+        if settings.coordination:
+            member = await unless_stopped(stop, _found_cluster(settings, ports, executor))
+        else:
+            check_alone(RealDisk(), settings.directories[0])
+            member = Standalone(executor)
+        await _serve(settings, ports, run_dir, executor, member, tokens, stop)
 
 
 async def _serve(
@@ -120,10 +120,15 @@ async def _serve(
             directory.release()
 
 
-def _make_run_dir() -> str:
+@contextmanager
+def _run_dir() -> Iterator[str]:
     """Make the directory of the sockets, whose paths are limited to 107 bytes: not below a long TMPDIR."""
     parent = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="penstock-", dir=parent if len(os.fsencode(parent)) <= 70 else "/tmp")  # noqa: S108
+    run_dir = tempfile.mkdtemp(prefix="penstock-", dir=parent if len(os.fsencode(parent)) <= 70 else "/tmp")  # noqa: S108
+    try:
+        yield run_dir
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
 
 
 class Supervisor:
@@ -360,12 +365,17 @@ async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadP
     )
 
 
-def _free_ports(settings: NodeSettings) -> Ports:
-    """Find free ports for the node and its shards. Raises StartRefused."""
+@contextmanager
+def reserved_ports(settings: NodeSettings) -> Iterator[Ports]:
+    """Reserve free ports for the node and its shards. Raises StartRefused."""
+    with ExitStack() as stack:
 
-    def of_shards(base: int) -> list[int]:
-        return [free_port(settings.host, base + index if base else 0) for index in range(settings.shards)]
+        def reserved(port: int) -> int:
+            return stack.enter_context(reserved_port(settings.host, port))
 
-    shared = free_port(settings.host, settings.port)
-    internal = of_shards(settings.internal_port_base) if settings.coordination else []
-    return Ports(shared, of_shards(settings.direct_port_base), internal)
+        def of_shards(base: int) -> list[int]:
+            return [reserved(base + index if base else 0) for index in range(settings.shards)]
+
+        shared = reserved(settings.port)
+        internal = of_shards(settings.internal_port_base) if settings.coordination else []
+        yield Ports(shared, of_shards(settings.direct_port_base), internal)

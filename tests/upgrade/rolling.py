@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from loadtests.cluster.nodes import ClusterNode
-from loadtests.cluster.zookeeper import Zookeeper, free_port
+from loadtests.cluster.zookeeper import Zookeeper, reserved_port
 from tests.chaos.clients.asking import NOT_SENT, now
 from tests.chaos.clients.final import judge_what_is_left
 from tests.chaos.clients.load import Load
@@ -60,9 +60,10 @@ def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator
     zookeeper = Zookeeper(directory / "zookeeper")
     (directory / "store").mkdir()
     coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
-    nodes = {}
+    nodes, ports = {}, {number: reserved_port() for number in NODES}
     for number in NODES:
-        given = {"port": free_port(), "store": (directory / "store").as_uri(), "log-level": "info", **settings}
+        port = ports[number].getsockname()[1]
+        given = {"port": port, "store": (directory / "store").as_uri(), "log-level": "info", **settings}
         nodes[number] = ClusterNode(number, directory, coordination, given, source)
     try:
         zookeeper.start()
@@ -75,6 +76,8 @@ def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator
         for node in nodes.values():
             node.kill()
         zookeeper.kill()
+        for reserved in ports.values():
+            reserved.close()
 
 
 async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: str, calm_s: float) -> Replacement:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.links.addresses import free_port
+from gateway.links.addresses import reserved_port
 from gateway.settings import NodeSettings
 from node.processes.server import running_node
 from node.setup.listener import Listener
@@ -80,16 +80,16 @@ async def health(address: str, port: int) -> bytes:
 async def test_a_name_is_served_on_each_of_its_addresses_and_renewed_there(tmp_path: Path, both: str) -> None:  # noqa: F811
     settings = NodeSettings(data_dir=str(tmp_path / "data"), host=both, shutdown_deadline_ms=0)
     async with running_node(settings) as node:
-        port = free_port(both, 0)
-        listener = Listener(node, settings, [port])
-        await listener.open()
-        for _ in range(2):
-            for address in ("::1", "127.0.0.1"):
-                while not (answer := await health(address, port)):
-                    pass  # the listener before this one let it in, and ended
-                assert answer.startswith(b"HTTP/1.1 200 "), address
-            await listener.renew()
-        await listener.drain()
+        with reserved_port(both, 0) as port:
+            listener = Listener(node, settings, [port])
+            await listener.open()
+            for _ in range(2):
+                for address in ("::1", "127.0.0.1"):
+                    while not (answer := await health(address, port)):
+                        pass  # the listener before this one let it in, and ended
+                    assert answer.startswith(b"HTTP/1.1 200 "), address
+                await listener.renew()
+            await listener.drain()
 
 
 @pytest.mark.skipif(not is_installed(), reason=WHY_NOT)

@@ -6,14 +6,15 @@ Started once per test process, at first use. Each answers over HTTP as any S3 wo
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+
+from loadtests.cluster.zookeeper import reserved_port
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "penstock-test",
@@ -38,28 +39,30 @@ main(sys.argv[1:])
 @contextmanager
 def ministack(directory: Path) -> Iterator[str]:
     """Its endpoint. Objects live in `directory` and outlive the process."""
-    port = _free_port()
-    settings = {
-        "GATEWAY_PORT": str(port),
-        "BIND_HOST": "127.0.0.1",
-        "SERVICES": "s3",
-        "S3_PERSIST": "1",
-        "PERSIST_STATE": "1",
-        "S3_DATA_DIR": str(directory / "s3"),
-        "STATE_DIR": str(directory / "state"),
-        "LOG_LEVEL": "WARNING",
-    }
-    with _running([sys.executable, "-m", "ministack.app"], port, directory, settings) as endpoint:
-        yield endpoint
+    with closing(reserved_port()) as reserved:
+        port = reserved.getsockname()[1]
+        settings = {
+            "GATEWAY_PORT": str(port),
+            "BIND_HOST": "127.0.0.1",
+            "SERVICES": "s3",
+            "S3_PERSIST": "1",
+            "PERSIST_STATE": "1",
+            "S3_DATA_DIR": str(directory / "s3"),
+            "STATE_DIR": str(directory / "state"),
+            "LOG_LEVEL": "WARNING",
+        }
+        with _running([sys.executable, "-m", "ministack.app"], port, directory, settings) as endpoint:
+            yield endpoint
 
 
 @contextmanager
 def moto(directory: Path) -> Iterator[str]:
     """Its endpoint. Objects live in its memory."""
-    port = _free_port()
-    command = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
-    with _running(command, port, directory, {}) as endpoint:
-        yield endpoint
+    with closing(reserved_port()) as reserved:
+        port = reserved.getsockname()[1]
+        command = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]
+        with _running(command, port, directory, {}) as endpoint:
+            yield endpoint
 
 
 def make_bucket(endpoint: str, bucket: str) -> None:
@@ -100,10 +103,3 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Pat
         else:
             return
     raise AssertionError(f"no answer in {_START_SECONDS} s: {log.read_text(errors='replace')[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port

@@ -5,8 +5,9 @@ import socket
 import pytest
 
 from engine.errors import StartRefused
-from gateway.links.addresses import addresses_of, bound_sockets, check_host, free_port, reachable, url_of
+from gateway.links.addresses import addresses_of, bound_sockets, check_host, reachable, reserved_port, url_of
 from gateway.settings import NodeSettings
+from gateway.wire.listening import listen
 from node.setup.setting_sources import load_settings
 
 
@@ -101,8 +102,25 @@ def test_a_port_is_free_only_if_it_is_on_every_address(both, stranger):
     family = socket.AF_INET6 if ":" in stranger else socket.AF_INET
     refused = pytest.raises(StartRefused, match="another program has the port")
     with socket.create_server((stranger, 0), family=family) as taken, refused:
-        free_port(both, taken.getsockname()[1])
-    assert free_port(both, 0) > 0
+        reserved_port(both, taken.getsockname()[1]).__enter__()
+
+
+def test_a_reserved_port_goes_to_the_processes_of_the_node_and_to_nobody_else():
+    """Also between two lives of a process, when none listens."""
+    with reserved_port("127.0.0.1", 0) as port:
+        for _ in range(2):
+            shared = [listen([("127.0.0.1", port)])[0] for _ in range(2)]
+            with socket.create_connection(("127.0.0.1", port), 5), pytest.raises(StartRefused, match="another program"):
+                reserved_port("127.0.0.1", port).__enter__()
+            for one in shared:
+                one.close()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 5)
+            (internal,) = bound_sockets("127.0.0.1", port)
+            internal.listen()
+            internal.close()
+            with socket.socket() as stranger, pytest.raises(OSError, match="already in use"):
+                stranger.bind(("127.0.0.1", port))
 
 
 @needs_ipv6

@@ -14,7 +14,7 @@ import pytest
 
 from engine.errors import StartRefused, UnknownTopic
 from gateway.links import internal_link
-from gateway.links.addresses import free_port
+from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import Caller, LinkLost, LinkRefused, RemoteFailure
@@ -53,10 +53,11 @@ class Node:
 
 @pytest.fixture
 async def node() -> AsyncIterator[Node]:
-    node = Node(free_port("127.0.0.1", 0))
-    await node.listener.open("127.0.0.1", node.port)
-    yield node
-    await node.listener.close()
+    with reserved_port("127.0.0.1", 0) as port:
+        node = Node(port)
+        await node.listener.open("127.0.0.1", node.port)
+        yield node
+        await node.listener.close()
 
 
 @pytest.mark.parametrize("size", [0, 70_000, 3_000_000])

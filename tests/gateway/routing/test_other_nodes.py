@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from gateway.links.addresses import free_port
+from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import LinkDown, LinkLost
@@ -28,9 +29,9 @@ async def nobody_fetches(_: bytes) -> list[bytes]:
 class OtherNode:
     """One shard of another node."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
         self.listener = InternalListener(OURS, {"name": self.name, "stay": self.stay}, nobody_fetches)
-        self.port = free_port("127.0.0.1", 0)
+        self.port = port
         self.url = f"http://127.0.0.1:{self.port}"
 
     async def name(self, _: Any, __: bytes) -> tuple[int, bytes]:
@@ -43,12 +44,13 @@ class OtherNode:
 
 @pytest.fixture
 async def shards() -> AsyncIterator[list[OtherNode]]:
-    shards = [OtherNode(), OtherNode(), OtherNode()]
-    for shard in shards:
-        await shard.listener.open("127.0.0.1", shard.port)
-    yield shards
-    for shard in shards:
-        await shard.listener.close()
+    with ExitStack() as ports:
+        shards = [OtherNode(ports.enter_context(reserved_port("127.0.0.1", 0))) for _ in range(3)]
+        for shard in shards:
+            await shard.listener.open("127.0.0.1", shard.port)
+        yield shards
+        for shard in shards:
+            await shard.listener.close()
 
 
 @pytest.fixture

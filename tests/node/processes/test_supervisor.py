@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator
@@ -22,7 +21,7 @@ from node.cluster.standalone_topics import Standalone
 from node.messages import shard_socket
 from node.processes.process_manager import Child, call_sequentially, end
 from node.processes.server import StoppedEarly, open_directories, unless_stopped
-from node.processes.supervisor import Supervisor, _free_ports, _make_run_dir
+from node.processes.supervisor import Supervisor, _run_dir, reserved_ports
 
 SOON_S = 0.05
 
@@ -52,9 +51,9 @@ async def supervisor(tmp_path: Path) -> AsyncIterator[tuple[Supervisor, Joining]
     (tmp_path / "run").mkdir()
     settings = NodeSettings(port=0, data_dir=str(tmp_path / "data"), shards=1)
     directories: LogDirectories = open_directories(RealDisk(), settings)
-    with ThreadPoolExecutor(2) as executor:
+    with ThreadPoolExecutor(2) as executor, reserved_ports(settings) as ports:
         member = Joining(executor)
-        made = Supervisor(settings, directories, str(tmp_path / "run"), _free_ports(settings), executor, member)
+        made = Supervisor(settings, directories, str(tmp_path / "run"), ports, executor, member)
         try:
             yield made, member
         finally:
@@ -152,8 +151,5 @@ async def test_sockets_have_room_though_temporary_files_go_far_down(
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    run_dir = _make_run_dir()
-    try:
+    with _run_dir() as run_dir:
         (await listen(shard_socket(run_dir, 999), {})).close()
-    finally:
-        shutil.rmtree(run_dir)
