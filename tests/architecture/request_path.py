@@ -2,7 +2,14 @@
 
 Prints, for each kind of request, how many of our files it visits and how often it passes from one file to another: a
 reader who follows a request opens so many files, and turns to another one so often. A node in this process serves the
-requests over aiohttp's own server, so the adapter of the HTTP server is not counted.
+requests over aiohttp's own server, so the adapter of the HTTP server is not counted. Neither is the writer's thread,
+which runs before the request begins.
+
+- A produce and a fetch count every call on the loop between request and answer.
+- A woken long poll counts the calls of the task that handles the fetch: its arrival, its first look, the wait, its
+  second look and its answer. The produce that moves the high watermark and ends the wait runs in other tasks and
+  callbacks.
+- The last line counts both requests together, as information: each file once, the changes of the mixed order.
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ import itertools
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -31,25 +38,49 @@ class RequestPath(NamedTuple):
     changes: int
 
 
+class Call(NamedTuple):
+    """A call of our code: its file, and the task that ran it; None in a callback."""
+
+    file: str
+    task: object
+
+
 class Follower:
-    """Notes the file of each call of our code on the loop while it is on. Threads that run already are not seen."""
+    """Notes each call of our code on the loop while it is on. Threads that run already are not seen."""
 
     def __init__(self) -> None:
-        self.visited: list[str] = []
+        self.calls: list[Call] = []
         self._roots = tuple(f"{ROOT}/{name}/" for name in CODE if name != "openapi")  # the tests look things up there
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         path = frame.f_code.co_filename
         if event == "call" and path.startswith(self._roots):
-            self.visited.append(path.removeprefix(f"{ROOT}/"))
+            self.calls.append(Call(path.removeprefix(f"{ROOT}/"), _running_task()))
 
     def path(self) -> RequestPath:
-        files = list(dict.fromkeys(self.visited))
-        return RequestPath(files, sum(one != other for one, other in itertools.pairwise(self.visited)))
+        return path_of(self.calls)
+
+    def path_of_handler(self, file: str) -> RequestPath:
+        """The path of the one task that visits a file: of the request that the file handles."""
+        (task,) = {call.task for call in self.calls if call.file == file}
+        assert task is not None
+        return path_of(call for call in self.calls if call.task is task)
 
 
-async def followed(request: Callable[[], Awaitable[Any]]) -> RequestPath:
-    """One request after others of its kind have warmed up what is cached."""
+def path_of(calls: Iterable[Call]) -> RequestPath:
+    visited = [call.file for call in calls]
+    return RequestPath(list(dict.fromkeys(visited)), sum(one != other for one, other in itertools.pairwise(visited)))
+
+
+def _running_task() -> object:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without a loop
+        return None
+
+
+async def followed(request: Callable[[], Awaitable[Any]]) -> Follower:
+    """Follows one request, after others of its kind have warmed up what is cached."""
     for _ in range(WARM_UPS):
         await request()
     await asyncio.sleep(SETTLE_S)
@@ -61,11 +92,11 @@ async def followed(request: Callable[[], Awaitable[Any]]) -> RequestPath:
     finally:
         threading.setprofile(None)
         sys.setprofile(None)
-    return follower.path()
+    return follower
 
 
 async def paths(directory: Path) -> dict[str, RequestPath]:
-    """Of a produce of one record, of a fetch of it, and of a long poll that a produce ends."""
+    """Of a produce of one record, of a fetch of it, of a long poll that a produce ends, and of this poll and produce."""
     async with in_process(directory) as gateway:
         topic = await gateway.create("t")
         records = f"{topic.path}/partitions/0/records"
@@ -86,8 +117,10 @@ async def paths(directory: Path) -> dict[str, RequestPath]:
             await produce()
             assert (await polling).status == 200
 
-        found = {"produce": await followed(produce), "fetch": await followed(fetch)}
-        return found | {"produce that ends a long poll, with both": await followed(long_poll)}
+        found = {"produce": (await followed(produce)).path(), "fetch": (await followed(fetch)).path()}
+        both = await followed(long_poll)
+        found["woken long poll"] = both.path_of_handler("gateway/fetch/fetch.py")
+        return found | {"long poll and the produce that wakes it": both.path()}
 
 
 def main() -> None:

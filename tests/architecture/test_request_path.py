@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.architecture.request_path import Follower, RequestPath, paths
+from tests.architecture.request_path import Call, Follower, RequestPath, paths
 
-BOUNDS = {"produce": (27, 70), "fetch": (23, 56), "produce that ends a long poll, with both": (40, 178)}
+BOUNDS = {
+    "produce": (27, 70),
+    "fetch": (23, 56),
+    "woken long poll": (26, 80),
+    "long poll and the produce that wakes it": (40, 178),
+}
 
 
 async def test_requests_visit_no_more_files_than_allowed(tmp_path: Path) -> None:
@@ -22,5 +27,14 @@ async def test_requests_visit_no_more_files_than_allowed(tmp_path: Path) -> None
 
 def test_a_passage_is_counted_each_time() -> None:
     follower = Follower()
-    follower.visited = ["a.py", "a.py", "b.py", "a.py"]
+    follower.calls = [Call(file, None) for file in ("a.py", "a.py", "b.py", "a.py")]
     assert follower.path() == RequestPath(["a.py", "b.py"], 2)
+
+
+def test_of_two_requests_at_once_one_task_is_followed() -> None:
+    follower = Follower()
+    poll, produce = object(), object()
+    follower.calls = [Call("a.py", poll), Call("b.py", produce), Call("c.py", None), Call("a.py", poll)]
+    follower.calls += [Call("d.py", poll)]
+    assert follower.path_of_handler("d.py") == RequestPath(["a.py", "d.py"], 1)
+    assert follower.path() == RequestPath(["a.py", "b.py", "c.py", "d.py"], 4)
