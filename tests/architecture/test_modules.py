@@ -14,7 +14,7 @@ from tests.architecture.sources import CODE, ROOT, Module, modules_of
 LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is usual here
 
 # One noun all the same.
-LONG = {"gateway.settings": "a flat list: four lines for each setting"}
+LONG: dict[str, str] = {}
 
 # Not reached from any entry point, on purpose.
 FOR_TESTS_ONLY = {

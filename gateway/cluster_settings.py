@@ -1,0 +1,129 @@
+"""The settings of a node as a part of a cluster: its processes, its peers, and replication.
+
+gateway/settings.py joins them with the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.directory.topics import REPLICATION_FACTOR_MAX
+from engine.settings import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS, setting
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """Processes, peers and replicas."""
+
+    node_id: int = setting(1, minimum=1, maximum=2**31 - 1, why="This node's number in its cluster.")
+    shards: int = setting(
+        0,
+        minimum=0,
+        maximum=64,
+        why="Processes that own the partitions, one writer each, under a supervisor. 0: everything in one process.",
+    )
+    direct_port_base: int = setting(
+        0,
+        minimum=0,
+        maximum=65_000,
+        why="Shard i also listens on this port plus i, so that clients can avoid forwarding. 0: free ports.",
+    )
+    cluster_id: str = setting("", why="Rejects a data directory of another cluster. Empty: accepts any.")
+    rack: str = setting(
+        "", why="The rack of the node: replicas are spread over racks, and consumers can read from a replica in theirs."
+    )
+    coordination: str = setting(
+        "",
+        why=(
+            "zookeeper://host:2181,host:2181/penstock: nodes with the same value are one cluster. embedded: a "
+            "cluster of this node alone, kept in its data directory. Empty: standalone. IPv6 addresses have "
+            "brackets."
+        ),
+    )
+    internal_port_base: int = setting(
+        0,
+        minimum=0,
+        maximum=65_000,
+        why="Shard i listens for other nodes on this port plus i. 0: free ports. Set it if there is a firewall.",
+    )
+    session_timeout_ms: int = setting(
+        6 * SECOND_MS,
+        minimum=400,
+        maximum=MINUTE_MS,
+        why=(
+            "ZooKeeper declares a node dead after this long without a heartbeat. Lower values risk false "
+            "failovers; ZooKeeper limits it to 2 to 20 of its ticks."
+        ),
+    )
+    replica_lag_ms_max: int = setting(
+        10 * SECOND_MS,
+        minimum=100,
+        maximum=10 * MINUTE_MS,
+        why=(
+            "A follower that has not caught up for this long leaves the in-sync set. Use more than the longest "
+            "pause of its disk."
+        ),
+    )
+    replica_fetch_min_bytes: int = setting(
+        1,
+        minimum=1,
+        maximum=8 * MIB,
+        why="A leader answers a follower once this many bytes are available; 1 has the least delay.",
+    )
+    replica_fetch_max_bytes: int = setting(
+        8 * MIB,
+        minimum=KIB,
+        maximum=256 * MIB,
+        why=(
+            "The most bytes in one answer to a follower, of all partitions together; one batch is always sent. A "
+            "follower that catches up has up to three answers in memory."
+        ),
+    )
+    replica_fetch_wait_ms: int = setting(
+        500,
+        minimum=1,
+        maximum=MINUTE_MS,
+        why=("A leader answers a follower without new records after this long. At most half of replica_lag_ms_max."),
+    )
+    replica_catchup_bytes_per_second: int = setting(
+        0,
+        minimum=0,
+        maximum=64 * GIB,
+        why=(
+            "The rate at which replicas that are behind or new may fetch from one process, so that they do not "
+            "slow others. 0: unlimited."
+        ),
+    )
+    default_replication_factor: int = setting(
+        1,
+        minimum=1,
+        maximum=REPLICATION_FACTOR_MAX,
+        why="Replicas of a topic that is created without a number. 3 survive the loss of any node.",
+    )
+    leader_wait_ms: int = setting(
+        10 * SECOND_MS,
+        minimum=0,
+        maximum=10 * MINUTE_MS,
+        why=(
+            "How long a request that appends nothing waits for a leader before 503; a produce waits for its "
+            "timeout_ms. Longer than an election, so that a failover is a pause."
+        ),
+    )
+    leader_rebalance_check_ms: int = setting(
+        MINUTE_MS,
+        minimum=100,
+        maximum=DAY_MS,
+        why="How often leaderships return to their preferred nodes.",
+    )
+    leader_imbalance_percent: int = setting(
+        10,
+        minimum=0,
+        maximum=100,
+        why="Leaderships return once a node lacks more than this share of the partitions that prefer it as leader.",
+    )
+    process_silent_ms_max: int = setting(
+        15 * SECOND_MS,
+        minimum=1000,
+        maximum=10 * MINUTE_MS,
+        why="With several processes in a node, one that sends no heartbeat for this long is killed and restarted.",
+    )

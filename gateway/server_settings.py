@@ -1,0 +1,120 @@
+"""The settings of a node by itself: addresses, data, access, the store, its logs and its stop.
+
+gateway/settings.py joins them with the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.settings import DAY_MS, GIB, MIB, MINUTE_MS, SECOND_MS, setting
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Addresses, directories, access, tiering and logs."""
+
+    host: str = setting(
+        "127.0.0.1",
+        why=(
+            "An IPv4 or IPv6 address, or a name, which listens on all its addresses; `::` includes IPv4. Loopback"
+            " is safe without tokens and TLS; other addresses need a tokens_file or --insecure."
+        ),
+    )
+    port: int = setting(8080, minimum=0, maximum=65535, why="HTTP/1.1 and HTTP/2 on one port. 0 takes a free one.")
+    data_dir: str = setting("penstock-data", why="The directory of the log; one node at a time may use it.")
+    data_dirs: tuple[str, ...] = setting(
+        (),
+        why=(
+            "Several directories, in place of data_dir. The first has everything that exists once, the others "
+            "hold partitions; a failed one takes only its own partitions offline. In the environment separated by"
+            " commas; --data-dir is repeated."
+        ),
+    )
+    store: str = setting(
+        "",
+        why=(
+            "The store for sealed segments: file:///path or s3://bucket/prefix. Empty: file:// inside the data "
+            "directory."
+        ),
+    )
+    advertised_url: str = setting("", why="The address that clients use, behind a proxy or NAT. Empty: host and port.")
+    insecure: bool = setting(False, why="Allow listening on non-loopback addresses without authentication.")
+    tokens_file: str = setting(
+        "", why=("TOML file with tokens and their rights (docs/secure.md). Empty: authentication is disabled.")
+    )
+    files_check_ms: int = setting(
+        2 * SECOND_MS,
+        minimum=100,
+        maximum=DAY_MS,
+        why=("How often the tokens file and the certificate are checked for changes, in addition to SIGHUP."),
+    )
+    cors_origins: str = setting(
+        "",
+        why=(
+            "Origins of web pages that may call this node: `https://app.example.org,http://localhost:3000`, or "
+            "`*` for all. Other origins are rejected, so that a page cannot write to a node behind its reader's "
+            "firewall."
+        ),
+    )
+    allowed_hosts: str = setting(
+        "",
+        why=(
+            "Names by which clients may call a node without tokens, besides IP addresses, localhost and the names"
+            " in host and advertised_url: `penstock,.example.org`, where a leading dot means the name and all "
+            "names below it, or `*` for all. Other names get 421, which prevents DNS rebinding."
+        ),
+    )
+    tls_cert: str = setting("", why="PEM certificate chain; with tls_key it turns on TLS and ALPN h2.")
+    tls_key: str = setting("", why="PEM private key of tls_cert.")
+    default_partitions: int = setting(
+        1,
+        minimum=1,
+        maximum=10_000,
+        why="Partitions of a topic that is created without a number; one keeps total order.",
+    )
+    auto_create_topics: bool = setting(False, why="Create unknown topics on produce. Off: a typing error is a 404.")
+    shutdown_deadline_ms: int = setting(
+        10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
+    )
+    tier_check_ms: int = setting(
+        5 * SECOND_MS,
+        minimum=10,
+        maximum=DAY_MS,
+        why="How often the shipper looks for sealed segments, besides at a roll; up to 12 times less often when idle.",
+    )
+    tier_cache_bytes_max: int = setting(
+        GIB, minimum=64 * MIB, maximum=2**50, why="Disk space for copies of tiered segments that clients read."
+    )
+    scrub_bytes_per_second: int = setting(
+        8 * MIB,
+        minimum=0,
+        maximum=4 * GIB,
+        why="How fast the scrubber reads sealed segments to find damage: 1 TB takes 36 hours. 0: never.",
+    )
+    scrub_interval_ms: int = setting(
+        DAY_MS,
+        minimum=100,
+        maximum=365 * DAY_MS,
+        why="The scrubber starts a new pass over all sealed segments at most this often.",
+    )
+    log_level: str = setting(
+        "warning",
+        choices=("debug", "info", "warning", "error"),
+        why="The default logs only what an operator must act on.",
+    )
+    metrics_topics_max: int = setting(
+        100,
+        minimum=0,
+        maximum=100_000,
+        why="The number of topics that /metrics lists one by one; the rest are combined as `other`.",
+    )
+    request_log: bool = setting(
+        False, why="A line for each request in the log; it costs about 25 µs of processor time each."
+    )
+    slow_request_ms: int = setting(
+        0,
+        minimum=0,
+        maximum=DAY_MS,
+        why="Requests that take this long get a line; waits for data do not count. 0: none.",
+    )
