@@ -102,7 +102,7 @@ class ShardTask:
         return cls(**fields)
 
 
-def run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
+def run_until_complete(work: Coroutine[Any, Any, None]) -> None:
     """Run a process of a node. Logs a fatal error in one line. Raises SystemExit with code 1."""
     try:
         uvloop.run(work)
@@ -111,7 +111,7 @@ def run_to_its_end(work: Coroutine[Any, Any, None]) -> None:
         raise SystemExit(1) from None
 
 
-async def joined(supervisor: Caller) -> Link:
+async def connect_to_supervisor(supervisor: Caller) -> Link:
     """Connect a new process to its supervisor. Raises SystemExit if the supervisor has died.
 
     An orphan would hold the lock of the data directory.

@@ -174,10 +174,10 @@ class Node:
     async def drain(self) -> None:
         """Reject new work, and end long polls and streams with the records they have."""
         self.lifecycle.is_refusing = True
-        self.let_go()
+        self.end_long_polls()
         await asyncio.sleep(0)
 
-    def let_go(self) -> None:
+    def end_long_polls(self) -> None:
         """End long polls and streams. Work is still accepted: in a cluster other nodes take over."""
         self.lifecycle.drain()
         for partition in self.shard.partitions():

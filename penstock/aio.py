@@ -23,7 +23,7 @@ from penstock.producer.preparation import Interceptor, Preparation, Serializer, 
 from penstock.producer.producer import Producer
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
-from penstock.transport.compression import encoding_headers, packed
+from penstock.transport.compression import compress, encoding_headers
 from penstock.transport.exchange import Json, Request, problem_from
 from penstock.transport.nodes import DEFAULT_URL
 from penstock.transport.transport import Transport
@@ -154,9 +154,9 @@ class Client(Admin[Awaitable[Json]]):
         give_up_ms = options.unreachable_timeout_ms
         attempts = Attempts(self._transport, options, self._attempts.jitter)
         topics = TopicPartitions(attempts, give_up_ms, options.partitions_age_ms_max)
-        growth = topics.learn if partitions is None and view.is_following else None
+        growth = topics.load if partitions is None and view.is_following else None
         if partitions is None:
-            partitions = range(await topics.learn(topic))
+            partitions = range(await topics.load(topic))
         starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
         if ends is not None:
             starts = [one.ending_at(ends.get(one.partition, one.end)) for one in starts]
@@ -188,7 +188,7 @@ class Client(Admin[Awaitable[Json]]):
         compression = self.options.compression
         headers = api.produce_conditions(idempotency_key, expected_end, fencing_token) | encoding_headers(compression)
         if compression != "none":  # in a thread, because a body of bulk data may be many MiB
-            body = await asyncio.to_thread(packed, body, compression)
+            body = await asyncio.to_thread(compress, body, compression)
         request = api.produce(topic, body, content_type, partition=partition, query=query, headers=headers)
         deadline = asyncio.get_running_loop().time() + self.options.delivery_timeout_ms / 1000
         is_safe = idempotency_key is not None or expected_end is not None

@@ -21,7 +21,7 @@ class ClientError(Exception):
         super().__init__(detail)
         self.detail = detail
 
-    def told_as(self, *, no_side_effects: bool) -> Self:
+    def copy_with(self, *, no_side_effects: bool) -> Self:
         """Return a copy for a record whose other attempts decide `no_side_effects`. Records may share this error."""
         other = type(self).__new__(type(self), *self.args)
         other.__dict__.update(self.__dict__)

@@ -62,7 +62,7 @@ class Record(msgspec.Struct, gc=False):
         return None if value is None else orjson.loads(value)
 
     @property
-    def shown_value(self) -> bytes:
+    def value_json(self) -> bytes:
         """The value as JSON, as in a line of `ndjson=values`; bytes that are not JSON as `value_base64`."""
         if self._value_base64 is not None:
             return orjson.dumps({"value_base64": self._value_base64})

@@ -28,8 +28,11 @@ _SIZES = {
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", 1)},
 }
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
-_SHOWN: dict[Kind, tuple[str, ...]] = {"ms": ("d", "h", "min", "s"), "bytes": ("PiB", "TiB", "GiB", "MiB", "KiB")}
-_MEANT = {"ms": "a duration such as 90s, 12h or 7d", "bytes": "a size such as 512KiB or 64MiB"}
+_DISPLAY_UNITS: dict[Kind, tuple[str, ...]] = {
+    "ms": ("d", "h", "min", "s"),
+    "bytes": ("PiB", "TiB", "GiB", "MiB", "KiB"),
+}
+_MEANING = {"ms": "a duration such as 90s, 12h or 7d", "bytes": "a size such as 512KiB or 64MiB"}
 
 
 class Quantity(NamedTuple):
@@ -72,14 +75,14 @@ def with_units(given: Mapping[str, object], names: Iterable[str]) -> dict[str, o
     known = frozenset(names)
     settled: dict[str, object] = {}
     for name, value in given.items():
-        full, plain = _settled(name, value, known)
+        full, plain = _resolved(name, value, known)
         if full in settled or (full != name and full in given):
             raise ValueError(f"{full} is given twice")
         settled[full] = plain
     return settled
 
 
-def _settled(name: str, value: object, known: frozenset[str]) -> tuple[str, object]:
+def _resolved(name: str, value: object, known: frozenset[str]) -> tuple[str, object]:
     quantity = parse_quantity(value) if isinstance(value, str) else None
     if quantity is None:
         return name, value
@@ -89,7 +92,7 @@ def _settled(name: str, value: object, known: frozenset[str]) -> tuple[str, obje
     if name in known and wanted is None:
         return name, value
     if wanted is not None and wanted != quantity.kind:
-        raise ValueError(f"{name} is {_MEANT[wanted]}, not {value}")
+        raise ValueError(f"{name} is {_MEANING[wanted]}, not {value}")
     return name, quantity.amount
 
 
@@ -99,10 +102,10 @@ def _short(name: str, kind: Kind) -> str | None:
     return "_".join(part for part in parts if part != kind) if kind in parts else None
 
 
-def shown_quantity(name: str, value: int) -> str:
+def format_quantity(name: str, value: int) -> str:
     """Return the value in the largest unit that divides it, such as `64MiB` or `7d`, or as a plain number."""
     kind = kind_of(name)
-    for unit in _SHOWN[kind] if kind and value else ():
+    for unit in _DISPLAY_UNITS[kind] if kind and value else ():
         factor = _DURATIONS_MS[unit] if kind == "ms" else _SIZES[unit.lower()]
         if value % factor == 0:
             return f"{value // factor}{unit}"

@@ -33,7 +33,7 @@ class Report:
         self._plan = plan
         topics = len(plan.schemas)
         size_bytes = sum(one.weight_bytes for task in plan.tasks for one in task.slices)
-        what = f"{plan.record_range:,} offsets of {_plural(topics, 'topic')}, {shown_bytes(size_bytes)}"
+        what = f"{plan.record_range:,} offsets of {_plural(topics, 'topic')}, {format_bytes(size_bytes)}"
         how = "resuming plan" if is_resumed else "plan"
         self._note(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
         self._printed = self._clock()
@@ -129,7 +129,7 @@ def print_summary(document: dict[str, Any]) -> None:
 
 
 def _counts(one: dict[str, Any]) -> str:
-    return f"{one['rows']:,} rows in {_plural(one['files'], 'file')}, {shown_bytes(one['bytes'])}"
+    return f"{one['rows']:,} rows in {_plural(one['files'], 'file')}, {format_bytes(one['bytes'])}"
 
 
 def _notes_on(one: dict[str, Any]) -> list[str]:
@@ -142,7 +142,7 @@ def _notes_on(one: dict[str, Any]) -> list[str]:
     return [line for count, line in lines if count]
 
 
-def shown_bytes(size_bytes: int) -> str:
+def format_bytes(size_bytes: int) -> str:
     size, units = float(size_bytes), iter(("B", "kB", "MB", "GB", "TB"))
     unit = next(units)
     while size >= 1000 and unit != "TB":

@@ -57,9 +57,9 @@ from replication.cores.partition_state import Member
 
 LEAVE_S = 20.0  # until then a node keeps leading partitions that no other node can lead
 PAUSE_S = 5.0  # a shard settles within two seconds
-GO_ON_S = 1.0
-LEFT_S = 2.0  # for the slowest shard and the end of the session
-FOLLOW_S = 30.0  # usually milliseconds; longer on a slow disk
+RESUME_S = 1.0
+SHARDS_LEFT_S = 2.0  # for the slowest shard and the end of the session
+APPLY_S = 30.0  # usually milliseconds; longer on a slow disk
 
 
 class ClusterMember:
@@ -135,20 +135,20 @@ class ClusterMember:
     def cluster_id(self) -> str | None:
         return None if self._identity is None else self._identity.cluster_id
 
-    async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
         first = directories.first
         lost = any(directory.last_stop is LastStop.POWER_LOSS for directory in directories)
         last_stop = LastStop.POWER_LOSS if lost else first.last_stop
         if self._settings.is_embedded:  # no other replica could have lost records: it leads again with what it has
             last_stop = LastStop.CLEAN
 
-        async def keep(registration_state: RegistrationState) -> None:
+        async def save(registration_state: RegistrationState) -> None:
             await self._in_thread(partial(save_registration_state, first.disk, first.path, registration_state))
 
-        self._own.save_registration_state = keep
-        await self._sessions.begin(first)
+        self._own.save_registration_state = save
+        await self._sessions.use_directory(first)
         if self._identity is None:
-            await self._take_identity(first, catalog)
+            await self._acquire_identity(first, catalog)
         if self._import is None:
             load = partial(load_registration_state, first.disk, first.path, last_stop, self._new_id)
             self._own.registration_state = await self._in_thread(load)
@@ -156,7 +156,7 @@ class ClusterMember:
         agent = self._agent
         self._topics = TopicSync(catalog, agent.view, self._own.node_id, processes, agent.is_deleted)
 
-    async def _take_identity(self, first: DataDirectory, catalog: Catalog) -> None:
+    async def _acquire_identity(self, first: DataDirectory, catalog: Catalog) -> None:
         """Take the cluster of the directory, or start its import. Raises StartRefused."""
         cluster_id = first.identity.cluster_id
         if not await self._can_import(cluster_id, first.disk, first.path):
@@ -172,12 +172,12 @@ class ClusterMember:
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
-            "cluster": self._whole_view,
+            "cluster": self._full_view,
             "propose": self._propose,
             "confirmed": self._confirmed,
             "partition_offline": self._partition_offline,
             "find_topic": self._find_topic,
-            "left": self._left,
+            "left": self._on_shard_left,
             **ClusterOperator(self._agent).handlers(),
         }
 
@@ -218,7 +218,7 @@ class ClusterMember:
         """Pause or resume appends. Does not wait for a shard that hangs: it is killed with the others."""
         assert self._processes is not None
         with suppress(EngineError, TimeoutError):
-            async with asyncio.timeout(PAUSE_S if is_paused else GO_ON_S):
+            async with asyncio.timeout(PAUSE_S if is_paused else RESUME_S):
                 await self._processes.call_shards("pause", is_paused)
 
     async def close(self) -> None:
@@ -235,17 +235,17 @@ class ClusterMember:
         topic, is_new = await while_answered(
             self._agent.session, lambda: self._agent.create_topic(name, partitions, replication_factor, overrides)
         )
-        await self._until_followed(name, lambda: self._hosted.has(topic))
+        await self._wait_applied(name, lambda: self._hosted.has(topic))
         return is_new
 
     async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
         alter = partial(self._agent.alter_topic, name, overrides, partitions)
         topic = await while_answered(self._agent.session, alter)
-        await self._until_followed(name, lambda: self._hosted.has(topic))
+        await self._wait_applied(name, lambda: self._hosted.has(topic))
 
     async def delete_topic(self, name: str) -> None:
         topic = await while_answered(self._agent.session, partial(self._agent.delete_topic, name))
-        await self._until_followed(name, lambda: not self._hosted.has_any(topic))
+        await self._wait_applied(name, lambda: not self._hosted.has_any(topic))
 
     async def take_producer_ids(self, floor: int) -> range:
         return await while_answered(self._agent.session, StoredBlocks(self._agent.session, floor).take)
@@ -285,7 +285,7 @@ class ClusterMember:
 
     # Calls of the shards.
 
-    async def _whole_view(self, _: Any, __: bytes) -> tuple[Any, bytes]:
+    async def _full_view(self, _: Any, __: bytes) -> tuple[Any, bytes]:
         agent = self._agent
         return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
 
@@ -309,10 +309,10 @@ class ClusterMember:
         find = partial(self._agent.find_topic, name)
         topic = await while_answered(self._agent.session, find, changes=False)
         if topic is not None:
-            await self._until_followed(name, lambda: self._hosted.has(topic))
+            await self._wait_applied(name, lambda: self._hosted.has(topic))
         return topic is not None, b""
 
-    async def _left(self, index: Any, _: bytes) -> tuple[None, bytes]:
+    async def _on_shard_left(self, index: Any, _: bytes) -> tuple[None, bytes]:
         """Record that a shard has stopped appends. After the last one the session ends, while shards still follow.
 
         Other leaders must not wait for an in-sync replica that has stopped.
@@ -323,7 +323,7 @@ class ClusterMember:
                 await self._agent.stop()
                 self._has_left.set()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LEFT_S):
+                async with asyncio.timeout(SHARDS_LEFT_S):
                     await self._has_left.wait()
         return None, b""
 
@@ -341,19 +341,19 @@ class ClusterMember:
         rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
         return {(topic_id, number): epoch for topic_id, number, epoch in rows}
 
-    async def _until_followed(self, name: str, is_so: Callable[[], bool]) -> None:
+    async def _wait_applied(self, name: str, is_so: Callable[[], bool]) -> None:
         try:
-            async with asyncio.timeout(FOLLOW_S):
+            async with asyncio.timeout(APPLY_S):
                 await self._hosted.until(is_so)
         except TimeoutError:
-            text = f"topic {name!r} has changed, and this node has not followed within {FOLLOW_S:g} s"
+            text = f"topic {name!r} has changed, and this node has not followed within {APPLY_S:g} s"
             raise AckTimeout(text, hint="look, and try again") from None
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-async def found_cluster(
+async def create_member(
     settings: NodeSettings,
     urls: tuple[str, list[str], list[str]],
     internal_ports: list[int],

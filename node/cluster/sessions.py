@@ -25,7 +25,7 @@ from replication.coordination.zookeeper import ZookeeperSession, parse_address
 class Sessions(Protocol):
     """A source of sessions; `open` is called again after each lost session."""
 
-    async def begin(self, directory: DataDirectory) -> None:
+    async def use_directory(self, directory: DataDirectory) -> None:
         """Take the node's first directory, which is open. Raises StartRefused."""
 
     async def open(self) -> Session:
@@ -43,7 +43,7 @@ class ZookeeperSessions:
         self._timeout_ms = settings.session_timeout_ms
         self._new_id = new_id
 
-    async def begin(self, directory: DataDirectory) -> None:
+    async def use_directory(self, directory: DataDirectory) -> None:
         """No-op: the store is not in the directory."""
 
     async def open(self) -> Session:
@@ -61,7 +61,7 @@ class EmbeddedSessions:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    async def begin(self, directory: DataDirectory) -> None:
+    async def use_directory(self, directory: DataDirectory) -> None:
         self._store = await open_coordination(directory, self._executor)
 
     async def open(self) -> Session:
@@ -79,7 +79,7 @@ async def open_coordination(directory: DataDirectory, executor: Executor) -> Emb
     return await EmbeddedStore.open(directory.disk, directory.file(paths.COORDINATION), executor)
 
 
-def check_alone(disk: Disk, path: str) -> None:
+def check_standalone(disk: Disk, path: str) -> None:
     """Check that a directory was never in a cluster, whose store would miss all changes made here.
 
     Raises StartRefused.

@@ -54,7 +54,7 @@ class ShardCluster:
         self._exchanges = ReplicaExchanges(self._credentials, task.settings.replica_fetch_wait_ms)
         self.links = NodeLinks(self.view, task.settings.node_id, self._credentials)
 
-    def begin(
+    def create_host(
         self,
         shard: Shard,
         peers: Peers,
@@ -79,13 +79,13 @@ class ShardCluster:
         shard.leading_epoch = self._leading_epoch
         return self.host
 
-    async def take_view(self, link: Link) -> None:
+    async def load_view(self, link: Link) -> None:
         """Fetch the supervisor's view. Later changes follow by calls."""
         fields, _ = await link.call("cluster", None, timeout_s=CHANGE_S)
         for topic in fields["topics"]:
             self.view.put_topic(topic_from_plain(topic))
-        self._take_nodes(fields["nodes"])
-        self._take_states(fields["states"])
+        self._apply_nodes(fields["nodes"])
+        self._apply_states(fields["states"])
         self.host.on_contact(fields["contact_at"])
         if fields["member"] is not None:
             self.host.on_registered(Member(*fields["member"]))
@@ -112,9 +112,9 @@ class ShardCluster:
     def handlers(self) -> dict[str, Handler]:
         """Return the handlers for calls of the supervisor."""
 
-        def done_at_once(take: Callable[[Any], None]) -> Handler:
+        def sync_handler(apply: Callable[[Any], None]) -> Handler:
             async def call(arguments: Any, _: bytes) -> tuple[None, bytes]:
-                take(arguments)
+                apply(arguments)
                 return None, b""
 
             return call
@@ -132,15 +132,15 @@ class ShardCluster:
             return None, b""
 
         calls: dict[str, Callable[[Any], None]] = {
-            "nodes": self._take_nodes,
-            "topics": self._take_topics,
-            "states": self._take_states,
+            "nodes": self._apply_nodes,
+            "topics": self._apply_topics,
+            "states": self._apply_states,
             "registered": lambda member: self.host.on_registered(Member(*member)),
             "session_lost": lambda _: self.host.on_session_lost(),
             "contact": self.host.on_contact,
         }
         asked: dict[str, Handler] = {"leader_epochs": leader_epochs, "pause": pause}
-        return {**asked, **{name: done_at_once(take) for name, take in calls.items()}}
+        return {**asked, **{name: sync_handler(apply) for name, apply in calls.items()}}
 
     async def _pause(self, is_paused: bool) -> None:
         """Pause or resume appends. Returns once all appends are committed, or after SETTLE_S."""
@@ -152,21 +152,21 @@ class ShardCluster:
                 return
             await asyncio.sleep(SETTLE_CHECK_S)
 
-    def _take_nodes(self, plain: Any) -> None:
+    def _apply_nodes(self, plain: Any) -> None:
         self.view.put_plain_nodes(plain)
         urls = {node_id: node.internal_urls for node_id, node in self.view.nodes.items()}
         self.host.on_nodes(self.view.registrations, urls)
         self.links.follow()
         self._peers.leaders_moved()
 
-    def _take_states(self, plain: Any) -> None:
+    def _apply_states(self, plain: Any) -> None:
         """Apply states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
         changed = states_from_plain(plain)
         self.view.put_states(changed)
         self.host.on_states(changed)
         self._peers.leaders_moved()
 
-    def _take_topics(self, plain: Any) -> None:
+    def _apply_topics(self, plain: Any) -> None:
         for topic in plain["changed"]:
             self.view.put_topic(topic_from_plain(topic))
         for topic in map(topic_from_plain, plain["deleted"]):

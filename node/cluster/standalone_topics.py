@@ -36,7 +36,7 @@ class Membership(Protocol):
     def cluster_id(self) -> str | None:
         """The cluster that the data directories must belong to; None: any."""
 
-    async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
         """Take the loaded catalog, before any process is started. Raises StartRefused."""
 
     def task(self, index: int) -> ClusterTask | None:
@@ -74,7 +74,7 @@ class Standalone:
         self._executor = executor
         self._unsent: set[str] = set()  # topics that a process may have missed; a repeated request notifies all
 
-    async def begin(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
         self._coordination = await open_coordination(directories.first, self._executor)
         self._blocks = StoredBlocks(self._coordination.session())
         self._catalog = catalog

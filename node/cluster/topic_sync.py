@@ -67,8 +67,8 @@ class TopicSync:
         self._is_deleted = is_deleted
         self._changed: dict[str, None] = {}  # in the order of the events
         self._has_changed = asyncio.Event()
-        self._following: str | None = None  # the catalog is updated before the processes
-        self._has_followed = asyncio.Event()
+        self._applying: str | None = None  # the catalog is updated before the processes
+        self._has_applied = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -92,8 +92,8 @@ class TopicSync:
         """True if this node has applied this version of the topic or a newer one."""
         known = self._catalog.records.get(topic.name)
         is_same = known is not None and known.topic_id == topic.topic_id and known.partitions >= topic.partitions
-        is_being_followed = topic.name == self._following or topic.name in self._unsent
-        return is_same and topic.name not in self._changed and not is_being_followed
+        is_being_applied = topic.name == self._applying or topic.name in self._unsent
+        return is_same and topic.name not in self._changed and not is_being_applied
 
     def has_any(self, topic: TopicEntry) -> bool:
         known = self._catalog.records.get(topic.name)
@@ -112,12 +112,12 @@ class TopicSync:
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait until a condition holds; it is evaluated after each applied topic."""
         while not is_so():
-            self._has_followed.clear()
-            await self._has_followed.wait()
+            self._has_applied.clear()
+            await self._has_applied.wait()
 
     @property
     def is_up_to_date(self) -> bool:
-        return not self._changed and self._following is None
+        return not self._changed and self._applying is None
 
     async def _run(self) -> None:
         while True:
@@ -125,15 +125,15 @@ class TopicSync:
             self._has_changed.clear()
             while self._changed:
                 name = next(iter(self._changed))
-                await self._follow(name)
-                self._has_followed.set()
+                await self._try_sync(name)
+                self._has_applied.set()
 
-    async def _follow(self, name: str) -> None:
+    async def _try_sync(self, name: str) -> None:
         async with self._catalog.changing:
             self._changed.pop(name)  # later events queue the topic again
-            self._following = name
+            self._applying = name
             try:
-                await self._bring(name)
+                await self._sync(name)
             except Exception as error:  # any kind of error: no later event would name the topic
                 if isinstance(error, EngineError):
                     log.error("a topic's change was not followed", extra={"topic": name, "reason": str(error)})
@@ -141,12 +141,12 @@ class TopicSync:
                     note_failure("following the topics of the cluster", error, of=name)
                 asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
             finally:
-                self._following = None
+                self._applying = None
 
-    async def _bring(self, name: str) -> None:
+    async def _sync(self, name: str) -> None:
         known, entry = self._catalog.records.get(name), self._view.topics.get(name)
         if known is not None and (entry is None or entry.topic_id != known.topic_id):
-            await self._leave(known)
+            await self._close_unknown(known)
             known = None
         for record in [one for one in self._catalog.set_aside.values() if one.name == name]:
             if await self._is_deleted(record.topic_id):
@@ -155,9 +155,9 @@ class TopicSync:
             before = self._catalog.having(
                 name, entry.topic_id
             )  # its current record, or that of a topic which returns to its directory
-            await self._have(known, wanted_record(entry, self._view, self._node_id, before))
+            await self._apply(known, wanted_record(entry, self._view, self._node_id, before))
 
-    async def _leave(self, known: TopicRecord) -> None:
+    async def _close_unknown(self, known: TopicRecord) -> None:
         """Close a topic that is not in the view: remove it if it was deleted, else set it aside.
 
         An unknown topic stays on the disk: the store may be another one.
@@ -176,7 +176,7 @@ class TopicSync:
         await self._catalog.delete(record)
         await self._processes.call_worker("removed", record_to(record))
 
-    async def _have(self, known: TopicRecord | None, wanted: TopicRecord) -> None:
+    async def _apply(self, known: TopicRecord | None, wanted: TopicRecord) -> None:
         """Make a topic equal to its wanted record: durable here before any process receives it.
 
         Finishes an interrupted update first: files of a returning partition are cleared, and no process may have them

@@ -14,12 +14,12 @@ from typing import Any
 import click
 
 from engine.errors import EngineError
-from penstock.cli.endings import ExitCode, Failure
-from penstock.cli.output import Column, print_facts, print_json, print_table, shown_bytes, tell
+from penstock.cli.failures import ExitCode, Failure
+from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option
 
 _PROBLEMS_SHOWN = 20
-_OF_SPARK = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with the server alone
+_SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with the server alone
 
 
 class IngestGroup(click.Group):
@@ -40,7 +40,7 @@ class IngestGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] not in _OF_SPARK:
+            if error.name is None or error.name.partition(".")[0] not in _SPARK_PACKAGES:
                 raise
             text = f"{error.name} is not installed: pip install 'penstock-server[spark]', or make setup in a clone"
             raise Failure(text, ExitCode.USAGE) from error
@@ -142,7 +142,7 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
     if as_json:
         print_json({"job": job_name, "abandoned_plan": number, "files_removed": removed})
     else:
-        tell(
+        print_note(
             "There is no plan to abandon." if done is None else f"Plan {number} is abandoned, {removed} files removed."
         )
 
@@ -154,14 +154,14 @@ def _print_status(document: dict[str, Any]) -> None:
             ("job", document["job"]),
             ("cluster", document["cluster"]),
             ("commit", document["head"]),
-            ("to do", f"{document['lag_records']:,} records, {shown_bytes(document['lag_bytes'])}"),
+            ("to do", f"{document['lag_records']:,} records, {format_bytes(document['lag_bytes'])}"),
         ]
     )
     _print_lost(document)
     if document["skipped_records"]:
         click.echo(f"{document['skipped_records']:,} lost records were skipped by earlier runs")
     if pending is not None:
-        tell(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
+        print_note(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
     click.echo()
     print_table(
         [

@@ -16,7 +16,7 @@ from engine.errors import InvalidBatch
 from engine.format.batch import Header, decode_one, has_valid_crc, read_header, walk
 from engine.format.control_batch import read_control
 from node.commands.segment_views import JsonView, TextView, View
-from penstock.cli.endings import Failure
+from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 
 

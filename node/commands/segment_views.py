@@ -13,7 +13,7 @@ import orjson
 
 from engine.format.batch import Codec, Header, Record
 from engine.format.control_batch import FENCING_TOKEN, Control
-from penstock.cli.output import counted, print_facts, shown_bytes, shown_time
+from penstock.cli.output import format_bytes, format_count, format_time, print_facts
 
 _HEADINGS = ("position", "offset", "records", "epoch", "codec", "bytes", "first time ({})", "crc")
 
@@ -33,7 +33,7 @@ class TextView:
     """Prints lines for people. Numbers have no separators, so that a line fits 80 columns and can be searched for."""
 
     def __init__(self, file: str, size_bytes: int) -> None:
-        print_facts([("file", file), ("size", f"{shown_bytes(size_bytes)} ({size_bytes:,} bytes)")])
+        print_facts([("file", file), ("size", f"{format_bytes(size_bytes)} ({size_bytes:,} bytes)")])
         zone = "local" if sys.stdout.isatty() else "UTC"
         self._headings = [heading.format(zone) for heading in _HEADINGS]
         self._widths = [len(heading) for heading in self._headings]
@@ -61,7 +61,7 @@ class TextView:
             str(header.leader_epoch),
             _codec(header),
             str(header.size_bytes),
-            shown_time(header.base_timestamp)[:19],
+            format_time(header.base_timestamp)[:19],
         )
         verdict = click.style("ok", fg="green") if is_valid else click.style("BAD", fg="red", bold=True)
         click.echo(f"{self._line(cells)}  {verdict}")
@@ -69,16 +69,16 @@ class TextView:
     def record(self, record: Record) -> None:
         key = f"{_text(record.key)}  " if record.key is not None else ""
         value = "(tombstone)" if record.value is None else _text(record.value)
-        line = f"    {record.offset}  {shown_time(record.timestamp)}  {key}{value}"
+        line = f"    {record.offset}  {format_time(record.timestamp)}  {key}{value}"
         click.echo(line if self._width is None or len(line) <= self._width else line[: self._width - 1] + "…")
 
     def control(self, header: Header, control: Control) -> None:
-        click.echo(f"    {header.base_offset}  {shown_time(header.base_timestamp)}  ({_meaning(control)})")
+        click.echo(f"    {header.base_offset}  {format_time(header.base_timestamp)}  ({_meaning(control)})")
 
     def end(self, batches: int, records: int, damage: Sequence[str]) -> None:
         click.echo()
-        verdict = f"{counted(len(damage), 'fault')}" if damage else "all sound"
-        click.echo(f"{counted(batches, 'batch', 'batches')}, {counted(records, 'record')}, {verdict}")
+        verdict = f"{format_count(len(damage), 'fault')}" if damage else "all sound"
+        click.echo(f"{format_count(batches, 'batch', 'batches')}, {format_count(records, 'record')}, {verdict}")
 
     def _line(self, cells: Sequence[str]) -> str:
         """Join the cells of a line: text aligned left, numbers right."""

@@ -23,9 +23,9 @@ from gateway.settings import NODE_RULES  # noqa: E402
 from node.processes.server import serve as serve_node  # noqa: E402
 from node.processes.supervisor import serve_shards  # noqa: E402
 from node.setup.setting_sources import ignored_variables, load_settings  # noqa: E402
-from penstock.units import kind_of, shown_quantity, with_units  # noqa: E402
+from penstock.units import format_quantity, kind_of, with_units  # noqa: E402
 
-EXIT_REFUSED = 1
+EXIT_START_REFUSED = 1
 
 
 # The groups of `penstock serve --help`. A test checks that each setting is in exactly one.
@@ -108,7 +108,7 @@ def _option(rule: Rule) -> Any:
     if isinstance(rule.default, bool):
         return click.option(flag, rule.name, is_flag=True, flag_value=True, default=None, help=rule.why)
     if isinstance(rule.default, int):
-        shown = f"{rule.why} [default: {shown_quantity(rule.name, rule.default)}]"
+        shown = f"{rule.why} [default: {format_quantity(rule.name, rule.default)}]"
         return click.option(flag, rule.name, type=Amount(rule), default=None, help=shown)
     shown = f"{rule.why} [default: {rule.default}]" if rule.default != "" else rule.why
     return click.option(flag, rule.name, type=click.Choice(rule.choices) if rule.choices else str, help=shown)
@@ -133,4 +133,4 @@ def serve(config_file: str | None, **flags: Any) -> None:
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""
         click.echo(f"penstock: {error.detail}{hint}", err=True)
-        sys.exit(EXIT_REFUSED)
+        sys.exit(EXIT_START_REFUSED)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from gateway.access.tokens_file import InvalidTokens, Right, append_token, make_token, parse_tokens, read_tokens_text
-from penstock.cli.endings import Failure
+from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.output import Column, print_json, print_table
 
@@ -85,11 +85,11 @@ def list_tokens(tokens_file: str, as_json: bool) -> None:
         return
     columns = [Column("id", is_text=True), Column("name", is_text=True)]
     columns += [Column(name, is_text=True) for name in (*Right, "metrics")]
-    rows = [(one.id, one.name, *(_shown(right) for right in one.rights().values())) for one in tokens]
+    rows = [(one.id, one.name, *(_format(right) for right in one.rights().values())) for one in tokens]
     print_table(columns, rows)
 
 
-def _shown(right: list[str] | bool) -> str:
+def _format(right: list[str] | bool) -> str:
     if isinstance(right, bool):
         return "yes" if right else ""
     return ", ".join(prefix or "all topics" for prefix in right)

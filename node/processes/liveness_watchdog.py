@@ -15,7 +15,7 @@ from typing import Any
 from gateway.links.link import Busy, Handler
 from node.processes.process_manager import Child
 
-LOOKS = 10  # per silent time: a pause of the machine counts as one of them at most
+CHECKS = 10  # per silent time: a pause of the machine counts as one of them at most
 
 log = logging.getLogger("penstock.supervisor")
 
@@ -24,25 +24,25 @@ async def kill_if_silent(child: Child, silent_ms_max: int) -> None:
     """Watch the child's current process until it is killed or the watch is cancelled."""
     process = child.process
     assert process is not None
-    asked: asyncio.Future[Any] | None = None
-    looks_in_vain = 0
-    while looks_in_vain < LOOKS:
-        await asyncio.sleep(silent_ms_max / LOOKS / 1000)
-        if asked is not None and not asked.done():
-            looks_in_vain += 1
+    call: asyncio.Future[Any] | None = None
+    missed = 0
+    while missed < CHECKS:
+        await asyncio.sleep(silent_ms_max / CHECKS / 1000)
+        if call is not None and not call.done():
+            missed += 1
             continue
-        asked, looks_in_vain = None, 0
+        call, missed = None, 0
         if child.is_ready and child.link is not None:
             with suppress(Busy):  # it is ending, and the supervisor notices that
-                asked = child.link.begin("sign_of_life", None)
+                call = child.link.begin("heartbeat", None)
     log.error("a process hangs and is killed", extra={"shard": child.index, "silent_ms": silent_ms_max})
     with suppress(ProcessLookupError):
         process.kill()
 
 
-async def sign_of_life(_: Any, __: bytes) -> tuple[None, bytes]:
+async def heartbeat(_: Any, __: bytes) -> tuple[None, bytes]:
     """Answer a call of the watchdog."""
     return None, b""
 
 
-SIGNS_OF_LIFE: dict[str, Handler] = {"sign_of_life": sign_of_life}
+HEARTBEAT: dict[str, Handler] = {"heartbeat": heartbeat}

@@ -31,7 +31,7 @@ class Child:
     process: asyncio.subprocess.Process | None = None
     link: Link | None = None
     is_ready: bool = False
-    deaths_in_a_row: int = 0
+    consecutive_deaths: int = 0
 
     @property
     def running(self) -> asyncio.subprocess.Process | None:

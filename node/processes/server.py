@@ -38,12 +38,12 @@ from engine.tiering.tier import Tier
 from gateway.links.addresses import reserved_port, url_of
 from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
-from node.cluster.sessions import check_alone, open_coordination
+from node.cluster.sessions import check_standalone, open_coordination
 from node.node import Node
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
-from node.setup.reloading import first_tokens, reloader_of_one, use_tokens
+from node.setup.reloading import read_tokens_at_start, reloader_for_node, use_tokens
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
 
 DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
@@ -65,10 +65,10 @@ async def serve(settings: NodeSettings) -> None:
 async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None:
     async with running_node(settings) as node:
         node.peers.url = node.peers.direct_url = settings.advertised_url or url_of(settings, port)
-        settle_memory()
+        freeze_objects()
         listener = Listener(node, settings, [port])
         await listener.open()
-        reloader = reloader_of_one(settings, node, listener)
+        reloader = reloader_for_node(settings, node, listener)
         reloader.start()
         print_ready(node.peers.url, settings, node.tier.store_url)
         await stop.wait()
@@ -79,9 +79,9 @@ async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None
 @asynccontextmanager
 async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
     """Run a node without a listener; tests serve it with aiohttp's own server. Raises StartRefused."""
-    tokens = first_tokens(settings)
+    tokens = read_tokens_at_start(settings)
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
-    check_alone(disk, settings.directories[0])
+    check_standalone(disk, settings.directories[0])
     directories = open_directories(disk, settings)
     directory = directories.first
     with (
@@ -117,7 +117,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
             raise
         blocks.floor = floor_of(shard.partitions())
         await tier.start()
-        restore = restoring(store, disk, directory.identity)
+        restore = segment_restorer(store, disk, directory.identity)
         scrubber = make_scrubber(settings, disk, lambda: own_partitions(shard), restore)
         scrubber.start()
         try:
@@ -173,7 +173,7 @@ def own_partitions(shard: Shard) -> list[ScrubbedPartition]:
     ]
 
 
-def restoring(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
+def segment_restorer(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
     """Return a function that restores damaged segments from the store."""
 
     def restore(one: ScrubbedPartition, file: SealedFile) -> str | None:
@@ -187,7 +187,7 @@ def new_id() -> str:
     return uuid.uuid4().hex  # noqa: TID251 - the composition root
 
 
-def settle_memory() -> None:
+def freeze_objects() -> None:
     """Freeze the current objects out of garbage collection, and collect less often.
 
     A request makes thousands of short-lived objects; at Python's thresholds the collector would walk the whole heap for

@@ -42,16 +42,16 @@ from node.cluster.shard_cluster import ShardCluster
 from node.messages import (
     CHANGE_S,
     ShardTask,
-    joined,
+    connect_to_supervisor,
     record_from,
-    run_to_its_end,
+    run_until_complete,
     shard_socket,
     supervisor_socket,
     worker_socket,
 )
 from node.node import Node
-from node.processes.liveness_watchdog import SIGNS_OF_LIFE
-from node.processes.server import DISK_THREADS, STORE_THREADS, first_of, new_id, settle_memory, stop_event
+from node.processes.liveness_watchdog import HEARTBEAT
+from node.processes.server import DISK_THREADS, STORE_THREADS, first_of, freeze_objects, new_id, stop_event
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
@@ -80,10 +80,10 @@ async def run(task: ShardTask) -> None:
         worker = Caller(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
-        tier = TierOfShard(shard, logs, worker, store.url)
+        tier = ShardTier(shard, logs, worker, store.url)
         changes = SupervisedChanges(shard)
         changes.is_standalone = cluster is None
-        replicas = None if cluster is None else cluster.begin(shard, peers, changes.link, new_id, clock.boottime)
+        replicas = None if cluster is None else cluster.create_host(shard, peers, changes.link, new_id, clock.boottime)
         producer_ids = ProducerIds(SupervisedBlocks(changes))
         peers.url, peers.direct_url = task.url, task.direct_url
         node = Node(
@@ -106,18 +106,18 @@ async def run(task: ShardTask) -> None:
         await logs.start()
         supervisor_gone = asyncio.Event()
         listener = Listener(node, settings, task.ports)
-        handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener), **SIGNS_OF_LIFE}
+        handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener), **HEARTBEAT}
         if cluster is not None:
             handlers |= cluster.handlers()
         changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
-        link = await joined(changes.supervisor)
+        link = await connect_to_supervisor(changes.supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call(
             "tokens", None, timeout_s=CHANGE_S
         )  # after connecting: a later change is sent by a call
         use_tokens(node, tokens)
         if cluster is not None:
-            await cluster.take_view(link)
+            await cluster.load_view(link)
         await shard.start(list(map(record_from, records)))
         changes.is_started.set()
         for_peers = node.peer_handlers()
@@ -126,14 +126,14 @@ async def run(task: ShardTask) -> None:
             await cluster.open(for_peers)
         peers.connect()
         worker.connect()
-        settle_memory()
+        freeze_objects()
         await listener.open()
         await first_of(stop.wait(), supervisor_gone.wait(), peers.wait_connected())
         if not (stop.is_set() or supervisor_gone.is_set()):
             await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
         await first_of(stop.wait(), supervisor_gone.wait())
         if cluster is not None:
-            await listener.say_farewell()
+            await listener.announce_shutdown()
         await listener.drain()
         if cluster is not None:
             await cluster.close()
@@ -291,7 +291,7 @@ class SupervisedBlocks:
         return int(end)
 
 
-class TierOfShard:
+class ShardTier:
     """Reads the tiered store for a shard; the worker process ships to it."""
 
     def __init__(self, shard: Shard, logs: RemoteLogs, worker: Caller, store_url: str) -> None:
@@ -384,4 +384,4 @@ class TierOfShard:
 
 
 if __name__ == "__main__":
-    run_to_its_end(run(ShardTask.read(sys.stdin.readline())))
+    run_until_complete(run(ShardTask.read(sys.stdin.readline())))

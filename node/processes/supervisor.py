@@ -32,8 +32,8 @@ from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
 from gateway.links.addresses import internal_url_of, reachable, reserved_port, url_of
 from gateway.links.link import Link
 from gateway.settings import NodeSettings
-from node.cluster.member import found_cluster
-from node.cluster.sessions import check_alone
+from node.cluster.member import create_member
+from node.cluster.sessions import check_standalone
 from node.cluster.standalone_topics import Membership, Standalone
 from node.messages import CHANGE_S, DirectoryTask, Ports, ShardTask, record_to, supervisor_socket
 from node.processes.liveness_watchdog import kill_if_silent
@@ -51,7 +51,7 @@ from node.processes.server import (
 from node.processes.supervisor_calls import SupervisorConnection
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
-from node.setup.reloading import FileReloader, first_tokens
+from node.setup.reloading import FileReloader, read_tokens_at_start
 
 RESTART_PAUSE_S = (0.0, 0.5, 2.0, 5.0, 15.0)  # after 1, 2, 3 … deaths in a row; the last value repeats
 HEALTHY_S = 60.0
@@ -68,7 +68,7 @@ async def serve_shards(settings: NodeSettings) -> None:
     set_up_logging(settings.log_level)
     settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
     stop = stop_event()
-    tokens = first_tokens(settings)
+    tokens = read_tokens_at_start(settings)
     with (
         reserved_ports(settings) as ports,
         _run_dir() as run_dir,
@@ -77,9 +77,9 @@ async def serve_shards(settings: NodeSettings) -> None:
     ):
         member: Membership
         if settings.coordination:
-            member = await unless_stopped(stop, _found_cluster(settings, ports, executor))
+            member = await unless_stopped(stop, _create_member(settings, ports, executor))
         else:
-            check_alone(RealDisk(), settings.directories[0])
+            check_standalone(RealDisk(), settings.directories[0])
             member = Standalone(executor)
         await _serve(settings, ports, run_dir, executor, member, tokens, stop)
 
@@ -165,14 +165,14 @@ class Supervisor:
         """Start all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
-        await self.member.begin(self._directories, self._catalog, self)
+        await self.member.prepare(self._directories, self._catalog, self)
         self._directories.when_failed = self._directory_failed
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: SupervisorConnection(self).link, supervisor_socket(self._run_dir)
         )
         try:
             self._keepers = [
-                keep_running(partial(self._keep, child), "keeping a process running", of=str(child.index))
+                keep_running(partial(self._keep_running, child), "keeping a process running", of=str(child.index))
                 for child in self._children
             ]
             await self._until_all_up()
@@ -221,9 +221,9 @@ class Supervisor:
             await self.member.close()
         return is_clean
 
-    async def _keep(self, child: Child) -> None:
+    async def _keep_running(self, child: Child) -> None:
         """Run one process, and restart it when it dies. Ends if it dies before the node was ready, or at shutdown."""
-        await _killed(child)  # two processes must not write the same partitions
+        await _kill_and_wait(child)  # two processes must not write the same partitions
         while True:
             began = asyncio.get_running_loop().time()
             code = await self._run(child)
@@ -234,11 +234,11 @@ class Supervisor:
                 if directory.last_stop is LastStop.CLEAN or self._all_up.is_set():
                     directory.last_stop = LastStop.KILLED  # a power loss stays recorded until it is recovered from
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
-                child.deaths_in_a_row = 0
+                child.consecutive_deaths = 0
             if child.index != WORKER:  # also during the join: the node may be registered, and the shard may have led
                 self.member.shard_died()
-            pause = RESTART_PAUSE_S[min(child.deaths_in_a_row, len(RESTART_PAUSE_S) - 1)]
-            child.deaths_in_a_row += 1
+            pause = RESTART_PAUSE_S[min(child.consecutive_deaths, len(RESTART_PAUSE_S) - 1)]
+            child.consecutive_deaths += 1
             log.error("a process died", extra={"shard": child.index, "exit": code, "restart_in_s": pause})
             await asyncio.sleep(pause)
 
@@ -292,7 +292,7 @@ class Supervisor:
             unidentified=self._catalog.unidentified,
         )
 
-    async def joined(self, index: int, link: Link) -> list[dict[str, Any]]:
+    async def register(self, index: int, link: Link) -> list[dict[str, Any]]:
         """Register the link of a process. Returns the topics to serve; from now on it receives every change."""
         async with self._catalog.changing:
             self._children[index].link = link  # the worker, -1, is the last
@@ -302,9 +302,9 @@ class Supervisor:
         """Record that a process serves. Once all do, they are notified, after this returns."""
         self.producer_floor = max(self.producer_floor, producer_floor)
         self._children[index].is_ready = True
-        self._background.keep(self._look_whether_all_are_up, "noting that all processes serve")
+        self._background.keep(self._check_all_ready, "noting that all processes serve")
 
-    async def _look_whether_all_are_up(self) -> None:
+    async def _check_all_ready(self) -> None:
         if all(child.is_ready for child in self._children):
             for directory in self._directories.usable:
                 await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
@@ -319,8 +319,8 @@ class Supervisor:
     def _directory_failed(self, directory: DataDirectory) -> None:
         log_offline(directory)
         assert directory.fault is not None
-        telling = partial(self.call_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
-        self._background.keep(telling, "reporting a failed data directory to the shards")
+        reporting = partial(self.call_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
+        self._background.keep(reporting, "reporting a failed data directory to the shards")
 
     async def use_tokens(self, text: str) -> None:
         """Send new tokens to every shard; returns once all use them."""
@@ -346,13 +346,13 @@ class Supervisor:
         await call_links(links, change, arguments, CHANGE_S)
 
 
-async def _killed(child: Child) -> None:
+async def _kill_and_wait(child: Child) -> None:
     if (process := child.running) is not None:
         kill([child])
         await process.wait()
 
 
-async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
+async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
     """Make the member of the cluster in the settings. Raises StartRefused."""
     own = settings if settings.is_embedded else reachable(settings)
     urls = (
@@ -360,7 +360,7 @@ async def _found_cluster(settings: NodeSettings, ports: Ports, executor: ThreadP
         [url_of(own, port) for port in ports.direct],
         [internal_url_of(own, port) for port in ports.internal],
     )
-    return await found_cluster(
+    return await create_member(
         settings, urls, ports.internal, executor, RealDisk(), SystemClock(), random.Random(), new_id
     )
 

@@ -17,7 +17,7 @@ class Supervising(Protocol):
 
     @property
     def member(self) -> Membership: ...
-    async def joined(self, index: int, link: Link) -> list[dict[str, Any]]: ...
+    async def register(self, index: int, link: Link) -> list[dict[str, Any]]: ...
     def ready(self, index: int, producer_floor: int) -> None: ...
     def follow_failure(self, directory_id: str, detail: str) -> None: ...
 
@@ -44,7 +44,7 @@ class SupervisorConnection:
         )
 
     async def _topics(self, index: Any, _: bytes) -> tuple[Any, bytes]:
-        return await self._supervisor.joined(index, self.link), b""
+        return await self._supervisor.register(index, self.link), b""
 
     async def _tokens(self, _: Any, __: bytes) -> tuple[str | None, bytes]:
         return self._supervisor.tokens, b""

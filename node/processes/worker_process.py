@@ -31,15 +31,15 @@ from gateway.metrics.process_metrics import PROCESS_METRICS
 from node.messages import (
     CHANGE_S,
     ShardTask,
-    joined,
+    connect_to_supervisor,
     record_from,
-    run_to_its_end,
+    run_until_complete,
     shard_socket,
     supervisor_socket,
     worker_socket,
 )
-from node.processes.liveness_watchdog import SIGNS_OF_LIFE
-from node.processes.server import STORE_THREADS, first_of, make_scrubber, new_id, restoring, stop_event
+from node.processes.liveness_watchdog import HEARTBEAT
+from node.processes.server import STORE_THREADS, first_of, make_scrubber, new_id, segment_restorer, stop_event
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
 
@@ -64,12 +64,12 @@ async def run(task: ShardTask) -> None:
         supervisor_gone = asyncio.Event()
         served: dict[str, TopicRecord] = {}
         scrubber = make_scrubber(
-            task.settings, disk, lambda: _scrubbed(served, shards), restoring(store, disk, task.identity)
+            task.settings, disk, lambda: _scrubbed(served, shards), segment_restorer(store, disk, task.identity)
         )
         handlers = _handlers(shipping, shards, served)
         supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
         server = await listen(worker_socket(task.run_dir), handlers)
-        link = await joined(supervisor)
+        link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         for record in map(record_from, records):
             _add(shipping, shards, served, record)
@@ -112,7 +112,7 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
         return tuple(shipping.statistics(*arguments)), b""
 
     topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
-    return {**topics, **SIGNS_OF_LIFE, **PROCESS_METRICS, "wake": wake, "statistics": statistics}
+    return {**topics, **HEARTBEAT, **PROCESS_METRICS, "wake": wake, "statistics": statistics}
 
 
 def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
@@ -128,13 +128,13 @@ def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord
 
 def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[ScrubbedPartition]:
     return [
-        _Scrubbed(shards[shard_of(record.topic_id, number, len(shards))], record, number)
+        _RemotePartition(shards[shard_of(record.topic_id, number, len(shards))], record, number)
         for record in served.values()
         for number in record.here
     ]
 
 
-class _Scrubbed:
+class _RemotePartition:
     """Gives the scrubber a partition of a shard process."""
 
     def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
@@ -142,18 +142,18 @@ class _Scrubbed:
         self.topic = record.name
         self.number = number
         self._owner = owner
-        self._which = (record.topic_id, record.name, number)
+        self._partition_id = (record.topic_id, record.name, number)
 
     async def sealed_files(self) -> list[SealedFile]:
-        files, _ = await self._owner.link().call("sealed_files", self._which, timeout_s=CALL_S)
+        files, _ = await self._owner.link().call("sealed_files", self._partition_id, timeout_s=CALL_S)
         return [SealedFile(*fields) for fields in files]
 
     async def found(self, file: SealedFile, finding: Finding) -> bool:
-        arguments = (*self._which, astuple(file), finding.scrubbed_bytes, finding.damage)
+        arguments = (*self._partition_id, astuple(file), finding.scrubbed_bytes, finding.damage)
         return await self._call("scrubbed", arguments)
 
     async def mend(self, file: SealedFile, path: str) -> bool:
-        return await self._call("mend", (*self._which, file.base_offset, path))
+        return await self._call("mend", (*self._partition_id, file.base_offset, path))
 
     async def _call(self, what: str, arguments: tuple[object, ...]) -> bool:
         is_known, _ = await self._owner.link().call(what, arguments, timeout_s=CALL_S)
@@ -165,11 +165,11 @@ class _Source:
 
     def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
         self._owner = owner
-        self._which = (record.topic_id, record.name, number)
+        self._partition_id = (record.topic_id, record.name, number)
         self._sent_end = 0
 
     async def local_log(self, above: int) -> LocalLog:
-        answer, _ = await self._owner.link().call("sealed_log", (*self._which, above), timeout_s=CALL_S)
+        answer, _ = await self._owner.link().call("sealed_log", (*self._partition_id, above), timeout_s=CALL_S)
         positions, sealed, known_end, kept, leader_epoch, epochs = answer
         if known_end < self._sent_end:  # the shard has restarted since
             await self.tiered(self._sent_end)
@@ -188,14 +188,14 @@ class _Source:
         )
 
     async def expired(self, end_offset: int) -> int:
-        log_start, _ = await self._owner.link().call("expired", (*self._which, end_offset), timeout_s=CALL_S)
+        log_start, _ = await self._owner.link().call("expired", (*self._partition_id, end_offset), timeout_s=CALL_S)
         return int(log_start)
 
     async def tiered(self, end_offset: int) -> None:
-        await self._owner.link().call("tiered", (*self._which, end_offset), timeout_s=CALL_S)
+        await self._owner.link().call("tiered", (*self._partition_id, end_offset), timeout_s=CALL_S)
         self._sent_end = end_offset
 
 
 if __name__ == "__main__":
     os.nice(NICENESS)
-    run_to_its_end(run(ShardTask.read(sys.stdin.readline())))
+    run_until_complete(run(ShardTask.read(sys.stdin.readline())))

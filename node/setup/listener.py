@@ -27,7 +27,7 @@ from gateway.wire.server import HttpServer, tls_context
 from node.node import Node
 
 CLOSE_S = 2.0  # for answers that are complete and not sent yet
-FAREWELL_S = 0.4  # the idle connections of clients that ask less often are closed, which HTTP clients expect
+SHUTDOWN_NOTICE_S = 0.4  # the idle connections of clients that ask less often are closed, which HTTP clients expect
 
 
 class Listener:
@@ -73,18 +73,18 @@ class Listener:
         if tls is not None and not self._node.lifecycle.is_draining:
             self._server.renew(tls)
 
-    async def say_farewell(self) -> None:
+    async def announce_shutdown(self) -> None:
         """Move clients to other nodes before `drain`: serve connected clients, reject new ones, then close the ports.
 
         Each answer announces the end of its connection. A client that finds the port closed asks the next node, so no
         request fails.
         """
-        self._node.let_go()
+        self._node.end_long_polls()
         self._server.announce_leave()
-        await asyncio.sleep(FAREWELL_S)
+        await asyncio.sleep(SHUTDOWN_NOTICE_S)
         self._server.refuse_newcomers()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(SHUTDOWN_NOTICE_S):
                 await self._server.last_call()
         self._server.close_ports()
 

@@ -52,13 +52,13 @@ def _log_requests_to(handler: logging.Handler) -> None:
     logger = logging.getLogger("penstock.requests")
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    logger.handlers = [_Unwaiting(lines)]
+    logger.handlers = [_NonBlockingHandler(lines)]
     listener = QueueListener(lines, handler)
     listener.start()
     atexit.register(listener.stop)
 
 
-class _Unwaiting(QueueHandler):
+class _NonBlockingHandler(QueueHandler):
     """Queues a line for the thread, or drops it and reports the number of dropped lines with the next one."""
 
     lost = 0

@@ -25,11 +25,11 @@ from node.setup.setting_sources import check_certificate
 from node.setup.watched_files import WatchedFiles
 
 
-class ReloadRefused(EngineError):
+class ReloadRejected(EngineError):
     """A changed file is invalid; the previous content stays in use. Fix the file."""
 
 
-def first_tokens(settings: NodeSettings) -> str | None:
+def read_tokens_at_start(settings: NodeSettings) -> str | None:
     """Read the tokens file at a start; None if authentication is disabled. Blocks. Raises StartRefused."""
     if not settings.tokens_file:
         return None
@@ -60,7 +60,7 @@ class FileReloader:
         self._watching: list[asyncio.Task[None]] = []
         if settings.tokens_file:
             self._files.append(WatchedFiles([settings.tokens_file], executor, self._read_tokens))
-            self._files[0].look_now()
+            self._files[0].check_now()
         if settings.is_tls:
             self._files.append(WatchedFiles([settings.tls_cert, settings.tls_key], executor, self._check_and_renew))
 
@@ -74,15 +74,15 @@ class FileReloader:
             keep_running(partial(files.watch, every_s), "watching files", of=repr(files)) for files in self._files
         ]
         if self._files:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._look_now)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._check_now)
 
     def stop(self) -> None:
         for task in self._watching:
             task.cancel()
 
-    def _look_now(self) -> None:
+    def _check_now(self) -> None:
         for files in self._files:
-            files.look_now()
+            files.check_now()
 
     async def _read_tokens(self) -> None:
         loop = asyncio.get_running_loop()
@@ -90,7 +90,7 @@ class FileReloader:
             text = await loop.run_in_executor(self._executor, read_tokens_text, self._settings.tokens_file)
             parse_tokens(text)
         except InvalidTokens as error:
-            raise ReloadRefused(str(error)) from None
+            raise ReloadRejected(str(error)) from None
         await self._use_tokens(text)
 
     async def _check_and_renew(self) -> None:
@@ -104,7 +104,7 @@ def use_tokens(node: Node, text: str | None) -> None:
     node.access.tokens = None if text is None else parse_tokens(text)
 
 
-def reloader_of_one(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:
+def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) -> FileReloader:
     """Return the reloader for a node in one process."""
 
     async def use(text: str) -> None:

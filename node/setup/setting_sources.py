@@ -23,7 +23,7 @@ from penstock.units import with_units
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
-_OF_COMMANDS = {"PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CACERT", "PENSTOCK_CONTEXT"}
+_COMMAND_VARIABLES = {"PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CACERT", "PENSTOCK_CONTEXT"}
 _KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no value of a setting begins like this
 
 
@@ -50,7 +50,7 @@ def ignored_variables(environment: Mapping[str, str]) -> list[str]:
     They are never an error: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…, PENSTOCK_SERVICE_HOST
     and others in every container.
     """
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in NODE_RULES} | _OF_COMMANDS
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in NODE_RULES} | _COMMAND_VARIABLES
     return sorted(
         name
         for name, word in environment.items()
@@ -70,14 +70,14 @@ def _read_toml(path: str) -> dict[str, object]:
 
 def _checked_from(source: str, given: Mapping[str, object]) -> dict[str, object]:
     try:
-        return _of_one_wish(source, checked(NodeSettings, with_units(given, NODE_RULES)))
+        return _data_dirs_of_one_source(source, checked(NodeSettings, with_units(given, NODE_RULES)))
     except ValueError as error:
         raise StartRefused(f"{source}: {error}") from None
     except InvalidConfig as error:
         raise StartRefused(f"{source}: {error.detail}", hint=error.hint) from None
 
 
-def _of_one_wish(source: str, given: dict[str, object]) -> dict[str, object]:
+def _data_dirs_of_one_source(source: str, given: dict[str, object]) -> dict[str, object]:
     """Check that a source has only one of `data_dir` and `data_dirs`. The first source with either decides both."""
     if "data_dir" in given and "data_dirs" in given:
         raise StartRefused(f"{source}: both data_dir and data_dirs are given", hint="give one of them")

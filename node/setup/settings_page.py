@@ -59,13 +59,13 @@ def _node_rows(rules: Iterable[Rule]) -> Iterator[str]:
     yield from ("| setting | flag | environment | default | bounds | why |", "|---|---|---|---|---|---|")
     for rule in rules:
         given = f"`{flag_of(rule)}` | `{environment_variable_of(rule)}`"
-        yield f"| `{rule.name}` | {given} | {_shown(rule, rule.default)} | {_bounds(rule)} | {rule.why} |"
+        yield f"| `{rule.name}` | {given} | {_format(rule, rule.default)} | {_bounds(rule)} | {rule.why} |"
 
 
 def _topic_rows(rules: Iterable[Rule]) -> Iterator[str]:
     yield from ("| setting | default | bounds | why |", "|---|---|---|---|")
     for rule in rules:
-        yield f"| `{rule.name}` | {_shown(rule, rule.default)} | {_bounds(rule)} | {rule.why} |"
+        yield f"| `{rule.name}` | {_format(rule, rule.default)} | {_bounds(rule)} | {rule.why} |"
 
 
 def _bounds(rule: Rule) -> str:
@@ -77,10 +77,10 @@ def _bounds(rule: Rule) -> str:
         return ", ".join(f"`{choice}`" for choice in rule.choices)
     if rule.minimum is None:
         return "a text"
-    return f"{_shown(rule, rule.minimum)} to {_shown(rule, rule.maximum)}" + (", or `null`" if rule.optional else "")
+    return f"{_format(rule, rule.minimum)} to {_format(rule, rule.maximum)}" + (", or `null`" if rule.optional else "")
 
 
-def _shown(rule: Rule, value: object) -> str:
+def _format(rule: Rule, value: object) -> str:
     """Return the value as it is given, with a readable unit if that differs."""
     if value is None:
         return "`null`"

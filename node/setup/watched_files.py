@@ -29,28 +29,28 @@ class WatchedFiles:
         self._paths = paths
         self._executor = executor
         self._changed = changed
-        self._is_asked = asyncio.Event()
-        self._adopted = self._last = stamp_of(paths)
+        self._is_check_requested = asyncio.Event()
+        self._applied = self._last = stamp_of(paths)
 
     def __repr__(self) -> str:
         return f"WatchedFiles({', '.join(self._paths)})"
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         """Call back with the files as they are, changed or not."""
-        self._is_asked.set()
+        self._is_check_requested.set()
 
     async def watch(self, every_s: float) -> None:
         """Watch until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(every_s):
-                    await self._is_asked.wait()
+                    await self._is_check_requested.wait()
             stamp = await asyncio.get_running_loop().run_in_executor(self._executor, stamp_of, self._paths)
             is_settled = stamp == self._last
             self._last = stamp
-            if self._is_asked.is_set() or (is_settled and stamp != self._adopted):
-                self._is_asked.clear()
-                self._adopted = stamp
+            if self._is_check_requested.is_set() or (is_settled and stamp != self._applied):
+                self._is_check_requested.clear()
+                self._applied = stamp
                 await self._notify()
 
     async def _notify(self) -> None:

@@ -14,7 +14,7 @@ from penstock.transport.exchange import Answer, Json, Request
 from penstock.transport.nodes import Address, parse_address, parse_addresses, reason_of
 
 
-class OnceClient(Admin[Json]):
+class SingleRequestClient(Admin[Json]):
     """The topic management of a node. Raises ProblemError and ConnectionFailed like the other clients."""
 
     def __init__(

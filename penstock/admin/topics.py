@@ -14,39 +14,39 @@ class TopicPartitions:
         self._give_up_ms = give_up_ms
         self._age_s_max = age_ms_max / 1000
         self._counts: dict[str, int] = {}
-        self._asked_at: dict[str, float] = {}  # loop time, seconds
-        self._asking: dict[str, asyncio.Task[int]] = {}
+        self._fetched_at: dict[str, float] = {}  # loop time, seconds
+        self._in_flight: dict[str, asyncio.Task[int]] = {}
 
-    def known(self, topic: str) -> int:
+    def cached_count(self, topic: str) -> int:
         """Return the number of partitions, or 0 before the first answer."""
         return self._counts.get(topic, 0)
 
-    def refresh_when_old(self, topic: str, now: float) -> None:
+    def refresh_if_stale(self, topic: str, now: float) -> None:
         """Ask again in the background if the count is too old. The old count is used until an answer arrives."""
-        if now - self._asked_at.get(topic, now) > self._age_s_max:
-            self._asked_at[topic] = now
+        if now - self._fetched_at.get(topic, now) > self._age_s_max:
+            self._fetched_at[topic] = now
             self._start(topic)
 
-    async def learn(self, topic: str) -> int:
+    async def load(self, topic: str) -> int:
         """Ask the node; concurrent callers share one request. Raises ProblemError if the topic does not exist."""
         return await asyncio.shield(self._start(topic))
 
     def _start(self, topic: str) -> asyncio.Task[int]:
-        task = self._asking.get(topic)
+        task = self._in_flight.get(topic)
         if task is None:
-            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
+            task = self._in_flight[topic] = asyncio.get_running_loop().create_task(self._fetch(topic))
             task.add_done_callback(lambda done: self._finish(topic, done))
         return task
 
     def _finish(self, topic: str, task: asyncio.Task[int]) -> None:
-        del self._asking[topic]
+        del self._in_flight[topic]
         if not task.cancelled():
             task.exception()  # retrieved here, because all callers may have been cancelled meanwhile
 
-    async def _ask(self, topic: str) -> int:
-        answer = await self._attempts.ask(api.describe_topic(topic), self._give_up_ms)
+    async def _fetch(self, topic: str) -> int:
+        answer = await self._attempts.send_with_retries(api.describe_topic(topic), self._give_up_ms)
         count = len(answer.json()["partitions"])
         assert count > 0
         self._counts[topic] = count
-        self._asked_at[topic] = asyncio.get_running_loop().time()
+        self._fetched_at[topic] = asyncio.get_running_loop().time()
         return count

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from penstock.cli.endings import Failure
+from penstock.cli.failures import Failure
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
@@ -58,11 +58,11 @@ def read_contexts(path: Path) -> Contexts:
     except FileNotFoundError:
         return Contexts()
     try:
-        told = tomllib.loads(text)
-        named = {name: _context(one) for name, one in told.get("contexts", {}).items()}
+        fields = tomllib.loads(text)
+        named = {name: _context(one) for name, one in fields.get("contexts", {}).items()}
     except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
         raise Failure(f"{path}: {error}") from None
-    current = told.get("current")
+    current = fields.get("current")
     return Contexts(current if current in named else None, named)
 
 
@@ -80,8 +80,8 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
     new.replace(path)
 
 
-def _context(told: dict[str, Any]) -> Context:
-    context = Context(**told)
+def _context(fields: dict[str, Any]) -> Context:
+    context = Context(**fields)
     if not all(value is None or isinstance(value, str) for value in context):
         raise TypeError("url, token and cacert are texts")
     return context

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import click
 from click.shell_completion import shell_complete
 
-from penstock.cli.endings import ExitCode, ending_of
+from penstock.cli.failures import ExitCode, report_failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import SHARED, shared_options
 
 _COMPLETION = "_PENSTOCK_COMPLETE"  # set by the shell when it asks for completions (click's documentation)
 
 
-class Place(NamedTuple):
+class LazyCommand(NamedTuple):
     """Holds the module of a command and its summary in `penstock --help`: the first sentence of its own help."""
 
     module: str  # its function has the name of the command; SERVER: an entry point of penstock-server
@@ -32,19 +32,19 @@ class Place(NamedTuple):
 SERVER = ""
 
 
-PLACES = {
-    "serve": Place(SERVER, "Run a node."),
-    "topic": Place("penstock.cli.commands.topic", "Create, list, describe, alter, delete and roll topics."),
-    "produce": Place("penstock.cli.commands.produce", "Send files or standard input to a topic."),
-    "consume": Place("penstock.cli.commands.consume", "Print the records of a topic."),
-    "token": Place(SERVER, "Make and list the tokens of a node."),
-    "tier": Place("penstock.cli.commands.tier", "See what is in the object store."),
-    "ingest": Place(SERVER, "Write topics into tables with Spark."),
-    "segment": Place(SERVER, "Look into segment files."),
-    "context": Place("penstock.cli.commands.context", "Name nodes, and choose the one that commands talk to."),
-    "completion": Place("penstock.cli.commands.completion", "Print a completion script for a shell."),
-    "doctor": Place("penstock.cli.commands.doctor", "Check this machine, and a running node."),
-    "cluster": Place(
+COMMANDS = {
+    "serve": LazyCommand(SERVER, "Run a node."),
+    "topic": LazyCommand("penstock.cli.commands.topic", "Create, list, describe, alter, delete and roll topics."),
+    "produce": LazyCommand("penstock.cli.commands.produce", "Send files or standard input to a topic."),
+    "consume": LazyCommand("penstock.cli.commands.consume", "Print the records of a topic."),
+    "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
+    "tier": LazyCommand("penstock.cli.commands.tier", "See what is in the object store."),
+    "ingest": LazyCommand(SERVER, "Write topics into tables with Spark."),
+    "segment": LazyCommand(SERVER, "Look into segment files."),
+    "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the one that commands talk to."),
+    "completion": LazyCommand("penstock.cli.commands.completion", "Print a completion script for a shell."),
+    "doctor": LazyCommand("penstock.cli.commands.doctor", "Check this machine, and a running node."),
+    "cluster": LazyCommand(
         "penstock.cli.commands.cluster", "See the nodes of the cluster, and move partitions between them."
     ),
 }
@@ -54,11 +54,11 @@ class LazyGroup(AliasGroup):
     """Imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(PLACES)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of this name. Raises Failure if it needs the server and that is not installed."""
-        place = PLACES.get(cmd_name)
+        place = COMMANDS.get(cmd_name)
         if place is None:
             return None
         if place.module == SERVER:
@@ -71,7 +71,7 @@ class LazyGroup(AliasGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.summary) for name, place in PLACES.items()])
+            formatter.write_dl([(name, place.summary) for name, place in COMMANDS.items()])
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, is_wanted: bool) -> None:
@@ -96,7 +96,7 @@ def penstock(ctx: click.Context, /, **_: object) -> None:
     \f
     Raises click.UsageError.
     """
-    without_node = {name for name, place in PLACES.items() if place.module == SERVER} | {"context", "completion"}
+    without_node = {name for name, place in COMMANDS.items() if place.module == SERVER} | {"context", "completion"}
     if ctx.invoked_subcommand in without_node:
         flags = [option.opts[0] for option in ctx.command.params if option.name in SHARED and ctx.params[option.name]]
         if flags:
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             penstock.invoke(context)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        return ending_of(error)
+        return report_failure(error)
     return ExitCode.OK
 
 

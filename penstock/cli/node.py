@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from penstock.admin.single_request import OnceClient
+from penstock.admin.single_request import SingleRequestClient
 from penstock.cli.contexts import contexts_path, read_contexts
 from penstock.transport.nodes import DEFAULT_URL, parse_addresses
 
@@ -29,9 +29,9 @@ class Node(NamedTuple):
     token: str | None = None
     cacert: str | None = None
 
-    def once(self, timeout_ms: int = 30_000) -> OnceClient:
+    def once(self, timeout_ms: int = 30_000) -> SingleRequestClient:
         """Return a client that opens a connection per request, for a command that makes one or two."""
-        return OnceClient(self.url, token=self.token, cacert=self.cacert, timeout_ms=timeout_ms)
+        return SingleRequestClient(self.url, token=self.token, cacert=self.cacert, timeout_ms=timeout_ms)
 
 
 def check_urls(ctx: click.Context, option: click.Parameter, urls: tuple[str, ...]) -> str | None:
@@ -90,12 +90,12 @@ def node_options(command: CommandT) -> CommandT:
         for name in SHARED:
             options.pop(name)
         ctx = click.get_current_context()
-        return command(*arguments, node=node_of(ctx), as_json=given(ctx)["as_json"], **options)
+        return command(*arguments, node=node_of(ctx), as_json=shared_values(ctx)["as_json"], **options)
 
     return shared_options(with_node)  # type: ignore[return-value]
 
 
-def given(ctx: click.Context) -> dict[str, Any]:
+def shared_values(ctx: click.Context) -> dict[str, Any]:
     """Return the shared options of a command. An option it lacks is taken from before the subcommand."""
     before = ctx.find_root().params
     return {name: ctx.params.get(name) or before.get(name) for name in SHARED}
@@ -103,7 +103,7 @@ def given(ctx: click.Context) -> dict[str, Any]:
 
 def node_of(ctx: click.Context, environment: Mapping[str, str] = os.environ) -> Node:
     """Return the node that a command's options, the environment and the contexts name. Raises Failure, UsageError."""
-    options = given(ctx)
+    options = shared_values(ctx)
     url, name = options["url"], options["context"]
     if url and name:
         raise click.UsageError("--url and --context exclude each other", ctx)

@@ -43,7 +43,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
         above = "\n" if has_two_lines and "\n" not in header else ""
         table.add_column(above + header, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
+        table.add_row(*(Text(format_value(cell)) for cell in row))
     console.print(table)
 
 
@@ -52,15 +52,15 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     facts = list(facts)
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
-        click.echo(f"{click.style(name.ljust(width), dim=True)}  {shown(value)}")
+        click.echo(f"{click.style(name.ljust(width), dim=True)}  {format_value(value)}")
 
 
-def tell(message: str) -> None:
+def print_note(message: str) -> None:
     """Print a remark on standard error, to keep it out of the output that programs read."""
     click.echo(message, err=True)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Format the value of a cell: integers with separators, None as a dash."""
     if value is None:
         return "-"
@@ -69,7 +69,7 @@ def shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def shown_bytes(size_bytes: int) -> str:
+def format_bytes(size_bytes: int) -> str:
     """Format a size with three digits and a unit: `64.0 MiB`."""
     size, unit = float(size_bytes), 0
     while size >= 1000 and unit < len(_UNITS) - 1:
@@ -79,11 +79,11 @@ def shown_bytes(size_bytes: int) -> str:
     return f"{size:.{max(0, 3 - len(str(int(size))))}f} {_UNITS[unit]}"
 
 
-def shown_rate(count: float, seconds: float) -> str:
+def format_rate(count: float, seconds: float) -> str:
     return f"{count / max(seconds, 1e-9):,.0f}"
 
 
-def shown_time(timestamp_ms: int) -> str:
+def format_time(timestamp_ms: int) -> str:
     """Format a record's time: in the local zone on a terminal, else in UTC. An invalid time stays a number."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, None if sys.stdout.isatty() else UTC)
@@ -92,7 +92,7 @@ def shown_time(timestamp_ms: int) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
 
 
-def shown_duration(duration_ms: int) -> str:
+def format_duration(duration_ms: int) -> str:
     """Format a duration in the largest unit that divides it: `7 days`, `90 seconds`."""
     for unit_ms, name in _TIME_UNITS:
         if duration_ms and duration_ms % unit_ms == 0:
@@ -101,5 +101,5 @@ def shown_duration(duration_ms: int) -> str:
     return f"{duration_ms:,} ms"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -28,7 +28,7 @@ _UNREACHABLE_MS = 30_000
 _VALUE_END = {"lines": b"\n", "raw": b""}
 
 
-class Wanted(NamedTuple):
+class ConsumeArguments(NamedTuple):
     """Holds the arguments of `penstock consume`."""
 
     topic: str
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
         return self.template is not None or self.form in _VALUE_END
 
 
-async def print_records(node: Node, wanted: Wanted) -> None:
+async def print_records(node: Node, wanted: ConsumeArguments) -> None:
     """Print records until the end, until the count, or without end when following. Raises click.UsageError."""
     # Records deleted before they are read are skipped, unless the caller gave the offset of the first one.
     out_of_range: OutOfRange = "fail" if isinstance(wanted.start, int) else "earliest"
@@ -92,7 +92,7 @@ async def _ends(client: Client, topic: str, partitions: Sequence[int], until: in
     }
 
 
-async def _print_all(fetcher: Fetcher, wanted: Wanted, ends: Mapping[int, int]) -> None:
+async def _print_all(fetcher: Fetcher, wanted: ConsumeArguments, ends: Mapping[int, int]) -> None:
     left = wanted.records_max
     is_chosen = bool(wanted.pattern or ends)
     while (left is None or left > 0) and (fetched := await fetcher.next()) is not None:
@@ -108,7 +108,7 @@ async def _print_all(fetcher: Fetcher, wanted: Wanted, ends: Mapping[int, int]) 
         left = None if left is None else left - printed
 
 
-def _chosen(fetched: Fetched, wanted: Wanted, end: int | None) -> Iterator[bytes]:
+def _chosen(fetched: Fetched, wanted: ConsumeArguments, end: int | None) -> Iterator[bytes]:
     """Yield the rendered records of an answer that match --until and --grep."""
     if wanted.has_values:
         records = decode_records(fetched.body)
@@ -121,12 +121,12 @@ def _chosen(fetched: Fetched, wanted: Wanted, end: int | None) -> Iterator[bytes
             yield _rendered(record, line, wanted, fetched.partition)
 
 
-def _rendered(record: Record, line: bytes, wanted: Wanted, partition: int) -> bytes:
+def _rendered(record: Record, line: bytes, wanted: ConsumeArguments, partition: int) -> bytes:
     if wanted.template is not None:
         return wanted.template(record).encode() + b"\n"
     if wanted.form in _VALUE_END:
         return (record.value or b"") + _VALUE_END[wanted.form]
-    return record.shown_value + b"\n" if wanted.form == "values" else _with_partition(line, partition)
+    return record.value_json + b"\n" if wanted.form == "values" else _with_partition(line, partition)
 
 
 def _matches(record: Record, pattern: re.Pattern[bytes]) -> bool:
@@ -136,7 +136,7 @@ def _matches(record: Record, pattern: re.Pattern[bytes]) -> bool:
     return any(data is not None and pattern.search(data) for data in (record.value, record.key))
 
 
-def _view(wanted: Wanted) -> FetchView:
+def _view(wanted: ConsumeArguments) -> FetchView:
     query: dict[str, str | int] = {}
     is_chosen = wanted.pattern is not None or wanted.until is not None
     if wanted.records_max is not None and not is_chosen:
@@ -153,11 +153,11 @@ def _with_partition(lines: bytes, partition: int) -> bytes:
     return (b"\n" + lines).replace(b"\n{", b'\n{"partition":%d,' % partition)[1:]
 
 
-def _print_lines(body: bytes, most: int | None) -> int:
-    """Print at most `most` lines and return how many were printed."""
+def _print_lines(body: bytes, lines_max: int | None) -> int:
+    """Print at most `lines_max` lines and return how many were printed."""
     count = body.count(b"\n")
-    if most is not None and count > most:
-        body, count = b"".join(line + b"\n" for line in body.split(b"\n", most)[:most]), most
+    if lines_max is not None and count > lines_max:
+        body, count = b"".join(line + b"\n" for line in body.split(b"\n", lines_max)[:lines_max]), lines_max
     _write(body)
     return count
 

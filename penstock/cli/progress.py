@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from penstock.cli.output import counted, shown_bytes
+from penstock.cli.output import format_bytes, format_count
 from penstock.cli.reading import STDIN
 
 
@@ -41,10 +41,10 @@ def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
         def advance(size_bytes: int, records: int) -> None:
             bar.update(task, advance=size_bytes)
             done = bar.tasks[0]
-            of_total = f" of {shown_bytes(total_bytes)}" if total_bytes else ""
-            rate = shown_bytes(int(done.speed or 0))
+            of_total = f" of {format_bytes(total_bytes)}" if total_bytes else ""
+            rate = format_bytes(int(done.speed or 0))
             bar.update(
-                task, text=f"{counted(records, 'record')}, {shown_bytes(int(done.completed))}{of_total}, {rate}/s"
+                task, text=f"{format_count(records, 'record')}, {format_bytes(int(done.completed))}{of_total}, {rate}/s"
             )
 
         yield Progress(advance)

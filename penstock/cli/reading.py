@@ -25,7 +25,7 @@ class InputReader:
         self._descriptor = 0 if name == STDIN else os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         self._held_bytes_max = held_bytes_max
         self._loop = asyncio.get_running_loop()
-        self._has_news = asyncio.Event()
+        self._has_data = asyncio.Event()
         self._changed = threading.Condition()
         self._held = bytearray()
         self._end: OSError | bool = False  # True at the end of the input
@@ -46,7 +46,7 @@ class InputReader:
     async def next(self) -> bytes:
         """Return the bytes read since the last call, waiting for the first; b"" at the end. Raises OSError."""
         while True:
-            self._has_news.clear()
+            self._has_data.clear()
             with self._changed:
                 if self._held:
                     piece, self._held = bytes(self._held), bytearray()
@@ -56,7 +56,7 @@ class InputReader:
                     raise self._end
                 if self._end:
                     return b""
-            await self._has_news.wait()
+            await self._has_data.wait()
 
     def _read_all(self) -> None:
         while not self._end and not self._is_stopped:
@@ -65,7 +65,7 @@ class InputReader:
                 self._held += piece
                 self._end = end
             try:
-                self._loop.call_soon_threadsafe(self._has_news.set)
+                self._loop.call_soon_threadsafe(self._has_data.set)
             except RuntimeError:  # the loop is closed: the command has ended
                 break
             with self._changed:

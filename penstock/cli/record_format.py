@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable
 from string import Formatter
 
-from penstock.cli.output import shown_time
+from penstock.cli.output import format_time
 from penstock.records import Record
 
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\0": "\0", r"\\": "\\"}
@@ -19,7 +19,7 @@ FIELDS: dict[str, Shown] = {
     "topic": lambda record: record.topic,
     "partition": lambda record: str(record.partition),
     "offset": lambda record: str(record.offset),
-    "time": lambda record: shown_time(record.timestamp),
+    "time": lambda record: format_time(record.timestamp),
     "timestamp": lambda record: str(record.timestamp),
     "key": lambda record: _text(record.key),
     "value": lambda record: _text(record.value) if record.error is None else f"({record.error})",

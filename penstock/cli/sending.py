@@ -1,7 +1,7 @@
 """Sends inputs to a topic, one body at a time; the driver of `penstock produce`.
 
 Every body has its own Idempotency-Key, so a retry after a lost answer stores nothing twice. Reading continues while a
-body is in flight (penstock/cli/reading.py); penstock/cli/line_cutter.py decides where bodies end.
+body is in flight (penstock/cli/reading.py); penstock/cli/line_splitter.py decides where bodies end.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import NamedTuple
 import orjson
 
 from penstock.aio import Client
-from penstock.cli.endings import ExitCode, Failure, line_of
-from penstock.cli.line_cutter import LineCutter, LineTooLong
+from penstock.cli.failures import ExitCode, Failure, describe_error
+from penstock.cli.line_splitter import LineSplitter, LineTooLong
 from penstock.cli.node import Node
-from penstock.cli.output import counted, tell
+from penstock.cli.output import format_count, print_note
 from penstock.cli.progress import Progress, progress_of
 from penstock.cli.reading import STDIN, InputReader
 from penstock.errors import ClientError, ProblemError
@@ -100,7 +100,7 @@ async def _send_input(
                 lines += body.lines
                 progress.advance(body.size_bytes, records_before + records)
         except asyncio.CancelledError:
-            tell(f"interrupted; {_sent_before(records_before + records)}")
+            print_note(f"interrupted; {_sent_before(records_before + records)}")
             raise
         except OSError as error:
             raise Failure(f"{shown_name}: {(error.strerror or str(error)).lower()}") from error
@@ -114,7 +114,7 @@ async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
         whole = await _read_whole(reader)
         yield Body(whole, 1, len(whole))
         return
-    cutter = LineCutter(target.body_bytes, _LINE_BYTES_MAX)
+    cutter = LineSplitter(target.body_bytes, _LINE_BYTES_MAX)
     while piece := await reader.next():
         cutter.feed(piece)
         while (data := cutter.take()) is not None:
@@ -182,7 +182,7 @@ async def _post(client: Client, target: Target, body: Body, idempotency_key: str
 
 def _failure(error: Exception, name: str, lines_before: int, records: int) -> Failure:
     """Return a failure that names the line of the file, not of the body, and how many records were sent."""
-    text, code = line_of(error) if isinstance(error, ClientError) else (str(error), ExitCode.FAILED)
+    text, code = describe_error(error) if isinstance(error, ClientError) else (str(error), ExitCode.FAILED)
     line = error.members.get("line") if isinstance(error, ProblemError) else None
     if isinstance(line, int):
         name, text = f"{name}, line {lines_before + line:,}", text.removeprefix(f"line {line} ")
@@ -190,4 +190,4 @@ def _failure(error: Exception, name: str, lines_before: int, records: int) -> Fa
 
 
 def _sent_before(records: int) -> str:
-    return f"{counted(records, 'record')} {'was' if records == 1 else 'were'} sent before"
+    return f"{format_count(records, 'record')} {'was' if records == 1 else 'were'} sent before"

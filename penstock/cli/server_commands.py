@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from penstock.cli.endings import ExitCode, Failure
+from penstock.cli.failures import ExitCode, Failure
 
 SERVER = "penstock-server"
 GROUP = "penstock.commands"
@@ -66,7 +66,7 @@ def _places_of(name: str) -> list[Path]:
 
 def _root_of(server: Distribution) -> Path:
     """Return the directory of the server's packages: site-packages, or the clone of an editable installation."""
-    told = json.loads(server.read_text("direct_url.json") or "{}")
-    if told.get("dir_info", {}).get("editable"):
-        return Path(unquote(urlsplit(told["url"]).path)).resolve()
+    origin = json.loads(server.read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        return Path(unquote(urlsplit(origin["url"]).path)).resolve()
     return Path(str(server.locate_file(""))).resolve()

@@ -136,7 +136,7 @@ class Fetcher:
         query = {"offset": offset, "max_bytes": self._options.fetch_bytes_max, "wait_ms": wait_ms, **self._view.query}
         epoch, rack = self._epochs.get(partition), self._options.rack
         request = api.fetch(self._topic, partition, self._view.accept, query, epoch, rack)
-        answer = await self._attempts.ask(request, self._options.unreachable_timeout_ms, wait_ms=wait_ms)
+        answer = await self._attempts.send_with_retries(request, self._options.unreachable_timeout_ms, wait_ms=wait_ms)
         self._epochs[partition] = max(self._epochs.get(partition, 0), _leader_epoch(answer))
         return Fetched(partition, answer.body, offset, _next_offset(answer))
 

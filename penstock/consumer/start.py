@@ -33,14 +33,14 @@ async def start_positions(
 ) -> list[StartPosition]:
     """Find all start positions concurrently. A partition that a mapping omits begins at its earliest record."""
 
-    async def ask(partition: int) -> StartPosition:
+    async def find(partition: int) -> StartPosition:
         timestamp = _timestamp_of(start)
-        answer = await attempts.ask(api.positions(topic, partition, timestamp), give_up_ms)
+        answer = await attempts.send_with_retries(api.positions(topic, partition, timestamp), give_up_ms)
         bounds = answer.json()
         end = bounds["high_watermark"]
         return StartPosition(partition, _offset_of(start, partition, bounds), end)
 
-    return list(await asyncio.gather(*(ask(partition) for partition in partitions)))
+    return list(await asyncio.gather(*(find(partition) for partition in partitions)))
 
 
 def _timestamp_of(start: Start) -> int | str | None:

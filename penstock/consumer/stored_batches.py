@@ -17,7 +17,7 @@ import crc32c
 
 from penstock.errors import ChecksumMismatch, ClientError
 from penstock.records import Record
-from penstock.transport.compression import unpacked
+from penstock.transport.compression import decompress
 
 _HEADER = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, CRC, attributes, last offset delta
 _TIMES = struct.Struct(">qq")  # base timestamp, largest timestamp, in milliseconds
@@ -107,7 +107,7 @@ def _fields(batch: bytes, base_offset: int) -> Iterator[_Fields]:
     """Yield the records of one batch. Raises ValueError, IndexError or a decompressor's error for a malformed one."""
     attributes = _HEADER.unpack_from(batch)[5]
     base_timestamp, largest_timestamp = _TIMES.unpack_from(batch, _TIMES_AT)
-    data = unpacked(batch[_HEADER_BYTES:], _CODECS[attributes & _CODEC_BITS])
+    data = decompress(batch[_HEADER_BYTES:], _CODECS[attributes & _CODEC_BITS])
     at = 0
     for _ in range(_COUNT.unpack_from(batch, _COUNT_AT)[0]):
         length, at = _varint(data, at)

@@ -20,7 +20,7 @@ from penstock.producer.lines import Line, as_record_line
 from penstock.producer.preparation import OutgoingRecord
 
 
-class Placed(NamedTuple):
+class BatchPosition(NamedTuple):
     base_offset: int | None
     timestamp: int | None
 
@@ -55,7 +55,7 @@ class Batch:
         self.is_failure_seen = False
         self.is_sent = False  # at least once
         self.kept: list[OutgoingRecord] = []  # one per line; empty without interceptors
-        self._outcome: Placed | ClientError | None = None
+        self._outcome: BatchPosition | ClientError | None = None
 
     def __repr__(self) -> str:
         state = "open" if self._outcome is None else type(self._outcome).__name__
@@ -89,7 +89,7 @@ class Batch:
         """Keep the last added record for the interceptors."""
         self.kept.append(record)
 
-    def settle(self, outcome: Placed | ClientError) -> list[OutgoingRecord]:
+    def settle(self, outcome: BatchPosition | ClientError) -> list[OutgoingRecord]:
         """Set the outcome of every record and release the lines, because deliveries may long outlive them.
 
         Returns the records kept for interceptors, and releases them too.
@@ -101,7 +101,7 @@ class Batch:
         self.settled.set()
         return kept
 
-    def outcome(self) -> Placed:
+    def outcome(self) -> BatchPosition:
         """Return the position of the records. Raises their ClientError, or InvalidStateError before that is known."""
         if self._outcome is None:
             raise asyncio.InvalidStateError("the record is not acknowledged yet")
@@ -247,6 +247,6 @@ class Delivery:
 
 def position_in(batch: Batch, rank: int) -> RecordPosition:
     """Return the position of a record. Raises the batch's ClientError, or InvalidStateError before it is settled."""
-    placed = batch.outcome()
-    offset = None if placed.base_offset is None else placed.base_offset + rank
-    return RecordPosition(batch.topic, batch.partition, offset, placed.timestamp)
+    position = batch.outcome()
+    offset = None if position.base_offset is None else position.base_offset + rank
+    return RecordPosition(batch.topic, batch.partition, offset, position.timestamp)

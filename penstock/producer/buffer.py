@@ -41,13 +41,13 @@ class SendBuffer:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self.give_back(size_bytes)
+                self.release(size_bytes)
             raise
 
     def grow(self, size_bytes: int) -> None:
         self.used_bytes += size_bytes
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0
         while self._waiters and self._fits(self._waiters[0][0]):

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from penstock.errors import ClientClosed, ClientError, DeliveryTimedOut, ProblemError
 from penstock.options import ClientOptions
-from penstock.producer.batch import Batch, PartitionQueue, Placed, position_in
+from penstock.producer.batch import Batch, BatchPosition, PartitionQueue, position_in
 from penstock.producer.buffer import SendBuffer
 from penstock.producer.preparation import OutgoingRecord, Preparation
 from penstock.producer.statistics import Tally
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
-from penstock.transport.compression import encoding_headers, packed
+from penstock.transport.compression import compress, encoding_headers
 from penstock.transport.exchange import Answer, Request, not_a_node
 
 _REMEMBERED_FAILURES = 1000  # failed batches that no Delivery has shown; flush() raises the first
@@ -73,7 +73,7 @@ class Dispatch:
         """Make the request of a batch. Call it once per batch, however often the request is sent."""
         query = self._query | {"ndjson": "values" if batch.is_plain else "records"}
         plain = batch.body()
-        body = packed(plain, self.options.compression)
+        body = compress(plain, self.options.compression)
         if not batch.is_sent:
             batch.is_sent = True
             self.tally.on_sent(asyncio.get_running_loop().time() - batch.created_at, len(plain), len(body))
@@ -99,7 +99,7 @@ class Dispatch:
                 self.settle(queue, part, problem)
         return [part for rank, part in batch.parts if rank != cut.culprit]
 
-    def settle(self, queue: PartitionQueue, batch: Batch, outcome: Placed | ClientError) -> None:
+    def settle(self, queue: PartitionQueue, batch: Batch, outcome: BatchPosition | ClientError) -> None:
         count = len(batch.lines)
         if isinstance(outcome, ClientError):
             self.tally.records_failed += count
@@ -109,7 +109,7 @@ class Dispatch:
         self._unsettled.discard(batch)
         queue.forget(batch)
         kept = batch.settle(outcome)
-        self._buffer.give_back(batch.size_bytes)
+        self._buffer.release(batch.size_bytes)
         if kept:
             self._notify_interceptors(batch, kept)
 
@@ -140,7 +140,7 @@ class Dispatch:
                 )
 
 
-def placed(answer: Answer, count: int) -> Placed:
+def position_of(answer: Answer, count: int) -> BatchPosition:
     """Return the position from the answer for the request's one partition. Raises ProblemError if it is missing."""
     try:
         (result,) = answer.json()["results"]
@@ -148,7 +148,7 @@ def placed(answer: Answer, count: int) -> Placed:
     except (KeyError, TypeError, ValueError) as error:
         raise not_a_node(answer) from error
     assert stored == count, f"{stored} records acknowledged, {count} sent"
-    return Placed(base_offset, timestamp)
+    return BatchPosition(base_offset, timestamp)
 
 
 def stopped() -> ClientClosed:

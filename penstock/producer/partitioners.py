@@ -94,13 +94,13 @@ class StickyPartition:
     def queue_for(self, line_bytes: int) -> PartitionQueue:
         queue = self._queues[self._current]
         if self.batch is None or queue.open_batch is not self.batch:
-            return self._turn()
+            return self._choose_next()
         if self.batch.size_bytes + line_bytes > queue.batch_bytes:
             queue.close_batch()
-            return self._turn()
+            return self._choose_next()
         return queue
 
-    def _turn(self) -> PartitionQueue:
+    def _choose_next(self) -> PartitionQueue:
         count = len(self._queues)
         following = ((self._current + step) % count for step in range(1, count + 1))
         self._current = min(following, key=lambda partition: self._queues[partition].waiting_bytes)

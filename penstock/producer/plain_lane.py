@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.errors import ClientError, ProblemError
 from penstock.producer.batch import Batch, PartitionQueue
-from penstock.producer.dispatch import Dispatch, placed, stopped
+from penstock.producer.dispatch import Dispatch, position_of, stopped
 
 
 class PlainLane:
@@ -41,7 +41,7 @@ class PlainLane:
         dispatch = self._dispatch
         try:
             answer = await dispatch.attempts.send(dispatch.request(batch), dispatch.deadline(batch))
-            dispatch.settle(self.queue, batch, placed(answer, len(batch.lines)))
+            dispatch.settle(self.queue, batch, position_of(answer, len(batch.lines)))
         except ProblemError as problem:
             self.queue.put_back(dispatch.cut(self.queue, batch, problem))
         except ClientError as error:

@@ -93,13 +93,13 @@ class Producer:
     ) -> Delivery:
         """Send a record whose line is already made; the key only chooses the partition. Raises ClientClosed."""
         if partition is None:
-            count = self._topics.known(topic) or await self._topics.learn(topic)
+            count = self._topics.cached_count(topic) or await self._topics.load(topic)
             partition = self._choose(topic, key, count)
         size_bytes = len(line[0]) + 1
         if not self._buffer.take_nowait(size_bytes):
             await self._buffer.take(size_bytes)
         if self._is_closed:
-            self._buffer.give_back(size_bytes)
+            self._buffer.release(size_bytes)
             raise ClientClosed("the producer is closed")
         if partition is None:
             delivery = self._append_sticky(topic, count, line, size_bytes)
@@ -144,7 +144,7 @@ class Producer:
             self._dispatch.settle(self._lane(batch.topic, batch.partition).queue, batch, error)
 
     def statistics(self) -> ProducerStatistics:
-        return self._dispatch.tally.shown(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)
+        return self._dispatch.tally.snapshot(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)
 
     def _append_sticky(self, topic: str, count: int, line: Line, size_bytes: int) -> Delivery:
         sticky = self._sticky.get(topic)
@@ -168,7 +168,7 @@ class Producer:
 
     def _new_batch(self, lane: Lane) -> Batch:
         loop = asyncio.get_running_loop()
-        self._topics.refresh_when_old(lane.queue.topic, loop.time())
+        self._topics.refresh_if_stale(lane.queue.topic, loop.time())
         batch = lane.queue.new_batch(loop.time())
         self._dispatch.on_opened(batch)
         loop.call_later(self._options.linger_ms / 1000, self._on_linger_over, lane, batch)

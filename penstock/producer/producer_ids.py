@@ -15,7 +15,7 @@ class ProducerIds:
     def __init__(self, attempts: Attempts, give_up_ms: int) -> None:
         self._attempts = attempts
         self._give_up_ms = give_up_ms
-        self._asking: asyncio.Task[int] | None = None
+        self._in_flight: asyncio.Task[int] | None = None
         self._current: int | None = None
 
     def __repr__(self) -> str:
@@ -27,20 +27,20 @@ class ProducerIds:
         Raises IdempotenceUnavailable if the node has no producer ids, or the ClientError of the request.
         """
         if self._current is None or self._current == stale:
-            if self._asking is None:
-                self._asking = asyncio.get_running_loop().create_task(self._ask())
-                self._asking.add_done_callback(self._finish)
-            return await asyncio.shield(self._asking)
+            if self._in_flight is None:
+                self._in_flight = asyncio.get_running_loop().create_task(self._fetch())
+                self._in_flight.add_done_callback(self._finish)
+            return await asyncio.shield(self._in_flight)
         return self._current
 
     def _finish(self, task: asyncio.Task[int]) -> None:
-        self._asking = None
+        self._in_flight = None
         if not task.cancelled():
             task.exception()  # retrieved here, because all callers may have been cancelled meanwhile
 
-    async def _ask(self) -> int:
+    async def _fetch(self) -> int:
         try:
-            answer = await self._attempts.ask(api.create_producer(), self._give_up_ms)
+            answer = await self._attempts.send_with_retries(api.create_producer(), self._give_up_ms)
         except ProblemError as problem:
             if problem.status in _UNKNOWN_HERE:
                 raise IdempotenceUnavailable(

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 
 from penstock.errors import ClientClosed, ClientError, DeliveryTimedOut, IdempotenceUnavailable, ProblemError
-from penstock.producer.batch import Batch, PartitionQueue, Placed
-from penstock.producer.dispatch import Dispatch, not_sent_in_time, placed, stopped
+from penstock.producer.batch import Batch, BatchPosition, PartitionQueue
+from penstock.producer.dispatch import Dispatch, not_sent_in_time, position_of, stopped
 from penstock.producer.plain_lane import PlainLane
 from penstock.producer.producer_ids import ProducerIds
 from penstock.producer.sequences import Numbers, Pipeline, Sent
@@ -46,7 +46,7 @@ class SequencedLane:
         self._dispatch = dispatch
         self._ids = ids
         self._pipeline: Pipeline[Flight] = Pipeline(dispatch.options.in_flight_max)
-        self._is_asking_id = False
+        self._is_acquiring_id = False
         self._is_stopped = False
         self._fenced: ClientError | None = None
         self._without: PlainLane | None = None  # replaces this lane on a node without producer ids
@@ -63,7 +63,7 @@ class SequencedLane:
         if self._without is not None:
             self._without.wake()
         elif not self._is_stopped:
-            self._send_again()
+            self._send_retry()
             self._send_new()
 
     def stop(self) -> None:
@@ -76,10 +76,10 @@ class SequencedLane:
 
     @property
     def _held(self) -> list[Flight]:
-        return [sent.item for sent in self._pipeline if not sent.is_asked and sent.again is None]
+        return [sent.item for sent in self._pipeline if not sent.is_in_flight and sent.again is None]
 
-    def _send_again(self) -> None:
-        sent = self._pipeline.turn()
+    def _send_retry(self) -> None:
+        sent = self._pipeline.next_retry()
         if sent is None:
             return
         wait_s = sent.item.due_at - asyncio.get_running_loop().time()
@@ -87,7 +87,7 @@ class SequencedLane:
             self._wake_after(wait_s)
         else:
             self._dispatch.attempts.retries += 1
-            self._pipeline.ask_again(sent)
+            self._pipeline.retry(sent)
             self._dispatch.start(self._attempt(sent))
 
     def _send_new(self) -> None:
@@ -95,11 +95,11 @@ class SequencedLane:
         now = asyncio.get_running_loop().time()
         while (batch := queue.peek()) is not None:
             if self._fenced is not None:
-                self._dispatch.settle(queue, _taken(queue), self._fenced)
+                self._dispatch.settle(queue, _take(queue), self._fenced)
             elif self._dispatch.deadline(batch) <= now:
-                self._dispatch.settle(queue, _taken(queue), not_sent_in_time())
+                self._dispatch.settle(queue, _take(queue), not_sent_in_time())
             elif pipeline.needs_id:
-                self._ask_id()
+                self._start_acquiring_id()
                 return
             elif now < self._paused_until:
                 self._wake_after(self._paused_until - now)
@@ -109,27 +109,27 @@ class SequencedLane:
             else:
                 if not len(pipeline) and now - self._answered_at > _PAUSE_S:
                     pipeline.narrow()
-                self._dispatch.start(self._attempt(pipeline.take(Flight(_taken(queue)), len(batch.lines))))
+                self._dispatch.start(self._attempt(pipeline.take(Flight(_take(queue)), len(batch.lines))))
 
     async def _attempt(self, sent: Sent[Flight]) -> None:
         flight = sent.item
         try:
             if flight.request is None:
                 flight.request = self._dispatch.request(flight.batch, _headers(sent.numbers))
-            await self._ask(sent, flight.request)
+            await self._send(sent, flight.request)
         except BaseException:  # cancelled, or a bug: every record must get a result
-            self._pipeline.on_refused(sent)
+            self._pipeline.on_rejected(sent)
             if not flight.batch.settled.is_set():
                 self._settle(flight, stopped())
             raise
         finally:
-            self._go_on()
+            self._on_attempt_ended()
 
-    async def _ask(self, sent: Sent[Flight], request: Request) -> None:
+    async def _send(self, sent: Sent[Flight], request: Request) -> None:
         batch = sent.item.batch
         try:
             answer = await self._dispatch.attempts.try_once(request, self._dispatch.deadline(batch))
-            where = placed(answer, len(batch.lines))
+            where = position_of(answer, len(batch.lines))
         except ClientError as error:
             sent.item.last = error
             self._on_failed(sent, error)
@@ -137,7 +137,7 @@ class SequencedLane:
             self._dispatch.tally.duplicates += answer.headers.get("Penstock-Duplicate") == "true"
             self._on_stored(sent, where)
 
-    def _on_stored(self, sent: Sent[Flight], where: Placed) -> None:
+    def _on_stored(self, sent: Sent[Flight], where: BatchPosition) -> None:
         self._restarts = 0
         self._pipeline.on_stored(sent)
         self._settle(sent.item, where)
@@ -147,7 +147,7 @@ class SequencedLane:
         flight, code = sent.item, error.code
         if code == "duplicate_older_than_window":
             self._dispatch.tally.duplicates += 1
-            self._on_stored(sent, Placed(None, None))
+            self._on_stored(sent, BatchPosition(None, None))
         elif code == "sequence_gap":
             self._restarts += sent.is_alone
             self._pipeline.on_gap(sent)
@@ -163,7 +163,7 @@ class SequencedLane:
             self._hold(sent, error)
         elif isinstance(error, ProblemError) and not flight.may_be_stored:
             parts = self._dispatch.cut(self.queue, flight.batch, error)
-            self._pipeline.on_refused(sent, [Flight(part) for part in parts])
+            self._pipeline.on_rejected(sent, [Flight(part) for part in parts])
         else:
             self._fail(sent, error)
 
@@ -182,11 +182,11 @@ class SequencedLane:
         if not error.no_side_effects:
             self._pipeline.on_held(sent, is_unknown=True)
         elif sent.item.may_be_stored:
-            error = error.told_as(no_side_effects=False)
-        self._pipeline.on_refused(sent)
+            error = error.copy_with(no_side_effects=False)
+        self._pipeline.on_rejected(sent)
         self._settle(sent.item, error)
 
-    def _go_on(self) -> None:
+    def _on_attempt_ended(self) -> None:
         now = self._answered_at = asyncio.get_running_loop().time()
         drained = self._pipeline.drained()
         if drained is not None:
@@ -199,7 +199,7 @@ class SequencedLane:
                 self._paused_until = now + self._dispatch.attempts.delay_s(last, self._restarts - 1)
         self.wake()
 
-    def _settle(self, flight: Flight, outcome: Placed | ClientError) -> None:
+    def _settle(self, flight: Flight, outcome: BatchPosition | ClientError) -> None:
         self._dispatch.settle(self.queue, flight.batch, outcome)
 
     def _wake_after(self, seconds: float) -> None:
@@ -207,12 +207,12 @@ class SequencedLane:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.wake)
 
-    def _ask_id(self) -> None:
-        if not self._is_asking_id:
-            self._is_asking_id = True
-            self._dispatch.start(self._learn_id())
+    def _start_acquiring_id(self) -> None:
+        if not self._is_acquiring_id:
+            self._is_acquiring_id = True
+            self._dispatch.start(self._acquire_id())
 
-    async def _learn_id(self) -> None:
+    async def _acquire_id(self) -> None:
         try:
             self._pipeline.begin(await self._ids.get(self._pipeline.lost_id))
         except IdempotenceUnavailable as error:
@@ -223,16 +223,16 @@ class SequencedLane:
         except ClientError as error:
             self._fail_next(error)
         finally:
-            self._is_asking_id = False
+            self._is_acquiring_id = False
         self.wake()
 
     def _fail_next(self, error: ClientError) -> None:
         """Fail the next batch for lack of a producer id. It was never sent, so it is not stored."""
         if self.queue.has_ready():
-            self._dispatch.settle(self.queue, _taken(self.queue), error.told_as(no_side_effects=True))
+            self._dispatch.settle(self.queue, _take(self.queue), error.copy_with(no_side_effects=True))
 
 
-def _taken(queue: PartitionQueue) -> Batch:
+def _take(queue: PartitionQueue) -> Batch:
     batch = queue.take()
     assert batch is not None
     return batch

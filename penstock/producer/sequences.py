@@ -38,12 +38,12 @@ class Numbers(NamedTuple):
 class Sent(Generic[ItemT]):
     """Holds a batch that was sent: asked (its answer is awaited), or held until its retry."""
 
-    __slots__ = ("again", "is_alone", "is_asked", "is_repeated", "is_unknown", "item", "may_arrive", "numbers")
+    __slots__ = ("again", "is_alone", "is_in_flight", "is_repeated", "is_unknown", "item", "may_arrive", "numbers")
 
     def __init__(self, item: ItemT, numbers: Numbers, *, is_alone: bool) -> None:
         self.item = item
         self.numbers = numbers
-        self.is_asked = True
+        self.is_in_flight = True
         self.is_alone = is_alone  # every batch before it was stored when it was sent
         self.is_repeated = False
         self.is_unknown = False  # an attempt may have stored it, and no later answer has decided that
@@ -51,7 +51,7 @@ class Sent(Generic[ItemT]):
         self.again: list[ItemT] | None = None  # permanently rejected: the items to send in its place, if any
 
     def __repr__(self) -> str:
-        state = "asked" if self.is_asked else "refused" if self.again is not None else "held"
+        state = "asked" if self.is_in_flight else "refused" if self.again is not None else "held"
         return f"<Sent {self.numbers} {state}{' unknown' if self.is_unknown else ''}>"
 
 
@@ -104,7 +104,7 @@ class Pipeline(Generic[ItemT]):
         if self._producer_id is None or self._is_draining:
             return False
         depth = self._in_flight_max if self._is_open else 1
-        return len(self._sent) < depth and all(sent.is_asked and not sent.is_repeated for sent in self._sent)
+        return len(self._sent) < depth and all(sent.is_in_flight and not sent.is_repeated for sent in self._sent)
 
     def take(self, item: ItemT, count: int) -> Sent[ItemT]:
         assert self.can_take()
@@ -115,18 +115,18 @@ class Pipeline(Generic[ItemT]):
         self._sent.append(sent)
         return sent
 
-    def turn(self) -> Sent[ItemT] | None:
+    def next_retry(self) -> Sent[ItemT] | None:
         """Return the one held batch that may be retried now, or None."""
         for sent in self._sent:
-            if sent.is_asked:
+            if sent.is_in_flight:
                 return None
             if not self._is_draining or sent.is_unknown:
                 return sent
         return None
 
-    def ask_again(self, sent: Sent[ItemT]) -> None:
-        assert sent is self.turn()
-        sent.is_asked = sent.is_repeated = True
+    def retry(self, sent: Sent[ItemT]) -> None:
+        assert sent is self.next_retry()
+        sent.is_in_flight = sent.is_repeated = True
         sent.is_alone = sent is self._sent[0]
 
     def on_stored(self, sent: Sent[ItemT]) -> None:
@@ -136,7 +136,7 @@ class Pipeline(Generic[ItemT]):
 
     def on_held(self, sent: Sent[ItemT], *, is_unknown: bool) -> None:
         """Hold a batch after a temporary failure. `is_unknown`: the attempt may have stored it, or still may."""
-        sent.is_asked = False
+        sent.is_in_flight = False
         if is_unknown:
             sent.is_unknown = sent.may_arrive = True
 
@@ -145,25 +145,25 @@ class Pipeline(Generic[ItemT]):
 
         It waits for the batches before it. If there are none, the node has lost its state: the next epoch begins.
         """
-        sent.is_asked = sent.is_unknown = False
+        sent.is_in_flight = sent.is_unknown = False
         if sent.is_alone and not self._is_draining:
-            self.on_refused(sent, [sent.item])
+            self.on_rejected(sent, [sent.item])
 
-    def on_refused(self, sent: Sent[ItemT], again: Sequence[ItemT] = ()) -> None:
+    def on_rejected(self, sent: Sent[ItemT], again: Sequence[ItemT] = ()) -> None:
         """Give up a batch under its numbers. `again` is sent in its place; if empty, the batch failed."""
         sent.may_arrive = sent.may_arrive or sent.is_unknown
-        sent.is_asked = sent.is_unknown = False
+        sent.is_in_flight = sent.is_unknown = False
         sent.again = list(again)
         self._is_draining = True
 
     def on_id_lost(self, sent: Sent[ItemT]) -> None:
         """Give up the producer id, which the node does not know: its address now belongs to another log."""
         self._is_id_lost = True
-        self.on_refused(sent, [sent.item])
+        self.on_rejected(sent, [sent.item])
 
     def drained(self) -> Drained[ItemT] | None:
         """Raise the epoch if that is due and no batch is in flight. Returns the remaining items, or None."""
-        if not self._is_draining or any(sent.is_asked or sent.is_unknown for sent in self._sent):
+        if not self._is_draining or any(sent.is_in_flight or sent.is_unknown for sent in self._sent):
             return None
         rest: Drained[ItemT] = Drained([], [])
         may_failed_one_arrive = False

@@ -65,7 +65,7 @@ class ProducerStatistics:
     records_failed: int
     batches: int
     body_bytes: int  # of the batches sent, as lines
-    packed_bytes: int  # of the same bodies after `compression`
+    compressed_bytes: int  # of the same bodies after `compression`
     requests: int
     retries: int
     duplicates: int  # retried batches that the node had already stored
@@ -81,30 +81,30 @@ class Tally:
         self.records_failed = 0
         self.batches = 0
         self.body_bytes = 0
-        self.packed_bytes = 0
+        self.compressed_bytes = 0
         self.duplicates = 0
         self.epochs_raised = 0
         self._queue_time = Timings()
         self._delivery_time = Timings()
 
-    def on_sent(self, waited_s: float, body_bytes: int, packed_bytes: int) -> None:
+    def on_sent(self, waited_s: float, body_bytes: int, compressed_bytes: int) -> None:
         """Count a batch that is sent for the first time."""
         self.batches += 1
         self.body_bytes += body_bytes
-        self.packed_bytes += packed_bytes
+        self.compressed_bytes += compressed_bytes
         self._queue_time.add(waited_s * 1000)
 
     def on_acknowledged(self, records: int, took_s: float) -> None:
         self.records_acknowledged += records
         self._delivery_time.add(took_s * 1000)
 
-    def shown(self, requests: int, retries: int, buffered_bytes: int) -> ProducerStatistics:
+    def snapshot(self, requests: int, retries: int, buffered_bytes: int) -> ProducerStatistics:
         return ProducerStatistics(
             self.records_acknowledged,
             self.records_failed,
             self.batches,
             self.body_bytes,
-            self.packed_bytes,
+            self.compressed_bytes,
             requests,
             retries,
             self.duplicates,

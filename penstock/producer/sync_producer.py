@@ -24,7 +24,7 @@ from penstock.records import Timestamp
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
-_HANDED_OVER_MAX = 10_000  # records on the list before the caller waits; buffer_bytes bounds the records after it
+_SUBMITTED_MAX = 10_000  # records on the list before the caller waits; buffer_bytes bounds the records after it
 
 
 class Delivery:
@@ -46,7 +46,7 @@ class Delivery:
     def result(self) -> RecordPosition:
         """Wait for the answer and return the position of the record. Raises its ClientError."""
         if self._error is None and self._delivery is None:
-            self._producer.hand_over()
+            self._producer.submit()
         if self._error is not None:
             self._producer.forget_failure(self._error)
             raise self._error
@@ -54,7 +54,7 @@ class Delivery:
         return self._delivery.result() if self._delivery.done() else self._producer.wait_for(self._delivery)
 
 
-Handed = tuple[Delivery, Prepared]
+Submitted = tuple[Delivery, Prepared]
 
 
 class Producer:
@@ -66,13 +66,13 @@ class Producer:
         self._run = run
         self._loop = loop
         self._lock = threading.Lock()
-        self._handed: list[Handed] = []
+        self._submitted: list[Submitted] = []
         self._is_draining = False
         self._drain: asyncio.Task[None] | None = None
         self._unseen_failure: ClientError | None = None
 
     def __repr__(self) -> str:
-        return f"<sync {self._producer!r} handed={len(self._handed)}>"
+        return f"<sync {self._producer!r} handed={len(self._submitted)}>"
 
     def __enter__(self) -> Self:
         return self
@@ -99,14 +99,14 @@ class Producer:
         delivery = Delivery(self)
         handed = delivery, self._prepare(topic, value, key, headers, timestamp, partition)
         with self._lock:
-            self._handed.append(handed)
+            self._submitted.append(handed)
             must_start = not self._is_draining
             self._is_draining = True
-            is_full = len(self._handed) > _HANDED_OVER_MAX
+            is_full = len(self._submitted) > _SUBMITTED_MAX
         if must_start:
             self._loop.call_soon_threadsafe(self._start_drain)
         if is_full:
-            self.hand_over()
+            self.submit()
         return delivery
 
     def send_many(
@@ -117,7 +117,7 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until every record has its result. Raises the first failure that no Delivery has shown."""
-        self.hand_over()
+        self.submit()
         self._run(self._producer.flush())
         failure, self._unseen_failure = self._unseen_failure, None
         if failure is not None:
@@ -137,7 +137,7 @@ class Producer:
     def statistics(self) -> ProducerStatistics:
         return self._producer.statistics()
 
-    def hand_over(self) -> None:
+    def submit(self) -> None:
         """Wait until the async producer has taken all records queued so far."""
         self._run(self._wait_drained())
 
@@ -157,7 +157,7 @@ class Producer:
             await asyncio.shield(self._drain)
 
     async def _drain_all(self) -> None:
-        while taken := self._take_handed():
+        while taken := self._take_submitted():
             for delivery, prepared in taken:
                 try:
                     delivery._delivery = await self._producer.send_line(*prepared)
@@ -165,10 +165,10 @@ class Producer:
                     delivery._error = error
                     self._unseen_failure = self._unseen_failure or error
 
-    def _take_handed(self) -> list[Handed]:
+    def _take_submitted(self) -> list[Submitted]:
         """Take all queued records. If there are none, the drain ends."""
         with self._lock:
-            taken, self._handed = self._handed, []
+            taken, self._submitted = self._submitted, []
             self._is_draining = bool(taken)
             return taken
 

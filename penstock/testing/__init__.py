@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.cli.endings import Failure
+from penstock.cli.failures import Failure
 from penstock.cli.server_commands import find_server
 
 _READY = re.compile(r"penstock is ready on (\S+)")

@@ -48,7 +48,7 @@ class Attempts:
                 is_ambiguous = is_ambiguous or not error.no_side_effects
                 if not may_retry(error, rules):
                     if error.no_side_effects and is_ambiguous:
-                        raise error.told_as(no_side_effects=False) from error
+                        raise error.copy_with(no_side_effects=False) from error
                     raise
                 delay_s = self.delay_s(error, failures)
             if asyncio.get_running_loop().time() + delay_s >= deadline:
@@ -67,7 +67,7 @@ class Attempts:
         """Return the pause in seconds after this many failures, from 1."""
         return retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
 
-    async def ask(self, request: Request, give_up_ms: int, *, wait_ms: int = 0) -> Answer:
+    async def send_with_retries(self, request: Request, give_up_ms: int, *, wait_ms: int = 0) -> Answer:
         """Retry a request that only reads, and return its 2xx answer. Raises the last error after give_up_ms.
 
         No attempt is cut short: give_up_ms counts from the first failure, and 0 means a single attempt.

@@ -16,7 +16,7 @@ _BLOCK_LENGTH = struct.Struct(">i")
 _GZIP_WINDOW_BITS = 31  # 15 for the window, 16 for the gzip frame
 
 
-def packed(body: bytes, compression: str) -> bytes:
+def compress(body: bytes, compression: str) -> bytes:
     """Compress a body for Content-Encoding `compression`; `none` returns it unchanged."""
     if compression == "none":
         return body
@@ -32,7 +32,7 @@ def encoding_headers(compression: str) -> dict[str, str]:
     return {} if compression == "none" else {"Content-Encoding": compression}
 
 
-def unpacked(data: bytes, codec: str) -> bytes:
+def decompress(data: bytes, codec: str) -> bytes:
     """Decompress the records of a batch. Raises ValueError, zlib.error or cramjam.DecompressionError."""
     if codec == "none":
         return data

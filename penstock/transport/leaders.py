@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from penstock.transport.nodes import parse_address
 
 LEADER_HEADER = "Penstock-Leader"
-_KNOWN_MAX = 10_000  # partitions; beyond that the table is cleared and learned again
+_LEADERS_MAX = 10_000  # partitions; beyond that the table is cleared and learned again
 
 
-class KnownLeaders:
+class LeaderCache:
     """Maps the path of a partition's records, which produces and fetches share, to the URL of its leader."""
 
     def __init__(self, given: Iterable[str], policy: str) -> None:
@@ -23,16 +23,16 @@ class KnownLeaders:
         self._urls: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        return f"<KnownLeaders {len(self._urls)}>"
+        return f"<LeaderCache {len(self._urls)}>"
 
     def url_of(self, path: str) -> str | None:
         return self._urls.get(path)
 
-    def on_told(self, path: str, url: str) -> None:
+    def on_leader_header(self, path: str, url: str) -> None:
         """Remember the leader that an answer named, if its address is allowed."""
         if not self._is_allowed(url):
             return
-        if len(self._urls) >= _KNOWN_MAX:
+        if len(self._urls) >= _LEADERS_MAX:
             self._urls.clear()
         self._urls[path] = url.rstrip("/")
 

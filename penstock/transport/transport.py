@@ -21,7 +21,7 @@ from penstock.errors import ClientClosed, ConnectionFailed
 from penstock.options import ClientOptions
 from penstock.transport.api import RACK_HEADER
 from penstock.transport.exchange import Answer, Request, problem_of
-from penstock.transport.leaders import LEADER_HEADER, KnownLeaders
+from penstock.transport.leaders import LEADER_HEADER, LeaderCache
 from penstock.transport.nodes import NodeList, parse_addresses, reason_of
 
 _NOT_NOW = 503
@@ -36,7 +36,7 @@ class Transport:
         self, urls: str | Iterable[str], token: str | None, options: ClientOptions, cacert: str | None = None
     ) -> None:
         self.nodes = NodeList(parse_addresses(urls), options.backoff_ms, options.backoff_ms_max)
-        self.leaders = KnownLeaders([node.url for node in self.nodes.order(0.0)], options.leader_addresses)
+        self.leaders = LeaderCache([node.url for node in self.nodes.order(0.0)], options.leader_addresses)
         self.requests = 0
         self._options = options
         # aiohttp would accept gzip: in a data centre, compressing costs more than the bytes it saves.
@@ -58,7 +58,7 @@ class Transport:
         decision.
         """
         loop = asyncio.get_running_loop()
-        answer = await self._ask_leader(request, wait_ms)
+        answer = await self._send_to_leader(request, wait_ms)
         if answer is not None:
             return answer
         failure: ConnectionFailed | None = None
@@ -72,7 +72,7 @@ class Transport:
                 self.nodes.on_failure(node, loop.time())
                 failure = error
             else:
-                self._learn(request, answer)
+                self._note_leader(request, answer)
                 if answer.status == _NOT_NOW and len(self.nodes) > 1 and problem_of(answer).code in _LEFT_FOR:
                     self.nodes.leave(node, loop.time())
                 else:
@@ -81,7 +81,7 @@ class Transport:
         assert failure is not None
         raise failure
 
-    async def _ask_leader(self, request: Request, wait_ms: int) -> Answer | None:
+    async def _send_to_leader(self, request: Request, wait_ms: int) -> Answer | None:
         """Ask the leader of the request's partition. Returns None if none is known or reachable: then ask any node."""
         url = None if RACK_HEADER in request.headers else self.leaders.url_of(request.path)
         if url is None:
@@ -95,12 +95,12 @@ class Transport:
             return None
         if answer.status >= _NOT_NOW:  # the next node finds the leader itself
             self.leaders.on_failure(request.path)
-        self._learn(request, answer)
+        self._note_leader(request, answer)
         return answer
 
-    def _learn(self, request: Request, answer: Answer) -> None:
+    def _note_leader(self, request: Request, answer: Answer) -> None:
         if LEADER_HEADER in answer.headers and "/partitions/" in request.path:
-            self.leaders.on_told(request.path, answer.headers[LEADER_HEADER])
+            self.leaders.on_leader_header(request.path, answer.headers[LEADER_HEADER])
 
     async def _exchange(self, node_url: str, request: Request, wait_ms: int) -> Answer:
         session = self._opened()

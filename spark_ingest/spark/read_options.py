@@ -90,7 +90,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         start_ms=_time(given, "starttime"),
         end_ms=_time(given, "endtime"),
         columns=_columns(given.get("columns")),
-        partition_bytes=_whole(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
+        partition_bytes=_integer(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
         undecodable=_one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
     )
 
@@ -104,10 +104,10 @@ def _pattern(text: str) -> str:
 
 def _offset(given: Mapping[str, str], name: str, nothing: str) -> int | None:
     text = given.get(name, nothing)
-    return None if text == nothing else _whole(text, name, 0)
+    return None if text == nothing else _integer(text, name, 0)
 
 
-def _whole(text: str, name: str, least: int) -> int:
+def _integer(text: str, name: str, least: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise IngestRefused(f"{name}={text!r} is not an integer of at least {least}")
     return int(text)

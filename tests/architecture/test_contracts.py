@@ -76,7 +76,7 @@ PLANTED = {
         ("penstock.cli.output", "penstock.cli.node"),
         ("penstock.cli.node", "penstock.cli.sending"),
         ("penstock.cli.sending", "penstock.cli.commands.produce"),
-        ("penstock.cli.doctor.machine_judge", "penstock.cli.commands.doctor"),
+        ("penstock.cli.doctor.machine_checks", "penstock.cli.commands.doctor"),
         ("penstock.cli.commands.topic", "penstock.cli.main"),
     ],
     "A running node has no test doubles": [("engine.shard.shard", "engine.testing.faulty_disk")],

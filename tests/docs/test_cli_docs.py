@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from penstock.cli.main import PLACES, penstock
+from penstock.cli.main import COMMANDS as NAMES
+from penstock.cli.main import penstock
 from tests.docs.console import PAGES, blocks, run_step, steps_of
 from tests.e2e.node_process import running_process
 
@@ -23,7 +24,7 @@ SHARED = {"--url", "--token", "--cacert", "--context", "--json"}
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Each command that can be run, by its whole name."""
     context = click.Context(penstock)
-    for name in PLACES:
+    for name in NAMES:
         command = penstock.get_command(context, name)
         if isinstance(command, click.Group) and name not in ELSEWHERE:
             yield from ((f"{name} {sub}", one) for sub, one in command.commands.items())
@@ -69,12 +70,12 @@ def test_every_option_has_a_help_text(name: str) -> None:
     assert [one.name for one in command.params if isinstance(one, click.Option) and not one.help] == []
 
 
-@pytest.mark.parametrize("name", sorted(PLACES))
+@pytest.mark.parametrize("name", sorted(NAMES))
 def test_the_summary_in_the_table_is_the_first_sentence_of_the_help(name: str) -> None:
     command = penstock.get_command(click.Context(penstock), name)
     assert command is not None
     if name not in ELSEWHERE:
-        assert (command.help or "").split("\n\n")[0] == PLACES[name].summary
+        assert (command.help or "").split("\n\n")[0] == NAMES[name].summary
 
 
 @pytest.mark.e2e

@@ -26,7 +26,7 @@ from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import scan_upload
 from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
-from node.processes.server import own_partitions, restoring
+from node.processes.server import own_partitions, segment_restorer
 from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import Answer, InProcess, in_process
 
@@ -94,7 +94,7 @@ class DamagedLog:
 
     def from_store(self) -> Restore:
         store = open_store(self.gateway.node.tier.store_url)
-        return restoring(store, RealDisk(), self.shard.directory.identity)
+        return segment_restorer(store, RealDisk(), self.shard.directory.identity)
 
     async def tiered(self) -> None:
         """Wait until all sealed segments are in the store."""

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from penstock import Client, ClientOptions, ConnectionFailed, ProblemError
-from penstock.admin.single_request import OnceClient
+from penstock.admin.single_request import SingleRequestClient
 from penstock.producer.partitioners import partition_of_key
 from tests.e2e.node_process import running_process
 
@@ -185,7 +185,7 @@ async def test_a_batch_beyond_the_topics_limit_is_split(client: Client) -> None:
 
 
 async def test_the_short_client_says_the_same_as_the_async_one(client: Client, node_url: str) -> None:
-    once = OnceClient(node_url)
+    once = SingleRequestClient(node_url)
     created = once.create_topic("same", partitions=2)
     assert await client.describe_topic("same") == created
     assert once.list_topics() == await client.list_topics()

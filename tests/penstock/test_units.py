@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.settings import TOPIC_RULES
 from gateway.settings import NODE_RULES
 from penstock.cli.completing import TOPIC_SETTINGS
-from penstock.units import kind_of, parse_quantity, shown_quantity, with_units
+from penstock.units import format_quantity, kind_of, parse_quantity, with_units
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_unit_that_does_not_fit_and_a_setting_given_twice_are_refused() -> Non
 
 @given(st.sampled_from([*TOPIC_RULES.values(), *NODE_RULES.values()]), st.integers(0, 2**62))
 def test_what_is_shown_is_read_as_the_same(rule, value) -> None:
-    shown = shown_quantity(rule.name, value)
+    shown = format_quantity(rule.name, value)
     assert with_units({rule.name: shown}, [rule.name])[rule.name] in (value, str(value))
 
 

@@ -11,7 +11,7 @@ from engine.errors import Corrupt
 from engine.tiering.store.store import StoreUnavailable
 from spark_ingest.decode.json_types import STANDARD_COLUMNS
 from spark_ingest.plan import Plan, Recipe, TableSchema, Task, TaskSpec
-from spark_ingest.report import Report, print_summary, shown_bytes
+from spark_ingest.report import Report, format_bytes, print_summary
 from spark_ingest.source.slices import Slice
 from spark_ingest.spark.context import _zipped_code, local_cores
 from spark_ingest.spark.worker import Done, Failed, run_with_retries
@@ -80,7 +80,7 @@ def test_the_code_for_other_machines_holds_both_packages() -> None:
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB")])
 def test_sizes_are_told_with_three_digits(size: int, text: str) -> None:
-    assert shown_bytes(size) == text
+    assert format_bytes(size) == text
 
 
 def report_of(log: TieredLog) -> Report:

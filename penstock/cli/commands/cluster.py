@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 import click
 
 from penstock.cli.completing import topics
-from penstock.cli.endings import Failure
+from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options
-from penstock.cli.output import Column, counted, print_facts, print_json, print_table, shown_bytes, tell
+from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
-_IN_NEED = (
+_UNHEALTHY = (
     ("without a leader", "offline_partitions"),
     ("too few in sync for acks=all", "under_min_in_sync"),
     ("under-replicated", "under_replicated"),
@@ -44,7 +44,7 @@ def status(node: Node, as_json: bool) -> None:
             ("cluster", document["cluster_id"]),
             ("controller", "none now" if controller is None else f"node {controller}"),
             ("shards", document["shards"]),
-            *_in_need(document),
+            *_unhealthy(document),
         ]
     )
     click.echo()
@@ -106,7 +106,9 @@ def reassignments(node: Node, as_json: bool) -> None:
 def cancel(topic: str, partition: int, node: Node, as_json: bool) -> None:
     """Cancel the move of a partition; it stays where it was."""
     node.once().cancel_reassignment(topic, partition)
-    _say({"topic": topic, "partition": partition, "moving": False}, f"{topic}/{partition} is not being moved.", as_json)
+    _print_result(
+        {"topic": topic, "partition": partition, "moving": False}, f"{topic}/{partition} is not being moved.", as_json
+    )
 
 
 @cluster.command()
@@ -115,7 +117,7 @@ def cancel(topic: str, partition: int, node: Node, as_json: bool) -> None:
 def drain(node_id: int, node: Node, as_json: bool) -> None:
     """Move leadership off a node, and place nothing new on it."""
     document = node.once().drain_node(node_id)
-    _say(
+    _print_result(
         document,
         f"Node {node_id} is drained: it goes on copying. To take it back: penstock cluster undrain {node_id}",
         as_json,
@@ -128,7 +130,9 @@ def drain(node_id: int, node: Node, as_json: bool) -> None:
 def undrain(node_id: int, node: Node, as_json: bool) -> None:
     """Take a drained node back."""
     document = node.once().drain_node(node_id, is_drained=False)
-    _say(document, f"Node {node_id} may lead again; what it was meant to lead comes back within minutes.", as_json)
+    _print_result(
+        document, f"Node {node_id} may lead again; what it was meant to lead comes back within minutes.", as_json
+    )
 
 
 @cluster.command()
@@ -150,8 +154,8 @@ def decommission(node_id: int, is_sure: bool, node: Node, as_json: bool) -> None
         if not click.confirm(f"Move everything off node {node_id}?", err=True):
             raise Failure("nothing was moved")
     document = node.once().decommission_node(node_id)
-    moving = counted(document["moving"], "partition")
-    _say(document, f"Moving {moving} off node {node_id}; see penstock cluster reassignments.", as_json)
+    moving = format_count(document["moving"], "partition")
+    _print_result(document, f"Moving {moving} off node {node_id}; see penstock cluster reassignments.", as_json)
 
 
 @cluster.command()
@@ -168,18 +172,18 @@ def balance(is_applied: bool, node: Node, as_json: bool) -> None:
         return
     moves = document["moves"]
     if not moves:
-        tell("The nodes hold about as much as each other: nothing is to be moved.")
+        print_note("The nodes hold about as much as each other: nothing is to be moved.")
         return
     print_table(
         [Column("topic", is_text=True), Column("partition"), Column("from"), Column("to"), Column("size")],
         [
-            (one["topic"], one["partition"], one["from_node"], one["to_node"], shown_bytes(one["size_bytes"]))
+            (one["topic"], one["partition"], one["from_node"], one["to_node"], format_bytes(one["size_bytes"]))
             for one in moves
         ],
     )
-    total = shown_bytes(sum(one["size_bytes"] for one in moves))
+    total = format_bytes(sum(one["size_bytes"] for one in moves))
     what = "Started" if is_applied else "To start them: penstock cluster balance --apply"
-    tell(f"{counted(len(moves), 'move')}, {total} to copy. {what}{'.' if is_applied else ''}")
+    print_note(f"{format_count(len(moves), 'move')}, {total} to copy. {what}{'.' if is_applied else ''}")
 
 
 def parse_target(text: str) -> tuple[int, list[int]]:
@@ -196,7 +200,7 @@ def parse_target(text: str) -> tuple[int, list[int]]:
 
 def _print_reassignments(rows: Sequence[Json], nothing: str) -> None:
     if not rows:
-        tell(nothing)
+        print_note(nothing)
         return
     print_table(
         [
@@ -224,12 +228,12 @@ def _print_reassignments(rows: Sequence[Json], nothing: str) -> None:
 def _progress(row: Json) -> tuple[str, str]:
     """Return the most bytes that a node has left to copy, and the partition's size. Older versions send neither."""
     left, size_bytes = row.get("left_bytes", {}), row.get("size_bytes")
-    return shown_bytes(max(left.values())) if left else "-", "-" if size_bytes is None else shown_bytes(size_bytes)
+    return format_bytes(max(left.values())) if left else "-", "-" if size_bytes is None else format_bytes(size_bytes)
 
 
-def _in_need(document: Json) -> list[tuple[str, str]]:
+def _unhealthy(document: Json) -> list[tuple[str, str]]:
     facts = []
-    for name, field in _IN_NEED:
+    for name, field in _UNHEALTHY:
         found = document.get(field, [])
         if found:
             named = [f"{one['topic']}/{_nodes(one['partitions'])}" for one in found[:NAMED_MAX]]
@@ -250,7 +254,7 @@ def _nodes(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers)) or "-"
 
 
-def _say(document: Json, text: str, as_json: bool) -> None:
+def _print_result(document: Json, text: str, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:

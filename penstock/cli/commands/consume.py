@@ -81,10 +81,13 @@ def consume(
     except (re.error, ValueError) as error:
         name = "--grep" if isinstance(error, re.error) else "--output"
         raise click.BadParameter(str(error), param_hint=f"'{name}'") from error
-    from penstock.cli.printing import Wanted, print_records  # loads aiohttp, so only after the arguments are checked
+    from penstock.cli.printing import (
+        ConsumeArguments,
+        print_records,
+    )  # loads aiohttp, so only after the arguments are checked
 
     begin, end = _place("earliest" if start is None else start), None if until is None else _place(until)
-    wanted = Wanted(topic, begin, partitions, follow, count, form, tail, end, pattern, template)
+    wanted = ConsumeArguments(topic, begin, partitions, follow, count, form, tail, end, pattern, template)
     asyncio.run(print_records(node, wanted))
 
 

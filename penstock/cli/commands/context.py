@@ -7,10 +7,10 @@ import os
 import click
 
 from penstock.cli.contexts import NAME, Context, contexts_path, read_contexts, write_contexts
-from penstock.cli.endings import Failure
+from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import check_urls
-from penstock.cli.output import Column, print_json, print_table, tell
+from penstock.cli.output import Column, print_json, print_note, print_table
 
 
 @click.group(cls=AliasGroup)
@@ -66,7 +66,7 @@ def list_contexts(as_json: bool) -> None:
     if as_json:
         print_json({"contexts": rows})
     elif not rows:
-        tell("There are no contexts. Add one with: penstock context add NAME --url URL")
+        print_note("There are no contexts. Add one with: penstock context add NAME --url URL")
     else:
         columns = [Column(name, is_text=True) for name in ("current", "name", "url", "token", "cacert")]
         shown = [

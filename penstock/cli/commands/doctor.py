@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 import click
 
 from penstock.cli.doctor.machine import read_machine
-from penstock.cli.doctor.machine_judge import FAIL, OK, WARN, Finding, judge
-from penstock.cli.doctor.node_judge import judge_node
+from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding, check_machine
+from penstock.cli.doctor.node_checks import check_node
 from penstock.cli.doctor.readiness import is_ready
-from penstock.cli.endings import ExitCode
-from penstock.cli.node import Node, given, node_options
+from penstock.cli.failures import ExitCode
+from penstock.cli.node import Node, node_options, shared_values
 from penstock.cli.output import print_json
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
@@ -38,9 +38,9 @@ def doctor(ctx: click.Context, data_dir: str, is_health_check: bool, node: Node,
     """
     if is_health_check:
         ctx.exit(ExitCode.OK if is_ready(os.environ) else ExitCode.FAILED)
-    findings = judge(read_machine(data_dir))
-    if given(ctx)["url"] or given(ctx)["context"]:
-        findings += judge_node(node)
+    findings = check_machine(read_machine(data_dir))
+    if shared_values(ctx)["url"] or shared_values(ctx)["context"]:
+        findings += check_node(node)
     if as_json:
         print_json({"level": _worst(findings), "findings": [finding._asdict() for finding in findings]})
     else:
@@ -59,7 +59,7 @@ def _print(findings: Sequence[Finding]) -> None:
     for finding in findings:
         level = click.style(finding.level.ljust(4), fg=_COLOURS[finding.level], bold=finding.level != OK)
         click.echo(f"{level}  {finding.name.ljust(width)}  {finding.found}")
-        if finding.what_to_do:
-            click.echo(f"{'':{width + 6}}  {click.style(finding.what_to_do, dim=True)}")
+        if finding.remedy:
+            click.echo(f"{'':{width + 6}}  {click.style(finding.remedy, dim=True)}")
     counts = Counter(finding.level for finding in findings)
     click.echo(f"\n{counts[OK]} ok, {counts[WARN]} to look at, {counts[FAIL]} failed")

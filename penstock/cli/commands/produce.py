@@ -12,7 +12,7 @@ import click
 
 from penstock.cli.completing import topics
 from penstock.cli.node import Node, node_options
-from penstock.cli.output import counted, print_json, shown_bytes, shown_rate
+from penstock.cli.output import format_bytes, format_count, format_rate, print_json
 from penstock.options import Acks
 
 MIB = 1024 * 1024
@@ -71,8 +71,12 @@ def produce(
             {"topic": topic, "records": sent.records, "bytes": sent.size_bytes, "seconds": round(sent.seconds, 3)}
         )
         return
-    rates = f"{shown_rate(sent.records, sent.seconds)} records/s, {shown_bytes(int(sent.size_bytes / sent.seconds))}/s"
-    click.echo(f"{counted(sent.records, 'record')}, {shown_bytes(sent.size_bytes)} in {sent.seconds:.1f} s ({rates})")
+    rates = (
+        f"{format_rate(sent.records, sent.seconds)} records/s, {format_bytes(int(sent.size_bytes / sent.seconds))}/s"
+    )
+    click.echo(
+        f"{format_count(sent.records, 'record')}, {format_bytes(sent.size_bytes)} in {sent.seconds:.1f} s ({rates})"
+    )
 
 
 def _pointer_of(form: str, key_pointer: str | None, key_field: str | None, key: str | None) -> str | None:

@@ -7,7 +7,7 @@ import click
 from penstock.cli.completing import topics
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options
-from penstock.cli.output import Column, print_facts, print_json, print_table, shown_bytes, tell
+from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
 
@@ -32,7 +32,7 @@ def status(topic: str | None, node: Node, as_json: bool) -> None:
     elif documents:
         _print_topics(documents)
     else:
-        tell("There are no topics.")
+        print_note("There are no topics.")
 
 
 def _print_partitions(document: Json) -> None:
@@ -59,13 +59,13 @@ def _print_partitions(document: Json) -> None:
                 one["sealed_end"],
                 one["high_watermark"],
                 one["objects"],
-                shown_bytes(one["tiered_bytes"]),
-                shown_bytes(one["pending_bytes"]),
+                format_bytes(one["tiered_bytes"]),
+                format_bytes(one["pending_bytes"]),
             )
             for one in document["partitions"]
         ],
     )
-    _tell_errors(document)
+    _print_errors(document)
 
 
 def _print_topics(documents: list[Json]) -> None:
@@ -84,17 +84,17 @@ def _print_topics(documents: list[Json]) -> None:
                 sum(one["high_watermark"] - one["log_start"] for one in document["partitions"]),
                 sum(max(0, one["tiered_end"] - one["log_start"]) for one in document["partitions"]),
                 sum(one["objects"] for one in document["partitions"]),
-                shown_bytes(sum(one["tiered_bytes"] for one in document["partitions"])),
-                shown_bytes(sum(one["pending_bytes"] for one in document["partitions"])),
+                format_bytes(sum(one["tiered_bytes"] for one in document["partitions"])),
+                format_bytes(sum(one["pending_bytes"] for one in document["partitions"])),
             )
             for document in documents
         ],
     )
     for document in documents:
-        _tell_errors(document)
+        _print_errors(document)
 
 
-def _tell_errors(document: Json) -> None:
+def _print_errors(document: Json) -> None:
     for one in document["partitions"]:
         if one["last_error"]:
-            tell(f"{document['topic']}/{one['partition']}: the last upload failed: {one['last_error']}")
+            print_note(f"{document['topic']}/{one['partition']}: the last upload failed: {one['last_error']}")

@@ -9,19 +9,19 @@ import click
 
 from penstock.admin import api
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
-from penstock.cli.endings import Failure
+from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options
 from penstock.cli.output import (
     Column,
-    counted,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_value,
     print_facts,
     print_json,
+    print_note,
     print_table,
-    shown,
-    shown_bytes,
-    shown_duration,
-    tell,
 )
 from penstock.transport.exchange import Json
 from penstock.units import with_units
@@ -68,7 +68,7 @@ def create(
         print_json(described)
         return
     is_new = answer.status == 201
-    count = counted(len(described["partitions"]), "partition")
+    count = format_count(len(described["partitions"]), "partition")
     click.echo(f"{'Created' if is_new else 'There is already'} topic {name} with {count}.")
 
 
@@ -80,7 +80,7 @@ def list_topics(node: Node, as_json: bool) -> None:
     if as_json:
         print_json(document)
     elif not document["topics"]:
-        tell("There are no topics. Create one with: penstock topic create NAME")
+        print_note("There are no topics. Create one with: penstock topic create NAME")
     else:
         rows = [(one["topic"], one["partitions"], one["replication_factor"]) for one in document["topics"]]
         print_table([Column("topic", is_text=True), Column("partitions"), Column("replication factor")], rows)
@@ -105,8 +105,8 @@ def describe(name: str, node: Node, as_json: bool) -> None:
             ("id", described["topic_id"]),
             ("replication factor", described["replication_factor"]),
             ("records", records),
-            ("on local disk", shown_bytes(size_bytes)),
-            *_in_need(partitions),
+            ("on local disk", format_bytes(size_bytes)),
+            *_unhealthy(partitions),
         ]
     )
     click.echo()
@@ -144,10 +144,10 @@ def alter(
         print_json(described)
         return
     if partitions is not None:
-        click.echo(f"Topic {name} has {counted(len(described['partitions']), 'partition')}.")
+        click.echo(f"Topic {name} has {format_count(len(described['partitions']), 'partition')}.")
     if replication_factor is not None:
         click.echo(
-            f"Topic {name} is to be on {counted(replication_factor, 'node')}; see penstock cluster reassignments."
+            f"Topic {name} is to be on {format_count(replication_factor, 'node')}; see penstock cluster reassignments."
         )
     if wanted:
         print_settings({key: described["config"][key] for key in wanted})
@@ -208,7 +208,7 @@ def parse_settings(pairs: tuple[str, ...]) -> Json:
         raise click.BadParameter(str(error), param_hint="'--config'") from error
 
 
-def _in_need(partitions: list[Json]) -> list[tuple[str, str]]:
+def _unhealthy(partitions: list[Json]) -> list[tuple[str, str]]:
     """Return the names of unhealthy states with their partitions, as rows of facts."""
     offline = [str(one["partition"]) for one in partitions if one["leader"] is None]
     behind = [str(one["partition"]) for one in partitions if one["under_replicated"]]
@@ -238,7 +238,7 @@ def print_partitions(partitions: list[Json]) -> None:
                 "-" if one["leader"] is None else one["leader"],
                 *(_replicas(one) if is_replicated else (f"{len(one['in_sync'])}/{len(one['replicas'])}",)),
                 *("-" if one[name] is None else one[name] for name in ("log_start", "high_watermark", "log_end")),
-                "-" if one["size_bytes"] is None else shown_bytes(one["size_bytes"]),
+                "-" if one["size_bytes"] is None else format_bytes(one["size_bytes"]),
                 "-" if one["segments"] is None else one["segments"],
             )
             for one in partitions
@@ -253,7 +253,7 @@ def _replicas(partition: Json) -> tuple[object, ...]:
 
 def print_settings(config: Json) -> None:
     """Print settings, with a readable value beside those whose name has a unit."""
-    rows = [(name, shown(value), _meaning(name, value)) for name, value in config.items()]
+    rows = [(name, format_value(value), _meaning(name, value)) for name, value in config.items()]
     print_table([Column("setting", is_text=True), Column("value"), Column("", is_text=True)], rows)
 
 
@@ -273,5 +273,5 @@ def _meaning(name: str, value: Any) -> str:
         return "no bound"
     is_time = "_ms" in name and value >= 1000
     if is_time:
-        return shown_duration(value)
-    return shown_bytes(value) if "_bytes" in name and value >= 1000 else ""
+        return format_duration(value)
+    return format_bytes(value) if "_bytes" in name and value >= 1000 else ""

@@ -1,6 +1,6 @@
 """Reads the properties of a machine that a log depends on: files, file system, memory, clocks, libraries.
 
-Reads and measures only; penstock/cli/doctor/machine_judge.py judges. A value that cannot be determined is None.
+Reads and measures only; penstock/cli/doctor/machine_checks.py judges. A value that cannot be determined is None.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 REGISTRY = Path("/run/penstock-chaos")
-LEFT_S = 10.0  # how long killed processes may take to be gone
+SHARDS_LEFT_S = 10.0  # how long killed processes may take to be gone
 MAKERS = ("namespace", "mount", "directory")
 
 
@@ -87,7 +87,7 @@ def _remove(entries: str) -> None:
 
 
 def _kill_all(namespaces: list[str]) -> None:
-    deadline = time.monotonic() + LEFT_S
+    deadline = time.monotonic() + SHARDS_LEFT_S
     while alive := [pid for name in namespaces for pid in processes_in(name)]:
         for pid in alive:
             with suppress(ProcessLookupError):

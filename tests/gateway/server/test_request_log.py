@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from node.setup.logs import _Unwaiting
+from node.setup.logs import _NonBlockingHandler
 from tests.e2e.node_process import running_process
 from tests.scenarios.gateways import JSON, in_process, over_http2
 
@@ -97,7 +97,7 @@ async def test_a_client_that_leaves_is_a_line_without_a_status(tmp_path, lines):
 
 def test_a_log_that_nobody_reads_loses_lines_and_says_how_many():
     lines: queue.Queue[logging.LogRecord] = queue.Queue(1)
-    handler = _Unwaiting(lines)
+    handler = _NonBlockingHandler(lines)
     records = [logging.makeLogRecord({"msg": str(n)}) for n in range(4)]
     for record in records[:3]:
         handler.handle(record)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.links.link import Caller, Handler, listen
-from node.processes.liveness_watchdog import LOOKS, SIGNS_OF_LIFE, kill_if_silent
+from node.processes.liveness_watchdog import CHECKS, HEARTBEAT, kill_if_silent
 from node.processes.process_manager import Child
 
 SILENT_MS = 1000
@@ -26,7 +26,7 @@ async def never(_: object, __: bytes) -> tuple[None, bytes]:
 @asynccontextmanager
 async def child_that(tmp_path: Path, answers: Handler) -> AsyncIterator[tuple[Child, asyncio.subprocess.Process]]:
     path = str(tmp_path / "socket")
-    server, caller = await listen(path, {"sign_of_life": answers}), Caller(path)
+    server, caller = await listen(path, {"heartbeat": answers}), Caller(path)
     process = await asyncio.create_subprocess_exec("sleep", "600")
     try:
         yield Child(0, process, await caller.connected(PATIENCE_S), is_ready=True), process
@@ -50,11 +50,11 @@ async def test_one_that_answers_is_left_alone(tmp_path: Path) -> None:
     async def counted(arguments: object, payload: bytes) -> tuple[None, bytes]:
         nonlocal answered
         answered += 1
-        return await SIGNS_OF_LIFE["sign_of_life"](arguments, payload)
+        return await HEARTBEAT["heartbeat"](arguments, payload)
 
     async with child_that(tmp_path, counted) as (child, process), asyncio.timeout(PATIENCE_S):
         watch = asyncio.create_task(kill_if_silent(child, SILENT_MS))
-        while answered < 2 * LOOKS:
+        while answered < 2 * CHECKS:
             await asyncio.sleep(0.01)
         assert not watch.done()
         watch.cancel()
@@ -67,5 +67,5 @@ async def test_one_that_has_not_begun_to_serve_may_take_as_long_as_it_takes(tmp_
         setattr(child, lacks, False if lacks == "is_ready" else None)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await kill_if_silent(child, LOOKS)
+                await kill_if_silent(child, CHECKS)
         assert process.returncode is None

@@ -18,12 +18,12 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> Non
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     topics = TopicPartitions(Client(NOBODY, options=QUICK)._attempts, 50, 1_000)
-    waiting = asyncio.create_task(topics.learn("flights"))
-    while not topics._asking:
+    waiting = asyncio.create_task(topics.load("flights"))
+    while not topics._in_flight:
         await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    while topics._asking:
+    while topics._in_flight:
         await asyncio.sleep(0.01)
     del waiting  # it holds on to what it waited for
     gc.collect()  # asyncio reports a failure that nobody looked at when its task goes
@@ -38,7 +38,7 @@ async def test_a_producer_uses_the_partitions_that_a_topic_has_grown_by(client: 
     await producer.send_many("t", range(4))
     fake.topics["t"] += [FakePartition(), FakePartition()]
     async with asyncio.timeout(10):
-        while quick.known("t") == 1:
+        while quick.cached_count("t") == 1:
             await producer.send("t", 0)
             await asyncio.sleep(0.005)
     sent = await producer.send_many("t", range(6))
@@ -52,7 +52,7 @@ async def test_records_without_a_key_reach_new_partitions_too(client: Client, fa
     async with client.producer(batch_bytes=1, linger_ms=0) as producer:
         await producer.send_many("t", range(3))
         fake.topics["t"].append(FakePartition())
-        await client._topics.learn("t")
+        await client._topics.load("t")
         await producer.send_many("t", range(20))
     assert len(fake.topics["t"][1].records) > 5
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.output import counted, shown, shown_bytes, shown_duration, shown_time
+from penstock.cli.output import format_bytes, format_count, format_duration, format_time, format_value
 from tests.e2e.node_process import ROOT
 from tests.penstock.cli.conftest import Run
 
@@ -120,20 +120,20 @@ def test_short_commands_start_without_heavy_libraries(node_url: str, command: st
      (999 * 1024**2, "999 MiB"), (1023 * 1024**2, "1.00 GiB"), (5 * 1024**4, "5.00 TiB")],
 )  # fmt: skip
 def test_sizes_have_three_digits(size: int, text: str) -> None:
-    assert shown_bytes(size) == text
+    assert format_bytes(size) == text
 
 
 def test_times_durations_and_counts() -> None:
-    assert shown_time(1_357_016_400_007) == "2013-01-01 05:00:00.007"
-    assert shown_time(10**18) == str(10**18)
-    assert (shown_duration(604_800_000), shown_duration(90_000), shown_duration(1_500)) == (
+    assert format_time(1_357_016_400_007) == "2013-01-01 05:00:00.007"
+    assert format_time(10**18) == str(10**18)
+    assert (format_duration(604_800_000), format_duration(90_000), format_duration(1_500)) == (
         "7 days",
         "90 seconds",
         "1,500 ms",
     )
-    assert (counted(1, "record"), counted(2_000, "record"), counted(2, "batch", "batches")) == (
+    assert (format_count(1, "record"), format_count(2_000, "record"), format_count(2, "batch", "batches")) == (
         "1 record",
         "2,000 records",
         "2 batches",
     )
-    assert (shown(None), shown(True), shown(1234), shown("x")) == ("-", "yes", "1,234", "x")
+    assert (format_value(None), format_value(True), format_value(1234), format_value("x")) == ("-", "yes", "1,234", "x")

@@ -17,7 +17,7 @@ from engine.format.batch import Codec, encode, set_crc, stamp
 from penstock import ChecksumMismatch, Client, ClientClosed, ClientError, ClientOptions, UndecodableBatch
 from penstock.consumer.stored_batches import decode_stored
 from penstock.transport import api
-from penstock.transport.compression import unpacked
+from penstock.transport.compression import decompress
 from tests.e2e.node_process import running_process
 from tests.penstock.fake_node import FakeNode
 
@@ -160,6 +160,6 @@ def test_it_reads_what_kafkas_own_codec_reads(rows: list[Any], codec: Codec, bas
 def test_snappy_in_the_frame_of_java_producers_is_read() -> None:
     block = bytes(cramjam.snappy.compress_raw(b"value" * 100))
     framed = b"\x82SNAPPY\x00" + bytes(8) + (len(block).to_bytes(4, "big") + block) * 2
-    assert unpacked(framed, "snappy") == b"value" * 200
+    assert decompress(framed, "snappy") == b"value" * 200
     with pytest.raises(ValueError, match="does not fit"):
-        unpacked(framed[:-1], "snappy")
+        decompress(framed[:-1], "snappy")

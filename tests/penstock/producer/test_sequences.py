@@ -57,8 +57,8 @@ class Story:
         if self.pipeline.needs_id:
             self.ids += 1
             self.pipeline.begin(self.ids)
-        if (sent := self.pipeline.turn()) is not None:
-            self.pipeline.ask_again(sent)
+        if (sent := self.pipeline.next_retry()) is not None:
+            self.pipeline.retry(sent)
             self.under_way.append(sent)
         while self.queue and self.pipeline.can_take():
             item = self.queue.pop(0)
@@ -89,7 +89,7 @@ class Story:
             self.fail(sent, is_unknown=False)
         elif what == "cut" and sent.item.count > 1 and not sent.may_arrive:
             halves = [Item(sent.item.name, sent.item.count // 2), Item(self.names, 1)]
-            self.pipeline.on_refused(sent, halves[:1])  # the other half is to blame
+            self.pipeline.on_rejected(sent, halves[:1])  # the other half is to blame
         else:
             if what != "lost":
                 self.ghosts.append((sent.item, sent.numbers))
@@ -113,7 +113,7 @@ class Story:
         if is_unknown:
             self.pipeline.on_held(sent, is_unknown=True)
         (self.unsure if may_be_stored or sent.may_arrive else self.refused).add(sent.item.name)
-        self.pipeline.on_refused(sent)
+        self.pipeline.on_rejected(sent)
 
     def drain(self) -> None:
         drained: Drained[Item] | None = self.pipeline.drained()
@@ -232,14 +232,14 @@ def test_what_was_refused_for_a_gap_waits_for_those_before_it() -> None:
     a, b, c = (pipeline.take(name, 1) for name in "abc")
     pipeline.on_gap(b)
     pipeline.on_gap(c)
-    assert pipeline.turn() is None
+    assert pipeline.next_retry() is None
     assert not pipeline.can_take()  # a new one would only be refused
     pipeline.on_stored(a)
-    assert pipeline.turn() is b
-    pipeline.ask_again(b)
-    assert pipeline.turn() is None
+    assert pipeline.next_retry() is b
+    pipeline.retry(b)
+    assert pipeline.next_retry() is None
     pipeline.on_stored(b)
-    assert pipeline.turn() is c
+    assert pipeline.next_retry() is c
     assert pipeline.drained() is None
 
 
@@ -259,11 +259,11 @@ def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_anew()
     pipeline = open_pipeline()
     a, b, c = (pipeline.take(name, 1) for name in "abc")
     pipeline.on_held(c, is_unknown=True)
-    pipeline.on_refused(a, ["a1", "a2"])
+    pipeline.on_rejected(a, ["a1", "a2"])
     pipeline.on_gap(b)
     assert pipeline.drained() is None
-    assert pipeline.turn() is c  # under its old numbers, though it is not the first
-    pipeline.ask_again(c)
+    assert pipeline.next_retry() is c  # under its old numbers, though it is not the first
+    pipeline.retry(c)
     assert c.numbers == Numbers(7, 0, 12)
     pipeline.on_gap(c)
     assert pipeline.drained() == Drained(["a1", "a2", "b", "c"], [])
@@ -274,9 +274,9 @@ def test_what_may_arrive_behind_a_failure_that_may_arrive_is_given_up() -> None:
     a, b, c = (pipeline.take(name, 1) for name in "abc")
     pipeline.on_held(b, is_unknown=True)
     pipeline.on_held(a, is_unknown=True)
-    pipeline.on_refused(a)
+    pipeline.on_rejected(a)
     pipeline.on_gap(c)
-    pipeline.ask_again(b)
+    pipeline.retry(b)
     pipeline.on_gap(b)
     assert pipeline.drained() == Drained(["c"], ["b"])
 
@@ -287,7 +287,7 @@ def test_a_lost_id_and_the_last_epoch_ask_for_a_fresh_id() -> None:
     assert pipeline.drained() == Drained(["a"], [])
     assert (pipeline.needs_id, pipeline.lost_id) == (True, 7)
     pipeline.begin(8, EPOCH_MAX)
-    pipeline.on_refused(pipeline.take("a", 1))
+    pipeline.on_rejected(pipeline.take("a", 1))
     assert pipeline.drained() == Drained([], [])
     assert (pipeline.needs_id, pipeline.lost_id) == (True, 8)
 
@@ -297,7 +297,7 @@ class RenumbersAtOnce(Pipeline[Item]):
 
     def drained(self) -> Drained[Item] | None:
         for sent in self._sent if self._is_draining else ():
-            sent.is_asked = sent.is_unknown = False
+            sent.is_in_flight = sent.is_unknown = False
         return super().drained()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock import Client
 from penstock.producer.statistics import Durations, Timings
-from penstock.transport.compression import packed
+from penstock.transport.compression import compress
 from tests.penstock.fake_node import FakeNode, answering, problem
 
 RECORDS = "/v1/topics/t/partitions/0/records"
@@ -28,7 +28,7 @@ async def test_batches_bytes_retries_and_times_are_counted(client: Client, fake:
         await producer.send("t", 2)
     statistics = producer.statistics()
     assert (statistics.records_acknowledged, statistics.records_failed, statistics.batches) == (11, 0, 2)
-    assert statistics.body_bytes == statistics.packed_bytes == sum(map(len, fake.bodies_by_path[RECORDS][1:]))
+    assert statistics.body_bytes == statistics.compressed_bytes == sum(map(len, fake.bodies_by_path[RECORDS][1:]))
     assert (statistics.requests, statistics.retries, statistics.buffered_bytes) == (4, 1, 0)  # one for the id
     assert statistics.queue_time.count == statistics.delivery_time.count == 2
     assert 0 < statistics.delivery_time.p50_ms <= statistics.delivery_time.p99_ms <= statistics.delivery_time.max_ms
@@ -43,14 +43,14 @@ async def test_bodies_travel_compressed(client: Client, fake: FakeNode) -> None:
     assert len(partition.records) == 50
     assert fake.seen_headers[-1]["Content-Encoding"] == "gzip"
     statistics = producer.statistics()
-    assert statistics.packed_bytes < 500 < 5_000 < statistics.body_bytes
+    assert statistics.compressed_bytes < 500 < 5_000 < statistics.body_bytes
 
 
 def test_a_compressed_body_is_what_its_name_says() -> None:
     body = b"penstock" * 1000
-    assert packed(body, "none") is body
-    assert gzip.decompress(packed(body, "gzip")) == body
-    assert bytes(cramjam.zstd.decompress(packed(body, "zstd"))) == body
+    assert compress(body, "none") is body
+    assert gzip.decompress(compress(body, "gzip")) == body
+    assert bytes(cramjam.zstd.decompress(compress(body, "zstd"))) == body
 
 
 @given(st.lists(st.floats(0.02, 1e6), min_size=1, max_size=300))

@@ -11,7 +11,7 @@ from aiohttp import web
 from penstock import Client
 from penstock.admin.api import describe_topic
 from penstock.transport import api
-from penstock.transport.leaders import KnownLeaders
+from penstock.transport.leaders import LeaderCache
 from penstock.transport.nodes import NodeList
 from tests.penstock.conftest import QUICK
 from tests.penstock.fake_node import problem
@@ -27,8 +27,8 @@ def test_an_address_is_taken_only_as_far_as_the_caller_allows() -> None:
     for policy in ("given_hosts", "any", "off"):
         taken[policy] = []
         for url in told:
-            leaders = KnownLeaders(given, policy)
-            leaders.on_told(PATH, url)
+            leaders = LeaderCache(given, policy)
+            leaders.on_leader_header(PATH, url)
             taken[policy].append(leaders.url_of(PATH))
     assert taken["given_hosts"] == ["http://a:9001", "https://b:9001", None, None, None, None]
     assert taken["any"] == ["http://a:9001", "https://b:9001", "http://b:9001", "http://c:8080", None, None]
@@ -36,10 +36,10 @@ def test_an_address_is_taken_only_as_far_as_the_caller_allows() -> None:
 
 
 def test_what_is_known_is_bounded() -> None:
-    leaders = KnownLeaders(["http://a"], "any")
+    leaders = LeaderCache(["http://a"], "any")
     for number in range(25_000):
-        leaders.on_told(f"/v1/topics/t/partitions/{number}/records", "http://a:1")
-    assert repr(leaders) == "<KnownLeaders 5000>"
+        leaders.on_leader_header(f"/v1/topics/t/partitions/{number}/records", "http://a:1")
+    assert repr(leaders) == "<LeaderCache 5000>"
 
 
 def telling(node: object, url: str):

@@ -13,7 +13,7 @@ from engine.tiering.manifest.deleted_topic import deleted_ends
 from engine.tiering.shipping.collect import remove_topic
 from engine.tiering.store.store import ObjectStore, open_store
 from node.commands.ingest import ingest
-from penstock.cli.endings import ExitCode
+from penstock.cli.failures import ExitCode
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.verify import verify

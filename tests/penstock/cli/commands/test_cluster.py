@@ -34,9 +34,28 @@ async def test_moves_are_begun_shown_and_called_off(operated: Operated) -> None:
     other = next(n for n in (1, 2, 3) if n not in before)
     assert await ask_cluster(operated, "reassignments") == "No partition is being moved.\n"
     shown = (await ask_cluster(operated, "reassign", "orders", f"0={other}")).splitlines()
-    assert shown[0].split() == ["topic", "partition", "to", "nodes", "copying", "leaving", "in", "sync", "left", "of"]
+    assert shown[0].split() == [
+        "topic",
+        "partition",
+        "to",
+        "nodes",
+        "copying",
+        "leaving",
+        "in",
+        "sync",
+        "left",
+        "of",
+    ]
     nobody_tells = ["-", "-"]
-    assert shown[1].split() == ["orders", "0", str(other), str(other), str(before[0]), str(before[0]), *nobody_tells]
+    assert shown[1].split() == [
+        "orders",
+        "0",
+        str(other),
+        str(other),
+        str(before[0]),
+        str(before[0]),
+        *nobody_tells,
+    ]
     assert (await ask_cluster(operated, "reassignments")).splitlines() == shown
     assert await ask_cluster(operated, "cancel", "orders", 0) == "orders/0 is not being moved.\n"
     assert await ask_cluster(operated, "reassignments") == "No partition is being moved.\n"

@@ -10,11 +10,11 @@ from urllib.request import urlopen
 import orjson
 import pytest
 
-from penstock.cli.endings import ExitCode
+from penstock.cli.failures import ExitCode
 from penstock.cli.printing import _print_lines
 from penstock.sync import Client
 from tests.penstock.cli.conftest import Run
-from tests.penstock.cli.test_endings import penstock
+from tests.penstock.cli.test_failures import penstock
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
-from penstock.cli.main import PLACES
+from penstock.cli.main import COMMANDS
 from tests.e2e.node_process import ROOT
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import Fault, Rules
@@ -149,7 +149,7 @@ def test_a_line_beyond_any_record_is_refused_before_it_fills_the_memory(
 
 
 def penstock(*arguments: str) -> list[str]:
-    assert arguments[0] in PLACES
+    assert arguments[0] in COMMANDS
     return [sys.executable, "-m", "penstock.cli.main", *arguments]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.commands import doctor
-from penstock.cli.doctor import node_judge
+from penstock.cli.doctor import node_checks
 from penstock.cli.doctor.machine import Machine, Mount, read_machine
-from penstock.cli.doctor.machine_judge import judge
+from penstock.cli.doctor.machine_checks import check_machine
 from tests.penstock.cli.conftest import Run
 
 FIT = Machine(
@@ -74,18 +74,18 @@ DANGERS = [
 
 
 def test_a_fit_machine_has_nothing_to_do() -> None:
-    assert {(finding.level, finding.what_to_do) for finding in judge(FIT)} == {("ok", "")}
+    assert {(finding.level, finding.remedy) for finding in check_machine(FIT)} == {("ok", "")}
 
 
 @pytest.mark.parametrize(("name", "level", "change"), DANGERS)
 def test_a_danger_is_found_and_says_what_to_do(name: str, level: str, change: dict[str, object]) -> None:
-    (found,) = [finding for finding in judge(replace(FIT, **change)) if finding.level != "ok"]  # type: ignore[arg-type]
+    (found,) = [finding for finding in check_machine(replace(FIT, **change)) if finding.level != "ok"]  # type: ignore[arg-type]
     assert (found.name, found.level) == (name, level)
-    assert found.what_to_do
+    assert found.remedy
 
 
 def test_a_fast_flush_is_honest_where_no_cache_can_lose_it() -> None:
-    assert judge(replace(FIT, flush_s=0.00005, has_volatile_cache=False))[0].level == "ok"
+    assert check_machine(replace(FIT, flush_s=0.00005, has_volatile_cache=False))[0].level == "ok"
 
 
 def test_this_machine_is_read_and_nothing_stays(tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_a_running_node_is_asked_too(run: Run, node_url: str, tmp_path: Path) ->
 
 def test_what_a_node_says_of_damage_is_a_failure() -> None:
     text = 'penstock_offline_partitions{shard="0"} 0.0\npenstock_offline_partitions{shard="1"} 2.0\n'
-    found = {finding.name: finding for finding in node_judge._metrics(text + "penstock_tier_lag_seconds 7000.0\n")}
+    found = {finding.name: finding for finding in node_checks._metrics(text + "penstock_tier_lag_seconds 7000.0\n")}
     assert (found["partitions"].level, found["partitions"].found) == ("fail", "2 offline")
     assert found["tiering"].level == "warn"
-    (topics,) = (one for one in node_judge._metrics("penstock_unidentified_topics 1.0\n") if one.name == "topics")
+    (topics,) = (one for one in node_checks._metrics("penstock_unidentified_topics 1.0\n") if one.name == "topics")
     assert (topics.level, topics.found) == ("fail", "1 set aside")
     text = "penstock_quarantined_segments 1.0\nprocess_open_fds 90.0\nprocess_max_fds 100.0\n"
-    found = {finding.name: finding for finding in node_judge._metrics(text)}
+    found = {finding.name: finding for finding in node_checks._metrics(text)}
     assert (found["partitions"].level, found["files of the node"].level) == ("fail", "warn")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.cli.doctor.machine import Machine
-from penstock.cli.output import shown_bytes
+from penstock.cli.output import format_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -23,20 +23,20 @@ FREE_FILES_WANTED = 100_000
 DIRTY_WANTED_BYTES = 4 << 30
 JUMP_S = 0.005
 AHEAD_S = 2.0
-LASTING = ("ext4", "xfs", "ext3")
-COPYING = ("btrfs", "zfs", "overlay", "bcachefs", "f2fs")
-FLEETING = ("tmpfs", "ramfs")
-UNFLUSHED = ("nobarrier", "barrier=0")
+LOG_FILE_SYSTEMS = ("ext4", "xfs", "ext3")
+COPY_ON_WRITE = ("btrfs", "zfs", "overlay", "bcachefs", "f2fs")
+IN_MEMORY = ("tmpfs", "ramfs")
+WITHOUT_BARRIERS = ("nobarrier", "barrier=0")
 
 
 class Finding(NamedTuple):
     name: str
     level: str
     found: str
-    what_to_do: str = ""
+    remedy: str = ""
 
 
-def judge(machine: Machine) -> list[Finding]:
+def check_machine(machine: Machine) -> list[Finding]:
     """Return the findings, the most important first."""
     return [
         *_flush(machine),
@@ -74,27 +74,30 @@ def _file_system(machine: Machine) -> Finding:
     found = f"{mount.kind} at {mount.point}"
     if "ro" in mount.options:
         return Finding(name, FAIL, f"{found}, read-only", "mount it for writing")
-    if mount.kind in FLEETING:
+    if mount.kind in IN_MEMORY:
         return Finding(name, FAIL, found, "it is memory: nothing survives a restart of the machine")
     if mount.kind.startswith(("nfs", "cifs", "smb", "9p", "fuse", "virtiofs")):
         return Finding(name, FAIL, found, "locks and flushes cannot be trusted there: use a local disk")
-    if not mount.options.isdisjoint(UNFLUSHED):
+    if not mount.options.isdisjoint(WITHOUT_BARRIERS):
         return Finding(
             name, FAIL, f"{found}, without barriers", "mount it without nobarrier: flushes do not reach the disk"
         )
-    if mount.kind in COPYING:
+    if mount.kind in COPY_ON_WRITE:
         todo = "it copies what it changes, which makes flushes slow: ext4 or xfs suit a log better"
         return Finding(name, WARN, found, todo)
     if "strictatime" in mount.options:
         return Finding(name, WARN, f"{found}, strictatime", "mount it with relatime or noatime: each read writes")
     return Finding(
-        name, OK if mount.kind in LASTING else WARN, found, "" if mount.kind in LASTING else "not tried with it"
+        name,
+        OK if mount.kind in LOG_FILE_SYSTEMS else WARN,
+        found,
+        "" if mount.kind in LOG_FILE_SYSTEMS else "not tried with it",
     )
 
 
 def _space(machine: Machine) -> Finding:
     share = machine.free_bytes / max(1, machine.size_bytes)
-    found = f"{shown_bytes(machine.free_bytes)} of {shown_bytes(machine.size_bytes)}"
+    found = f"{format_bytes(machine.free_bytes)} of {format_bytes(machine.size_bytes)}"
     todo = "make room, or shorten retention_ms or local_retention_ms: a full disk refuses produces"
     if machine.free_bytes < FREE_LEAST_BYTES:
         return Finding("free space", FAIL, found, todo)
@@ -137,7 +140,7 @@ def _memory(machine: Machine) -> Iterator[Finding]:
     else:
         yield Finding("swap", OK, f"on, swappiness {machine.swappiness}" if machine.has_swap else "off")
     if machine.dirty_background_bytes is not None:
-        found = f"the kernel writes by itself from {shown_bytes(machine.dirty_background_bytes)} on"
+        found = f"the kernel writes by itself from {format_bytes(machine.dirty_background_bytes)} on"
         todo = f"sysctl vm.dirty_background_bytes={512 << 20}: writing so much at once stalls flushes"
         is_well = machine.dirty_background_bytes <= DIRTY_WANTED_BYTES
         yield Finding("dirty pages", OK, found) if is_well else Finding("dirty pages", WARN, found, todo)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from importlib.metadata import version
 
-from penstock.cli.doctor.machine_judge import FAIL, OK, WARN, Finding
+from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding
 from penstock.cli.node import Node
 from penstock.errors import ProblemError
 from penstock.transport.exchange import Request
@@ -16,7 +16,7 @@ LAG_S = 600
 LOOP_LAG_S = 0.1
 
 
-def judge_node(node: Node) -> Iterator[Finding]:
+def check_node(node: Node) -> Iterator[Finding]:
     """Yield the findings of a node. Raises ConnectionFailed."""
     once = node.once()
     ready = once.send(Request("GET", "/readyz"))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.line_cutter import LineCutter, LineTooLong
+from penstock.cli.line_splitter import LineSplitter, LineTooLong
 
 
 def cut(pieces: list[bytes], body_bytes: int, line_bytes_max: int = 1_000_000) -> list[bytes]:
-    cutter, bodies = LineCutter(body_bytes, line_bytes_max), []
+    cutter, bodies = LineSplitter(body_bytes, line_bytes_max), []
     for piece in pieces:
         cutter.feed(piece)
         while (body := cutter.take()) is not None:

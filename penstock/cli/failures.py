@@ -45,7 +45,7 @@ class Failure(click.ClickException):
         self.code = code
 
 
-def ending_of(error: BaseException) -> int:
+def report_failure(error: BaseException) -> int:
     """Print the failure and return its exit code. Raises it unchanged if it is a bug."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return ExitCode.INTERRUPTED
@@ -55,22 +55,22 @@ def ending_of(error: BaseException) -> int:
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, Failure):
-        return _told(error.message, error.code)
+        return _print_failure(error.message, error.code)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.message, err=True)
         return ExitCode.USAGE
     if isinstance(error, click.UsageError):
-        return _told(_usage_line(error), ExitCode.USAGE)
+        return _print_failure(_usage_line(error), ExitCode.USAGE)
     if isinstance(error, click.ClickException):
-        return _told(error.format_message(), ExitCode.USAGE)
+        return _print_failure(error.format_message(), ExitCode.USAGE)
     if isinstance(error, ClientError):
-        return _told(*line_of(error))
+        return _print_failure(*describe_error(error))
     if isinstance(error, OSError) and error.filename is not None:
-        return _told(f"{error.filename}: {(error.strerror or str(error)).lower()}", ExitCode.FAILED)
+        return _print_failure(f"{error.filename}: {(error.strerror or str(error)).lower()}", ExitCode.FAILED)
     raise error
 
 
-def line_of(error: ClientError) -> tuple[str, ExitCode]:
+def describe_error(error: ClientError) -> tuple[str, ExitCode]:
     """Return a line for the terminal that explains a failed request, and the exit code."""
     if isinstance(error, ConnectionFailed):
         return f"cannot reach {error.detail}", ExitCode.UNREACHABLE
@@ -96,7 +96,7 @@ def _usage_line(error: click.UsageError) -> str:
     return f"{text}; see {path} --help"
 
 
-def _told(message: str, code: ExitCode) -> ExitCode:
+def _print_failure(message: str, code: ExitCode) -> ExitCode:
     click.secho("penstock: ", fg="red", bold=True, nl=False, err=True)
     click.echo(" ".join(message.split()), err=True)
     return code

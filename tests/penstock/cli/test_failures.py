@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.endings import ExitCode
+from penstock.cli.failures import ExitCode
 from penstock.errors import ClientError
 from tests.docs.console import PAGES
 from tests.e2e.node_process import ROOT
@@ -97,7 +97,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("penstock.admin.single_request.OnceClient.send", broken)
+    monkeypatch.setattr("penstock.admin.single_request.SingleRequestClient.send", broken)
     with pytest.raises(ZeroDivisionError):
         run("topic", "list")
 
@@ -106,7 +106,7 @@ def test_a_client_error_of_another_kind_ends_with_1(run: Run, monkeypatch: pytes
     def broken(*_: object) -> None:
         raise ClientError("odd")
 
-    monkeypatch.setattr("penstock.admin.single_request.OnceClient.send", broken)
+    monkeypatch.setattr("penstock.admin.single_request.SingleRequestClient.send", broken)
     assert run("topic", "list") == (ExitCode.FAILED, "", "penstock: odd\n")
 
 

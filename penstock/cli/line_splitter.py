@@ -10,7 +10,7 @@ class LineTooLong(ValueError):
     """A line does not end within the bound, so it cannot be one record."""
 
 
-class LineCutter:
+class LineSplitter:
     """Cuts bodies: feed() each piece that was read, take() until it returns None; after the last, take(is_end=True)."""
 
     def __init__(self, body_bytes: int, line_bytes_max: int) -> None:
