@@ -15,7 +15,6 @@ from collections.abc import Generator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from penstock.errors import ClientError
 from penstock.producer.lines import Line, as_record_line
 from penstock.producer.preparation import OutgoingRecord
 
@@ -55,7 +54,7 @@ class Batch:
         self.is_failure_seen = False
         self.is_sent = False  # at least once
         self.kept: list[OutgoingRecord] = []  # one per line; empty without interceptors
-        self._outcome: BatchPosition | ClientError | None = None
+        self._outcome: BatchPosition | Exception | None = None
 
     def __repr__(self) -> str:
         state = "open" if self._outcome is None else type(self._outcome).__name__
@@ -66,8 +65,8 @@ class Batch:
         return self._outcome is not None
 
     @property
-    def failure(self) -> ClientError | None:
-        return self._outcome if isinstance(self._outcome, ClientError) else None
+    def failure(self) -> Exception | None:
+        return self._outcome if isinstance(self._outcome, Exception) else None
 
     def add(self, line: Line) -> int:
         """Append a record. Returns by how many bytes the batch grew."""
@@ -89,7 +88,7 @@ class Batch:
         """Keep the last added record for the interceptors."""
         self.kept.append(record)
 
-    def settle(self, outcome: BatchPosition | ClientError) -> list[OutgoingRecord]:
+    def settle(self, outcome: BatchPosition | Exception) -> list[OutgoingRecord]:
         """Set the outcome of every record and release the lines, because deliveries may long outlive them.
 
         Returns the records kept for interceptors, and releases them too.
@@ -102,10 +101,10 @@ class Batch:
         return kept
 
     def outcome(self) -> BatchPosition:
-        """Return the position of the records. Raises their ClientError, or InvalidStateError before that is known."""
+        """Return the position of the records. Raises their error, or InvalidStateError before that is known."""
         if self._outcome is None:
             raise asyncio.InvalidStateError("the record is not acknowledged yet")
-        if isinstance(self._outcome, ClientError):
+        if isinstance(self._outcome, Exception):
             self.is_failure_seen = True
             raise self._outcome.with_traceback(None)
         return self._outcome

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import ClientClosed, ClientError, DeliveryTimedOut, ProblemError
 from penstock.options import ClientOptions
-from penstock.producer.batch import Batch, BatchPosition, PartitionQueue, position_in
+from penstock.producer.batch import Batch, BatchPosition, Delivery, PartitionQueue, position_in
 from penstock.producer.buffer import SendBuffer
 from penstock.producer.preparation import OutgoingRecord, Preparation
 from penstock.producer.statistics import Tally
@@ -112,6 +112,13 @@ class Dispatch:
         self._buffer.release(batch.size_bytes)
         if kept:
             self._notify_interceptors(batch, kept)
+
+    def reject(self, topic: str, error: Exception) -> Delivery:
+        """Return the Delivery of a record that no batch has taken. flush() raises its error unless it is shown."""
+        batch = Batch(topic, -1, asyncio.get_running_loop().time())
+        batch.settle(error)
+        self._failed.append(batch)
+        return Delivery(batch, 0)
 
     async def wait_settled(self) -> None:
         """Wait for all batches opened before the call. Raises the first failure that no Delivery has shown."""

@@ -109,6 +109,10 @@ class Producer:
             delivery.batch.keep(record)
         return delivery
 
+    def reject(self, topic: str, error: Exception) -> Delivery:
+        """Return a Delivery that raises what send_line() raised, for a caller that cannot wait for send_line()."""
+        return self._dispatch.reject(topic, error)
+
     async def send_many(
         self, topic: str, values: Iterable[Any], *, keys: Iterable[Any] | None = None, partition: int | None = None
     ) -> list[Delivery]:

@@ -1,7 +1,7 @@
 """The producer for code without an event loop.
 
-Records are encoded in the caller's thread and appended to a list. The loop's thread moves the whole list to the async
-producer: a wake-up per record would cost more than the record.
+Runs the async producer, and has no rule of its own. Records are encoded in the caller's thread and appended to a list.
+The loop's thread moves the whole list to the async producer: a wake-up per record would cost more than the record.
 Invariant: `_is_draining` is true exactly while a drain is scheduled or runs; both change only under the lock.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.errors import ClientError
 from penstock.producer import batch as async_batch
 from penstock.producer import producer as async_producer
 from penstock.producer.batch import RecordPosition
@@ -30,26 +29,22 @@ _SUBMITTED_MAX = 10_000  # records on the list before the caller waits; buffer_b
 class Delivery:
     """Holds the outcome of one record; `result()` waits for it."""
 
-    __slots__ = ("_delivery", "_error", "_producer")
+    __slots__ = ("_delivery", "_producer")
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._delivery: async_batch.Delivery | None = None
-        self._error: ClientError | None = None
 
     def __repr__(self) -> str:
-        return f"<sync {self._delivery!r}>" if self._error is None else f"<Delivery failed: {self._error}>"
+        return f"<sync {self._delivery!r}>"
 
     def done(self) -> bool:
-        return self._error is not None or (self._delivery is not None and self._delivery.done())
+        return self._delivery is not None and self._delivery.done()
 
     def result(self) -> RecordPosition:
         """Wait for the answer and return the position of the record. Raises its ClientError."""
-        if self._error is None and self._delivery is None:
+        if self._delivery is None:
             self._producer.submit()
-        if self._error is not None:
-            self._producer.forget_failure(self._error)
-            raise self._error
         assert self._delivery is not None
         return self._delivery.result() if self._delivery.done() else self._producer.wait_for(self._delivery)
 
@@ -69,10 +64,9 @@ class Producer:
         self._submitted: list[Submitted] = []
         self._is_draining = False
         self._drain: asyncio.Task[None] | None = None
-        self._unseen_failure: ClientError | None = None
 
     def __repr__(self) -> str:
-        return f"<sync {self._producer!r} handed={len(self._submitted)}>"
+        return f"<sync {self._producer!r} submitted={len(self._submitted)}>"
 
     def __enter__(self) -> Self:
         return self
@@ -97,9 +91,9 @@ class Producer:
     ) -> Delivery:
         """Queue a record, waiting only for room. With `buffer_full="raise"`, the Delivery raises BufferFull."""
         delivery = Delivery(self)
-        handed = delivery, self._prepare(topic, value, key, headers, timestamp, partition)
+        submitted = delivery, self._prepare(topic, value, key, headers, timestamp, partition)
         with self._lock:
-            self._submitted.append(handed)
+            self._submitted.append(submitted)
             must_start = not self._is_draining
             self._is_draining = True
             is_full = len(self._submitted) > _SUBMITTED_MAX
@@ -119,16 +113,11 @@ class Producer:
         """Wait until every record has its result. Raises the first failure that no Delivery has shown."""
         self.submit()
         self._run(self._producer.flush())
-        failure, self._unseen_failure = self._unseen_failure, None
-        if failure is not None:
-            raise failure
 
     def close(self) -> None:
         """Flush, and reject further records. Raises like flush()."""
-        try:
-            self.flush()
-        finally:
-            self._run(self._producer.close())
+        self.submit()
+        self._run(self._producer.close())
 
     def abort(self) -> None:
         """Stop at once; records without a result fail."""
@@ -144,10 +133,6 @@ class Producer:
     def wait_for(self, delivery: async_batch.Delivery) -> RecordPosition:
         return self._run(_awaited(delivery))  # type: ignore[no-any-return]
 
-    def forget_failure(self, error: ClientError) -> None:
-        if self._unseen_failure is error:
-            self._unseen_failure = None
-
     def _start_drain(self) -> None:
         self._drain = self._loop.create_task(self._drain_all())
 
@@ -161,9 +146,8 @@ class Producer:
             for delivery, prepared in taken:
                 try:
                     delivery._delivery = await self._producer.send_line(*prepared)
-                except ClientError as error:
-                    delivery._error = error
-                    self._unseen_failure = self._unseen_failure or error
+                except Exception as error:
+                    delivery._delivery = self._producer.reject(prepared[0], error)
 
     def _take_submitted(self) -> list[Submitted]:
         """Take all queued records. If there are none, the drain ends."""

@@ -54,6 +54,47 @@ def test_failures_show_in_the_delivery_or_else_in_flush(url: str, fake: FakeNode
             producer.close()
 
 
+def test_a_record_that_the_partitioner_fails_for_stops_no_other_record(url: str, fake: FakeNode) -> None:
+    def only_even(topic: str, key: bytes | None, partitions: int) -> int | None:
+        if key == b"odd":
+            raise ValueError("no partition for this key")
+        return None
+
+    fake.add_topic("t")
+    with Client(url, options=QUICK) as client:
+        producer = client.producer(partitioner=only_even)
+        failed = producer.send("t", 1, key="odd")
+        assert producer.send("t", 2, key="even").result().offset == 0
+        with pytest.raises(ValueError, match="no partition for this key"):
+            failed.result()
+        producer.close()
+
+
+def test_a_closed_producer_fails_the_delivery(url: str, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    with Client(url, options=QUICK) as client:
+        producer = client.producer()
+        assert producer.send("t", 1).result().offset == 0
+        producer.close()
+        with pytest.raises(ClientClosed):
+            producer.send("t", 2).result()
+        producer.send("t", 3)
+        with pytest.raises(ClientClosed):
+            producer.flush()
+        producer.flush()
+
+
+def test_an_abort_fails_the_records_that_were_not_sent(url: str, fake: FakeNode) -> None:
+    (partition,) = fake.add_topic("t")
+    with Client(url, options=QUICK) as client:
+        producer = client.producer(linger_ms=60_000)
+        delivery = producer.send("t", 1)
+        producer.abort()
+        with pytest.raises(ClientClosed):
+            delivery.result()
+    assert partition.records == []
+
+
 def test_many_threads_may_send(url: str, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
     with Client(url, options=QUICK) as client, client.producer() as producer:
