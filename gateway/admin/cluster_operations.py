@@ -52,7 +52,7 @@ async def list_reassignments(request: web.Request) -> web.Response:
     """GET /v1/cluster/reassignments"""
     context, caller = request.app[ADMIN], caller_of(request)
     read_query(request, NoQuery)
-    rows = [] if context.peers.nodes is None else reassignment_rows(context.peers.nodes.view)
+    rows = [] if context.peers.view is None else reassignment_rows(context.peers.view)
     seen = (row for row in rows if caller.allows(Right.READ, row["topic"]))
     return answer({"reassignments": await _with_progress(context, seen)})
 

@@ -18,12 +18,12 @@ DESCRIBE_S = 0.5  # for a leader's answer, in addition to the budget for finding
 
 async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | None) -> list[PartitionRow]:
     """Returns a row for each partition, without positions where the leader does not answer within the budget."""
-    record, nodes = topic.record, context.peers.nodes
-    timeout_s = CALL_S if nodes is None else _describe_s(context, budget_ms)
+    record, view = topic.record, context.peers.view
+    timeout_s = CALL_S if view is None else _describe_s(context, budget_ms)
     found = await context.router.rows("describe", record, timeout_s)
-    if nodes is not None:
+    if view is not None:
         async for number, row in in_slices(list(found.items())):
-            found[number] = _in_cluster(nodes.view, record.topic_id, number, row)
+            found[number] = _in_cluster(view, record.topic_id, number, row)
     left = [number for number in range(record.partitions) if number not in found]
     rows = await asyncio.gather(*(described_row(context, record, number, budget_ms) for number in left))
     found.update(zip(left, rows, strict=True))
@@ -32,20 +32,20 @@ async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | N
 
 async def described_row(context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None) -> PartitionRow:
     """Returns the row of one partition, as `described_rows` does."""
-    nodes = context.peers.nodes
-    if nodes is None:
+    view = context.peers.view
+    if view is None:
         row, _ = await context.router.call("describe", record.name, number, None)
         return row  # type: ignore[no-any-return]
     try:
         async with asyncio.timeout(_describe_s(context, budget_ms)):  # a node that hangs sends no error either
             row, _ = await context.router.call("describe", record.name, number, None, budget_ms=budget_ms)
     except TimeoutError:
-        return offline_row(nodes.view, record.topic_id, number)
+        return offline_row(view, record.topic_id, number)
     except EngineError as error:
         if not may_repeat("describe", error):
             raise
-        return offline_row(nodes.view, record.topic_id, number)
-    return _in_cluster(nodes.view, record.topic_id, number, row)
+        return offline_row(view, record.topic_id, number)
+    return _in_cluster(view, record.topic_id, number, row)
 
 
 def _in_cluster(view: ClusterView, topic_id: str, number: int, row: PartitionRow | None) -> PartitionRow:

@@ -37,9 +37,9 @@ async def describe_cluster(request: web.Request) -> web.Response:
     context = request.app[ADMIN]
     read_query(request, NoQuery)
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
-    if context.peers.nodes is None:
+    if context.peers.view is None:
         return answer(_alone(context) | {"cluster_id": cluster_id, "shards": shards})
-    view, caller = context.peers.nodes.view, caller_of(request)
+    view, caller = context.peers.view, caller_of(request)
     in_need = partitions_in_need(view, lambda name: caller.allows(Right.READ, name))
     nodes = {"nodes": node_rows(view), "controller": view.controller}
     return answer({"cluster_id": cluster_id, **nodes, **in_need, "shards": shards})

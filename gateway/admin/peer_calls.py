@@ -15,7 +15,7 @@ METRICS_S = 2.0
 
 async def metrics_of_all(context: AdminContext) -> dict[int | str, str]:
     """Returns the metrics of every process of the node that answers: shards by index, the others by name."""
-    calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in context.peers.links()]
+    calls = [link.call("metrics", None, timeout_s=METRICS_S) for link in context.peers.links.links(of_this_node=True)]
     texts: dict[int | str, str] = {context.peers.index: await _metrics_text(context)}
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
@@ -31,9 +31,7 @@ async def metrics_of_all(context: AdminContext) -> dict[int | str, str]:
 
 async def sizes_of_all(context: AdminContext) -> dict[str, int]:
     """Returns the bytes of each partition on the disks of the nodes that answer; the largest replica counts."""
-    nodes = context.peers.nodes
-    links = context.peers.links() + ([] if nodes is None else nodes.links())
-    calls = [link.call("sizes", None, timeout_s=METRICS_S) for link in links]
+    calls = [link.call("sizes", None, timeout_s=METRICS_S) for link in context.peers.links.links()]
     found = context.own_sizes()
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(outcome, BaseException):

@@ -79,7 +79,7 @@ async def _fetch_elsewhere(context: FetchContext, topic: str, number: int, wante
             return found
         wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
     headers, body = await context.router.call("fetch", topic, number, wanted, wait_ms=wanted.wait_ms)
-    if context.peers.nodes is not None:
+    if context.peers.view is not None:
         headers = headers | leader_headers(context.peers, context.partitions.topic_id(topic, number), [number])
     return headers, body
 

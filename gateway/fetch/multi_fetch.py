@@ -58,7 +58,7 @@ class MultiFetch:
             self._found = dict.fromkeys(by_owner, _NOTHING)
 
     def _group_again(self) -> None:
-        if self._context.peers.nodes is not None:
+        if self._context.peers.view is not None:
             self._group()
 
     async def look(self) -> Found:
@@ -100,7 +100,7 @@ class MultiFetch:
     async def read_patiently(self, limits: Limits) -> list[Part]:
         """Read as `read` does; if nothing is readable and the problem is transient, wait for its end."""
         parts = await self.read(limits)
-        if self._context.peers.nodes is None or not _may_pass(parts):
+        if self._context.peers.view is None or not _may_pass(parts):
             return parts
         budget = self._context.budgets.begin()
         while _may_pass(parts):
@@ -142,7 +142,7 @@ class MultiFetch:
         self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int]
     ) -> dict[Owner | None, Found]:
         """Ask every owner to report when it has enough, and stop asking as soon as one does, or once `over` is done."""
-        if self._context.peers.nodes is None and len(enough) == 1:
+        if self._context.peers.view is None and len(enough) == 1:
             [(owner, size)] = enough.items()
             if owner is not None and self._context.peers.is_here(owner):  # the usual case, without a task
                 return {owner: await many_reads.wait(self._context.reads, self.wanted, size, over)}
@@ -167,7 +167,7 @@ class MultiFetch:
                 fields, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
                 found = Found(*fields)
             except (Busy, LinkLost):
-                is_standalone = self._context.peers.nodes is None
+                is_standalone = self._context.peers.view is None
                 found = Found(0, has_problem=is_standalone, has_moved=not is_standalone)
         if found.has_moved and enough_bytes:  # meanwhile wait for the others
             await self._context.peers.wait_for_leaders(self._context.budgets.jittered(MOVED_PAUSE_S))

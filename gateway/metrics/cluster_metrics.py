@@ -20,13 +20,11 @@ from replication.replica.standalone import Replicas
 
 def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replicas) -> Iterator[Numbers]:
     """Yields the families of one process of a node."""
-    nodes = peers.nodes
-    view = None if nodes is None else nodes.view
     if peers.index == 0:
-        yield from _view_families(view, node_id)
+        yield from _view_families(peers.view, node_id)
     partitions = list(shard.partitions())
     lags = [lag for one in partitions for lag in replicas.replica(one).lag.values()]
-    yield from _led_families(view, node_id, peers.index, peers.count, len(partitions), lags)
+    yield from _led_families(peers.view, node_id, peers.index, peers.count, len(partitions), lags)
 
 
 def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:

@@ -146,7 +146,7 @@ def _queue(
     assert part.topic is not None, part
     assert part.partition is not None, part
     try:
-        if context.peers.nodes is not None:
+        if context.peers.view is not None:
             return context.failover.begin(_pending(context, part.topic, part.partition, part, acks, timeout_ms))
         leader = context.partitions.leader(part.topic, part.partition)
         if acks is Acks.NONE:

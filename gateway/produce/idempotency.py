@@ -138,7 +138,7 @@ def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: by
 
 async def _found(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
     """Returns the entry of the key in any partition. Raises KeyReused's problem if it is another request's; Busy."""
-    if context.peers.nodes is not None:
+    if context.peers.view is not None:
         found = await _found_in_cluster(context, topic, keyed)
     else:
         found = [find_here(topic.partitions.values(), *keyed, context.clock.steady_ms())]
@@ -176,7 +176,7 @@ async def _found_elsewhere(context: ProduceContext, topic: Topic, keyed: KeyedRe
     now_ms = context.clock.now_ms()  # only for processes of an older version, which judge ages by it
     begun = [link.begin("find_key", (record.name, record.topic_id, numbers, *keyed, now_ms)) for link, numbers in links]
     found: list[FoundKey | None] = []
-    if peers.nodes is not None:
+    if peers.view is not None:
         led = [context.partitions.led(topic, number) for number in here]
         found.append(find_here(led, *keyed, context.clock.steady_ms()))
     for one in begun:

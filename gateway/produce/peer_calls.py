@@ -39,7 +39,7 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
     async def find_key(arguments: Any, _: bytes) -> tuple[FoundKey | None, bytes]:
         topic_name, topic_id, numbers, key_hash, request_hash, *_rest = arguments
         now_ms = context.clock.steady_ms()
-        if context.peers.nodes is None:
+        if context.peers.view is None:
             topic = context.topics.get(topic_name)
             if topic is None or topic.record.topic_id != topic_id:
                 return None, b""

@@ -170,7 +170,7 @@ async def _store_one(
     response = answer(parts, outcomes, wanted.acks, arrived.now_ms, topic)
     if entry is not None:
         response.headers.update(window_headers([topic], outcomes, time.perf_counter() - began))
-    if context.peers.nodes is not None:
+    if context.peers.view is not None:
         numbers = [batch.partition for batch in batches]
         response.headers.update(leader_headers(context.peers, topic.record.topic_id, numbers))
     context.stages.answer.observe(time.perf_counter() - acknowledged)

@@ -46,7 +46,7 @@ async def demand_direct(request: web.Request, router: Router, partitions: Iterab
 
 def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[str, str]:
     """Returns `Penstock-Leader` for a request that was passed on, if one other node leads all its partitions."""
-    if peers.nodes is None:
+    if peers.view is None:
         return {}
     urls = {peers.leader_url(topic_id, number) for number in numbers}
     url = urls.pop() if len(urls) == 1 else None

@@ -145,7 +145,7 @@ class Partitions:
         topic = self._shard.topics.get(topic_name)
         if topic is None or number >= topic.record.partitions:
             self.topic_id(topic_name, number)
-        return None if topic is None or self._peers.nodes is not None else topic.partitions.get(number)
+        return None if topic is None or self._peers.view is not None else topic.partitions.get(number)
 
     def answered(
         self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0, *, from_follower: bool = False
@@ -155,7 +155,7 @@ class Partitions:
         Raises NotLeader if another process answers for it, or if this process does not know `least_epoch` yet. A
         standalone node raises UnknownTopic instead: a call for a deleted topic must not reach a new topic of its name.
         """
-        if self._peers.nodes is None:
+        if self._peers.view is None:
             if self._shard.topic(topic_name).record.topic_id != topic_id:
                 raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
             return self._shard.partition(topic_name, number)
@@ -178,7 +178,7 @@ class Partitions:
     def leader(self, topic: Topic, number: int) -> AnyLeader:
         """Returns the leader of a partition, in this process or another. Raises NoLeader, NotLeader, UnknownTopic."""
         topic_id = topic.record.topic_id
-        if self._peers.nodes is not None:
+        if self._peers.view is not None:
             if self._peers.answers_for(topic_id, number):
                 return self._replicas.replica(self.led(topic, number))
             return RemoteLeader(self._peers, topic.record.name, topic_id, number)

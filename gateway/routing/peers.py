@@ -1,24 +1,24 @@
 """The processes that requests may be forwarded to: the other shards of this node, and those of other nodes.
 
-Knows the process that answers for a partition, and has the links. A node in one process is shard 0 of 1 and has no
-links; a standalone node computes the owner from the topic's id (engine/directory/placement.py); in a cluster the owner
-is the leader (`OtherNodes`), which changes. Does not retry: gateway/routing/leader_failover.py and
-gateway/routing/router.py do.
+Knows the process that answers for a partition; gateway/links/process_links.py has the link to it. A node in one process
+is shard 0 of 1 and has no links; a standalone node computes the owner from the topic's id
+(engine/directory/placement.py); in a cluster the owner is the leader, which the view names and which changes. Does not
+retry: gateway/routing/leader_failover.py and gateway/routing/router.py do.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Iterator
+from typing import Any, NamedTuple
 
 from engine.directory.placement import shard_of
 from engine.errors import AckTimeout
 from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
-from gateway.links.link import Busy, Caller, Link, LinkDown
-from replication.cluster.view import ClusterView, Place
+from gateway.links.link import Link
+from gateway.links.process_links import ProcessLinks
+from replication.cluster.view import ClusterView
 from replication.errors import NoLeader
 from replication.refusals import MAYBE_STORED
 from replication.replica.acks import Acks
@@ -33,29 +33,6 @@ class Owner(NamedTuple):
     shard: int
 
 
-class OtherNodes(Protocol):
-    """The cluster as a shard's gateway needs it: leaders, and links to the shards of other nodes."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def view(self) -> ClusterView: ...
-    def leader_of(self, topic_id: str, number: int) -> Place | None: ...
-    def leader_epoch_of(self, topic_id: str, number: int) -> int:
-        """Returns the epoch of the newest known state; 0 if none is known."""
-        ...
-
-    def link(self, node_id: int, shard: int) -> Link:
-        """Returns the link to a shard of another node, and starts connecting it. Raises LinkDown while it is not up."""
-        ...
-
-    def links(self) -> list[Link]:
-        """Returns the links that are up."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class Peers:
     """This shard among its siblings and, in a cluster, among all shards."""
 
@@ -63,43 +40,32 @@ class Peers:
         self,
         index: int = 0,
         count: int = 1,
-        callers: Mapping[int, Caller] | None = None,
-        nodes: OtherNodes | None = None,
+        links: ProcessLinks | None = None,
+        view: ClusterView | None = None,
+        node_id: int = 0,
     ) -> None:
         self.index = index
         self.count = count
-        self.nodes = nodes
+        self.links = links or ProcessLinks()
+        self.view = view  # of the cluster; None: the node is standalone
+        self._node_id = node_id
         self.forwarded = 0
         self.url = ""  # of this node, as clients reach it
         self.direct_url = ""  # of this process; a node of several shards has one for each
-        self._callers = callers or {}
         self._waiting: set[asyncio.Future[bool]] = set()
 
     def __repr__(self) -> str:
-        return f"Peers({self.index} of {self.count}{'' if self.nodes is None else f', node {self.nodes.node_id}'})"
+        return f"Peers({self.index} of {self.count}{'' if self.view is None else f', node {self._node_id}'})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
         yield "penstock_forwarding_bytes", "Bytes on their way to another shard", self.bytes_under_way
         yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.forwarded
 
-    def connect(self) -> None:
-        for caller in self._callers.values():
-            caller.connect()
-
-    async def wait_connected(self) -> None:
-        """Wait until every sibling has answered.
-
-        A node is ready after this: its first requests may be for partitions of any of them.
-        """
-        for caller in self._callers.values():
-            await caller.wait_connected()
-
     @property
     def bytes_under_way(self) -> int:
         """Bytes of calls to other processes without an answer yet."""
-        elsewhere = [] if self.nodes is None else self.nodes.links()
-        return sum(link.bytes_under_way for link in (*self.links(), *elsewhere))
+        return sum(link.bytes_under_way for link in self.links.links())
 
     def owns(self, topic_id: str, partition: int) -> bool:
         """Returns whether the partition's files on this node, if any, belong to this shard."""
@@ -107,16 +73,17 @@ class Peers:
 
     def owner(self, topic_id: str, partition: int) -> Owner:
         """Returns the process that answers for a partition now. Raises NoLeader."""
-        if self.nodes is None:
+        if self.view is None:
             return Owner(None, shard_of(topic_id, partition, self.count))
-        place = self.nodes.leader_of(topic_id, partition)
+        place = self.view.leader_of(topic_id, partition)
         if place is None:
             raise NoLeader(f"nobody leads partition {partition} of topic {topic_id} now")
-        return Owner(None if place.node_id == self.nodes.node_id else place.node_id, place.shard)
+        return Owner(None if place.node_id == self._node_id else place.node_id, place.shard)
 
     def known_epoch(self, topic_id: str, partition: int) -> int:
-        """Returns the leader epoch that the partition's owner must have reached."""
-        return 0 if self.nodes is None else self.nodes.leader_epoch_of(topic_id, partition)
+        """Returns the leader epoch that the partition's owner must have reached: the newest known; 0 if none is."""
+        found = None if self.view is None else self.view.states.get((topic_id, partition))
+        return 0 if found is None else found.state.leader_epoch
 
     def is_here(self, owner: Owner) -> bool:
         return owner.node_id is None and owner.shard == self.index
@@ -127,22 +94,23 @@ class Peers:
 
     def leader_url(self, topic_id: str, partition: int) -> str | None:
         """Returns the URL of a leader in another process of a cluster; None if unknown."""
-        place = None if self.nodes is None else self.nodes.leader_of(topic_id, partition)
+        place = None if self.view is None else self.view.leader_of(topic_id, partition)
         return None if place is None or self.answers_for(topic_id, partition) else place.url
 
     def nearby(self, topic_id: str, partition: int, rack: str) -> Owner | None:
         """Returns a process with an in-sync follower in the rack; None if the leader is in it, or no follower is."""
-        if self.nodes is None:
+        view = self.view
+        if view is None:
             return None
-        view, found = self.nodes.view, self.nodes.view.states.get((topic_id, partition))
+        found = view.states.get((topic_id, partition))
         in_sync = [] if found is None else [member.node_id for member in found.state.in_sync]
         there = [node_id for node_id in in_sync if node_id in view.nodes and view.nodes[node_id].rack == rack]
         leader = view.leader(topic_id, partition)
         if not there or leader is None or leader.node_id in there:
             return None
-        node_id = self.nodes.node_id if self.nodes.node_id in there else there[partition % len(there)]
+        node_id = self._node_id if self._node_id in there else there[partition % len(there)]
         place = view.place_on(node_id, topic_id, partition)
-        return None if place is None else Owner(None if node_id == self.nodes.node_id else node_id, place.shard)
+        return None if place is None else Owner(None if node_id == self._node_id else node_id, place.shard)
 
     def link_to_owner(self, topic_id: str, partition: int) -> Link:
         """Returns the link to a partition's owner. Raises NoLeader, and LinkDown while the owner restarts."""
@@ -151,19 +119,13 @@ class Peers:
     def link(self, owner: Owner) -> Link:
         """Returns the link to one other process. Raises LinkDown while it restarts."""
         self.forwarded += 1
-        if owner.node_id is None:
-            return self._callers[owner.shard].link()
-        if self.nodes is None:
-            raise LinkDown(f"this node is alone and knows no node {owner.node_id}")
-        return self.nodes.link(owner.node_id, owner.shard)
+        return self.links.link(owner)
 
-    def links(self) -> list[Link]:
-        """Returns the links to every other shard of this node that are up."""
-        links = []
-        for caller in self._callers.values():
-            with suppress(Busy):
-                links.append(caller.link())
-        return links
+    def nodes_changed(self) -> None:
+        """Follows the registrations of the view: links nodes that came, and ends the links to those that left."""
+        assert self.view is not None
+        self.links.follow(node for node_id, node in self.view.nodes.items() if node_id != self._node_id)
+        self.leaders_moved()
 
     def leaders_moved(self) -> None:
         """Wakes all waits for a leader: states or nodes have changed."""
@@ -181,12 +143,6 @@ class Peers:
         finally:
             bucket.pop(waiting, None)
             self._waiting.discard(waiting)
-
-    def close(self) -> None:
-        for caller in self._callers.values():
-            caller.close()
-        if self.nodes is not None:
-            self.nodes.close()
 
 
 def _have_moved(waiting: asyncio.Future[bool]) -> None:

@@ -64,7 +64,7 @@ class Router:
 
         Raises UnknownTopic, UnknownPartition, NoLeader, and what the call raises.
         """
-        if self.peers.nodes is None:
+        if self.peers.view is None:
             return await self._call_now(name, topic_name, number, arguments, wait_ms)
         budget = self.budgets.begin(wait_ms, budget_ms)
         while True:

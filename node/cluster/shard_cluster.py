@@ -20,7 +20,6 @@ from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import Handler, Link
 from gateway.links.replica_exchange import ReplicaExchanges
-from gateway.routing.other_nodes import NodeLinks
 from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from node.messages import CHANGE_S, ClusterTask, ShardTask
@@ -48,11 +47,10 @@ class ShardCluster:
 
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
         self.view = ClusterView()
-        self._credentials = Credentials(cluster.cluster_id, cluster.secret)
+        self.credentials = Credentials(cluster.cluster_id, cluster.secret)
         self._task = task
         self._port = cluster.internal_port
-        self._exchanges = ReplicaExchanges(self._credentials, task.settings.replica_fetch_wait_ms)
-        self.links = NodeLinks(self.view, task.settings.node_id, self._credentials)
+        self._exchanges = ReplicaExchanges(self.credentials, task.settings.replica_fetch_wait_ms)
 
     def create_host(
         self,
@@ -91,11 +89,10 @@ class ShardCluster:
             self.host.on_registered(Member(*fields["member"]))
 
     async def open(self, handlers: Mapping[str, Handler]) -> None:
-        """Listen for other nodes, and connect to them. Raises StartRefused."""
-        self._listener = InternalListener(self._credentials, handlers, self.host.server.fetch)
+        """Listen for other nodes. Raises StartRefused."""
+        self._listener = InternalListener(self.credentials, handlers, self.host.server.fetch)
         settings = self._task.settings
         await self._listener.open(LOOPBACK if settings.is_embedded else settings.host, self._port)
-        self.links.follow()
 
     async def close(self) -> None:
         """Stop leading and following. The peers close the links to other nodes.
@@ -156,8 +153,7 @@ class ShardCluster:
         self.view.put_plain_nodes(plain)
         urls = {node_id: node.internal_urls for node_id, node in self.view.nodes.items()}
         self.host.on_nodes(self.view.registrations, urls)
-        self.links.follow()
-        self._peers.leaders_moved()
+        self._peers.nodes_changed()
 
     def _apply_states(self, plain: Any) -> None:
         """Apply states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""

@@ -77,7 +77,7 @@ async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None
 
 
 @asynccontextmanager
-async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
+async def running_node(settings: NodeSettings, peers: Peers | None = None) -> AsyncIterator[Node]:
     """Run a node without a listener; tests serve it with aiohttp's own server. Raises StartRefused."""
     tokens = read_tokens_at_start(settings)
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
@@ -105,7 +105,7 @@ async def running_node(settings: NodeSettings) -> AsyncIterator[Node]:
         tier = Tier(shard, shipping, remote_logs, store.url)
         blocks = StoredBlocks(coordination.session())
         producer_ids = ProducerIds(blocks)
-        node = Node(settings, shard, tier, shard, Peers(), producer_ids, clock, executor, random.Random())
+        node = Node(settings, shard, tier, shard, peers or Peers(), producer_ids, clock, executor, random.Random())
         use_tokens(node, tokens)
         try:
             await shard.start()

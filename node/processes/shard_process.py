@@ -36,6 +36,7 @@ from engine.tiering.shipping.shippers import TierStatistics
 from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
 from gateway.links.link import Busy, Caller, Handler, Link, LinkLost, listen
+from gateway.links.process_links import Process, ProcessLinks
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import TopicFinder
 from node.cluster.shard_cluster import ShardCluster
@@ -73,7 +74,9 @@ async def run(task: ShardTask) -> None:
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
         cluster = None if task.cluster is None else ShardCluster(task, task.cluster)
-        peers = Peers(task.index, task.count, _callers(task), None if cluster is None else cluster.links)
+        links = ProcessLinks(_siblings(task), None if cluster is None else cluster.credentials)
+        view = None if cluster is None else cluster.view
+        peers = Peers(task.index, task.count, links, view, settings.node_id)
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
         shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max)
         shard.catalog.unidentified = task.unidentified
@@ -124,11 +127,11 @@ async def run(task: ShardTask) -> None:
         server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers()})
         if cluster is not None:
             await cluster.open(for_peers)
-        peers.connect()
+        links.connect()
         worker.connect()
         freeze_objects()
         await listener.open()
-        await first_of(stop.wait(), supervisor_gone.wait(), peers.wait_connected())
+        await first_of(stop.wait(), supervisor_gone.wait(), links.wait_connected())
         if not (stop.is_set() or supervisor_gone.is_set()):
             await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
         await first_of(stop.wait(), supervisor_gone.wait())
@@ -140,15 +143,15 @@ async def run(task: ShardTask) -> None:
         server.close()
         for caller in (worker, changes.supervisor):
             caller.close()
-        peers.close()
+        links.close()
         await logs.stop()
         if not await shard.stop():
             raise SystemExit("not everything of this shard is durable")  # a clean exit would skip recovery
 
 
-def _callers(task: ShardTask) -> dict[int, Caller]:
+def _siblings(task: ShardTask) -> dict[Process, Caller]:
     others = (index for index in range(task.count) if index != task.index)
-    return {index: Caller(shard_socket(task.run_dir, index)) for index in others}
+    return {(None, index): Caller(shard_socket(task.run_dir, index)) for index in others}
 
 
 class SupervisedChanges:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,19 @@ import pytest
 
 from engine.directory.topics import TopicRecord
 from gateway.links.link import Caller, listen
+from gateway.routing.peers import Owner, Peers
 from node.cluster.operations import ClusterOperator
-from tests.gateway.several_nodes import NodesOfTest, World
+from replication.errors import NoLeader
 from tests.replication.clusters import Cluster, states_of
 from tests.replication.coordinations import embedded
 from tests.scenarios.gateways import InProcess, in_process
 
 
-class Unreachable(NodesOfTest):
+class Leaderless(Peers):
     """Leaders are known and cannot be asked: what is tried here needs none."""
 
-    def leader_of(self, topic_id: str, number: int) -> None:
-        return None
+    def owner(self, topic_id: str, partition: int) -> Owner:
+        raise NoLeader("nobody leads")
 
 
 @dataclass
@@ -45,17 +46,17 @@ class Operated:
 
     async def fill(self, name: str, *numbers: int) -> None:
         """As if this node led the partitions."""
-        nodes, self.gateway.node.peers.nodes = self.gateway.node.peers.nodes, None
+        view, self.gateway.node.peers.view = self.gateway.node.peers.view, None
         for number in numbers:
             path = f"/v1/topics/{name}/partitions/{number}/records?acks=1"
             assert (await self.gateway.send("POST", path, b"x" * 100_000)).status == 200
-        self.gateway.node.peers.nodes = nodes
+        self.gateway.node.peers.view = view
 
 
 @asynccontextmanager
 async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Operated]:
     at_once = {"node_id": 1, "leader_wait_ms": 0}
-    async with embedded(tmp_path, request) as coordination, in_process(tmp_path, **at_once) as gateway:
+    async with embedded(tmp_path, request) as coordination, AsyncExitStack() as stack:
         cluster = Cluster(coordination)
         (one, _, _) = await cluster.start_all(1, 2, 3)
         path = str(tmp_path / "supervisor")
@@ -68,9 +69,8 @@ async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> As
             result, _ = await supervisor.link().call("operate", (name, *arguments), timeout_s=10)
             return result
 
-        world = World()
-        world.view = one.view
-        gateway.node.peers.nodes = Unreachable(world, 1)
+        peers = Leaderless(view=one.view, node_id=1)
+        gateway = await stack.enter_async_context(in_process(tmp_path, peers, **at_once))
         object.__setattr__(gateway.node.server.admin, "operate", operate)
         yield Operated(cluster, gateway)
         supervisor.close()

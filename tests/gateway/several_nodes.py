@@ -6,16 +6,18 @@ Each has every partition, and nothing is copied between them: what is tried here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
-from gateway.links.link import Caller, Link, LinkDown, listen
+from gateway.links.link import Caller, listen
+from gateway.links.process_links import ProcessLinks
+from gateway.routing.peers import Peers
 from replication.cluster.values import NodeInfo, TopicEntry
-from replication.cluster.view import ClusterView, Place
+from replication.cluster.view import ClusterView
 from replication.cores.partition_state import Member, PartitionState, VersionedState
 from replication.errors import NotLeader, OffsetNotAvailable
 from replication.replica.acks import Acks
@@ -85,53 +87,16 @@ class LedByWord(Replica):
         super().check_latest()
 
 
-class NodesOfTest:
-    """The cluster as one node sees it."""
-
-    def __init__(self, world: World, node_id: int) -> None:
-        self.node_id = node_id
-        self.callers: dict[int, Caller] = {}
-        self._world = world
-
-    @property
-    def view(self) -> ClusterView:
-        return self._world.view
-
-    def leader_of(self, topic_id: str, number: int) -> Place | None:
-        return self.view.leader_of(topic_id, number)
-
-    def leader_epoch_of(self, topic_id: str, number: int) -> int:
-        found = self.view.states.get((topic_id, number))
-        return 0 if found is None else found.state.leader_epoch
-
-    def link(self, node_id: int, shard: int) -> Link:
-        return self.callers[node_id].link()
-
-    def links(self) -> list[Link]:
-        links = []
-        for caller in self.callers.values():
-            try:
-                links.append(caller.link())
-            except LinkDown:
-                continue
-        return links
-
-    def close(self) -> None:
-        for caller in self.callers.values():
-            caller.close()
-
-
 class OneNode:
     """One node, and a client of it."""
 
-    def __init__(self, gateway: InProcess, world: World, path: str) -> None:
+    def __init__(self, gateway: InProcess, world: World, path: str, callers: Mapping[int, Caller]) -> None:
         self.gateway: Gateway = gateway
         self.node = gateway.node
         self.path = path
-        self.nodes = NodesOfTest(world, self.node.settings.node_id)
+        self.callers = callers
         self._world = world
         self._server: asyncio.Server | None = None
-        self.node.peers.nodes = self.nodes
 
     async def serve(self) -> None:
         self._server = await listen(self.path, self.node.peer_handlers())
@@ -177,11 +142,14 @@ class Cluster(NamedTuple):
 async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> AsyncIterator[Cluster]:
     world = World()
     async with AsyncExitStack() as stack:
-        for node_id in range(1, count + 1):
-            path = directory / str(node_id)
+        paths = {node_id: directory / str(node_id) for node_id in range(1, count + 1)}
+        for node_id, path in paths.items():
             path.mkdir()
-            gateway = await stack.enter_async_context(in_process(path, node_id=node_id, **settings))
-            member = world.members[node_id] = OneNode(gateway, world, str(path / "link"))
+            callers = {other: Caller(str(paths[other] / "link")) for other in paths if other != node_id}
+            links = ProcessLinks({(other, 0): caller for other, caller in callers.items()})
+            peers = Peers(links=links, view=world.view, node_id=node_id)
+            gateway = await stack.enter_async_context(in_process(path, peers, node_id=node_id, **settings))
+            member = world.members[node_id] = OneNode(gateway, world, str(path / "link"), callers)
             await member.serve()
         world.view.put_nodes(
             {
@@ -190,11 +158,9 @@ async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> Asy
             }
         )
         for member in world.members.values():
-            for node_id, other in world.members.items():
-                if other is not member:
-                    member.nodes.callers[node_id] = Caller(other.path)
-                    await member.nodes.callers[node_id].connected(5)
+            for caller in member.callers.values():
+                await caller.connected(5)
         yield Cluster(world, world.members)
         for member in world.members.values():
-            member.nodes.close()
+            member.node.peers.links.close()
             member.stop_serving()

@@ -19,6 +19,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from multidict import CIMultiDict
 from yarl import URL
 
+from gateway.routing.peers import Peers
 from gateway.server.app import make_app
 from gateway.settings import NodeSettings
 from node.node import Node
@@ -170,8 +171,8 @@ class OverHttp2(Gateway):
 
 
 @asynccontextmanager
-async def in_process(directory: Path, **settings: Any) -> AsyncIterator[InProcess]:
-    async with running_node(NodeSettings(data_dir=str(directory / "data"), **settings)) as node:
+async def in_process(directory: Path, peers: Peers | None = None, **settings: Any) -> AsyncIterator[InProcess]:
+    async with running_node(NodeSettings(data_dir=str(directory / "data"), **settings), peers) as node:
         server = TestServer(make_app(node.server))
         await server.start_server(auto_decompress=False)  # read_body unpacks, against its limits
         async with TestClient(server) as client:

@@ -13,7 +13,7 @@ from engine.errors import UnknownTopic
 from gateway.http.problems import Problem, from_engine
 from gateway.links import link as link_module
 from gateway.links.link import Busy, Caller, Link, LinkLost, RemoteFailure, listen
-from gateway.routing.peers import Peers
+from gateway.links.process_links import ProcessLinks
 
 
 class Other:
@@ -154,13 +154,13 @@ async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp
 async def test_a_process_is_ready_once_its_siblings_have_answered(tmp_path: Path) -> None:
     """The first request after a start was refused: the link to the shard of its partition was not up yet."""
     path = str(tmp_path / "sibling.sock")
-    peers = Peers(0, 2, {1: Caller(path)})
-    peers.connect()
-    waiting = asyncio.create_task(peers.wait_connected())
+    links = ProcessLinks({(None, 1): Caller(path)})
+    links.connect()
+    waiting = asyncio.create_task(links.wait_connected())
     await asyncio.sleep(0)
     assert not waiting.done()
     server = await listen(path, {})
     await asyncio.wait_for(waiting, 5)
-    assert peers.links()[0].is_up
-    peers.close()
+    assert links.links()[0].is_up
+    links.close()
     server.close()

@@ -125,7 +125,7 @@ async def test_a_produce_whose_link_is_lost_is_in_doubt_unless_the_leader_would_
         sent = asyncio.ensure_future(send())
         await reached.wait()
         leader.acknowledged = real
-        cluster.members[1].nodes.callers[2].link().close()
+        cluster.members[1].callers[2].link().close()
         outcomes.append(await sent)
     in_doubt, repeated = outcomes
     assert_problem(in_doubt, "ack_timeout", no_side_effects=False)
@@ -147,7 +147,7 @@ async def test_a_doubt_is_not_answered_with_a_refusal(cluster):
     sent = asyncio.ensure_future(topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=1500))
     await reached.wait()
     cluster.world.lead(0, None)
-    cluster.members[1].nodes.callers[2].link().close()
+    cluster.members[1].callers[2].link().close()
     assert_problem(await sent, "ack_timeout", no_side_effects=False)
 
 

@@ -13,10 +13,8 @@ from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.link import LinkDown, LinkLost
-from gateway.routing.other_nodes import NodeLinks
+from gateway.links.process_links import ProcessLinks
 from replication.cluster.values import NodeInfo
-from replication.cluster.view import ClusterView
-from replication.cores.partition_state import Member, PartitionState, VersionedState
 
 OURS = Credentials("cluster", "secret")
 OWN = 1
@@ -54,64 +52,54 @@ async def shards() -> AsyncIterator[list[OtherNode]]:
 
 
 @pytest.fixture
-async def links() -> AsyncIterator[NodeLinks]:
-    links = NodeLinks(ClusterView(), OWN, OURS)
+async def links() -> AsyncIterator[ProcessLinks]:
+    links = ProcessLinks(credentials=OURS)
     yield links
     links.close()
 
 
-def register(links: NodeLinks, *nodes: NodeInfo) -> None:
-    own = NodeInfo(OWN, 100, "http://own", internal_urls=("http://own:1",))
-    links.view.put_nodes({node.node_id: node for node in (own, *nodes)})
-    links.follow()
+def register(links: ProcessLinks, *nodes: NodeInfo) -> None:
+    links.follow(nodes)
 
 
 def node(node_id: int, broker_epoch: int, *shards: OtherNode) -> NodeInfo:
     return NodeInfo(node_id, broker_epoch, f"http://{node_id}", internal_urls=tuple(shard.url for shard in shards))
 
 
-async def up(links: NodeLinks, count: int) -> None:
+async def up(links: ProcessLinks, count: int) -> None:
     async with asyncio.timeout(10):
         while len(links.links()) != count:
             await asyncio.sleep(0.01)
 
 
 async def test_a_link_to_every_shard_of_every_other_node_is_made_before_anybody_asks(
-    links: NodeLinks, shards: list[OtherNode]
+    links: ProcessLinks, shards: list[OtherNode]
 ) -> None:
     register(links, node(2, 7, shards[0], shards[1]), node(3, 8, shards[2]))
     await up(links, 3)
-    asked = [await links.link(*which).call("name", None, timeout_s=5) for which in ((2, 0), (2, 1), (3, 0))]
+    asked = [await links.link(which).call("name", None, timeout_s=5) for which in ((2, 0), (2, 1), (3, 0))]
     assert [port for port, _ in asked] == [shard.port for shard in shards]
 
 
-async def test_a_call_to_a_node_that_is_declared_dead_ends_at_once(links: NodeLinks, shards: list[OtherNode]) -> None:
+async def test_a_call_to_a_node_that_is_declared_dead_ends_at_once(
+    links: ProcessLinks, shards: list[OtherNode]
+) -> None:
     register(links, node(2, 7, shards[0]), node(3, 8, shards[2]))
     await up(links, 2)
-    dead, alive = links.link(2, 0).begin("stay", None), links.link(3, 0)
+    dead, alive = links.link((2, 0)).begin("stay", None), links.link((3, 0))
     register(links, node(3, 8, shards[2]))
     with pytest.raises(LinkLost):
         await dead
     with pytest.raises(LinkDown):
-        links.link(2, 0)
-    assert links.link(3, 0) is alive, "the others are left alone"
+        links.link((2, 0))
+    assert links.link((3, 0)) is alive, "the others are left alone"
 
 
-async def test_a_node_that_was_born_again_elsewhere_is_reached_there(links: NodeLinks, shards: list[OtherNode]) -> None:
+async def test_a_node_that_was_born_again_elsewhere_is_reached_there(
+    links: ProcessLinks, shards: list[OtherNode]
+) -> None:
     register(links, node(2, 7, shards[0]))
     await up(links, 1)
     register(links, node(2, 9, shards[1]))
     await up(links, 1)
-    assert await links.link(2, 0).call("name", None, timeout_s=5) == (shards[1].port, b"")
-
-
-async def test_who_leads_is_what_the_view_says(links: NodeLinks, shards: list[OtherNode]) -> None:
-    register(links, node(2, 7, shards[0]))
-    assert (links.leader_of("t", 0), links.leader_epoch_of("t", 0)) == (None, 0)
-    leader = Member(2, 7)
-    links.view.put_states([("t", 0, VersionedState(PartitionState((2, OWN), leader, 5, (leader,)), 1))])
-    place = links.leader_of("t", 0)
-    assert place is not None
-    assert (place.node_id, place.internal_url, links.leader_epoch_of("t", 0)) == (2, shards[0].url, 5)
-    register(links, node(2, 9, shards[0]))
-    assert links.leader_of("t", 0) is None, "it was elected in another life"
+    assert await links.link((2, 0)).call("name", None, timeout_s=5) == (shards[1].port, b"")
