@@ -119,6 +119,23 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
         position = behind
 
 
+def has_nothing_to_show(batches: Buffer) -> bool:
+    """True if a run of whole batches holds control batches only. Usually checks one header."""
+    if not _I16.unpack_from(batches, _ATTRIBUTES_AT)[0] & _CONTROL:
+        return False
+    return all(header.is_control for _, header in walk(batches))
+
+
+def without_control(batches: bytes | bytearray) -> bytes | bytearray:
+    """Return a run of whole batches without control batches: a token is secret to writers."""
+    pieces, taken = [], 0
+    for position, header in walk(batches):
+        if header.is_control:
+            pieces.append(batches[taken:position])
+            taken = position + header.size_bytes
+    return b"".join([*pieces, batches[taken:]]) if pieces else batches
+
+
 def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[list[Header], int]:
     """Return the headers of the whole batches from a position on, each with a valid CRC, and where the last one ends.
 

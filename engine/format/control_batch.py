@@ -51,20 +51,3 @@ def read_fence(batch: Buffer) -> str | None:
     """Return the token that a control batch sets, empty to remove it; None for another type. Raises InvalidBatch."""
     kind, value = read_control(batch)
     return value.decode("latin-1") if kind == FENCING_TOKEN else None
-
-
-def has_nothing_to_show(batches: Buffer) -> bool:
-    """True if a run of whole batches holds control batches only. Usually checks one header."""
-    if not record_batch.read_header(batches).is_control:
-        return False
-    return all(header.is_control for _, header in record_batch.walk(batches))
-
-
-def without_control(batches: bytes | bytearray) -> bytes | bytearray:
-    """Return a run of whole batches without control batches: a token is secret to writers."""
-    pieces, taken = [], 0
-    for position, header in record_batch.walk(batches):
-        if header.is_control:
-            pieces.append(batches[taken:position])
-            taken = position + header.size_bytes
-    return b"".join([*pieces, batches[taken:]]) if pieces else batches

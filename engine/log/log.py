@@ -308,13 +308,13 @@ class Log:
             start, start_offset = index.entry_at_or_before(offset)
         if segment.damage:
             start, start_offset = start_behind(segment.damage, offset, start, start_offset)
-        end = index.boundary_at_or_before(start + max_bytes)
-        if end <= start:
-            end = index.boundary_after(start) or readable
-        if end >= readable or start + max_bytes >= readable:
-            end, next_offset = readable, readable_end
-        else:
-            next_offset = index.offset_at(end)
+        end, next_offset = readable, readable_end
+        if start + max_bytes < readable:
+            indexed = index.boundary_at_or_before(start + max_bytes)
+            if indexed <= start:
+                indexed = index.boundary_after(start) or readable
+            if indexed < readable:
+                end, next_offset = indexed, index.offset_at(indexed)
         if segment.damage:
             end, next_offset = end_before(segment.damage, offset, end, next_offset)
         return ReadSpan(segment, index, start, end, next_offset, start_offset)

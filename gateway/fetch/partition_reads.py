@@ -16,7 +16,7 @@ from typing import NamedTuple, TypedDict
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Record
-from engine.format.control_batch import has_nothing_to_show, without_control
+from engine.format.batch_header import has_nothing_to_show, without_control
 from engine.log.damaged_ranges import damaged
 from engine.log.log import available_bytes
 from engine.partition.partition import Partition

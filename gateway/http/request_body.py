@@ -17,7 +17,7 @@ from gateway.http.problems import Problem
 
 COUNTED_BY_CONNECTION_BYTES = 64 * 1024  # smaller bodies are bounded by the limits of streams and connections
 _PACKED_IN_LOOP_MAX = 64 * 1024  # 3,000 gzip members that are all empty take 14 ms
-_HELD = web.RequestKey("penstock.held_bytes", tuple[int, int])
+HELD_BYTES = web.RequestKey("penstock.held_bytes", tuple[int, int])
 
 
 class RequestBodies:
@@ -65,7 +65,7 @@ class RequestBodies:
 
     def hold(self, request: web.Request, size_bytes: int) -> None:
         """Counts bytes that a request holds. Raises Problem overloaded, too_many_requests."""
-        total, of_connection = request.get(_HELD, (0, 0))
+        total, of_connection = request.get(HELD_BYTES, (0, 0))
         self.held_bytes += size_bytes
         total += size_bytes
         is_large = total >= COUNTED_BY_CONNECTION_BYTES
@@ -73,7 +73,7 @@ class RequestBodies:
             others = self._by_connection.get(request.remote, 0) - of_connection
             self._by_connection[request.remote] = others + total
             of_connection = total
-        request[_HELD] = (total, of_connection)
+        request[HELD_BYTES] = (total, of_connection)
         if self.held_bytes > self._bytes_max:
             raise Problem("overloaded", "the bodies of requests under way fill the room for them")
         if is_large and self._by_connection[request.remote] > self._connection_bytes_max:
@@ -82,7 +82,7 @@ class RequestBodies:
 
     def release(self, request: web.Request) -> None:
         """Stops counting what a request holds. No-op for a request without a body."""
-        held = request.get(_HELD)
+        held = request.get(HELD_BYTES)
         if held is None:
             return
         total, of_connection = held

@@ -61,6 +61,32 @@ class Count:
         return Numbers(self._name, self._text, None, {"": self.value})
 
 
+class Answers:
+    """The answers of one operation with one status: `count += 1`, and `observe` for the seconds.
+
+    Plain numbers: a counter and a histogram of the library took 3 µs of each request.
+    """
+
+    __slots__ = ("count", "observe")
+
+    def __init__(self, observe: Callable[[float], None]) -> None:
+        self.count = 0
+        self.observe = observe
+
+
+class AnswerCounts(dict[tuple[str, int], Answers]):
+    """The answers by operation and status. The first look-up of a pair adds it."""
+
+    def __init__(self, seconds: dict[str, Histogram]) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def __missing__(self, key: tuple[str, int]) -> Answers:
+        operation, _ = key
+        answers = self[key] = Answers(self._seconds.setdefault(operation, Histogram(SECONDS)).observe)
+        return answers
+
+
 class Metrics:
     """The counters that handlers change, and those that `families` reads; `render` is the text of /metrics."""
 
@@ -74,8 +100,8 @@ class Metrics:
         self.requests_under_way = Count("penstock_requests_under_way", "Requests that have no answer yet")
         self.waiting_produces = Count("penstock_waiting_produces", "Produces that wait for their acks")
         self.event_streams = Count("penstock_event_streams", "Event streams open; each is a long poll")
-        self._requests: dict[tuple[str, int], _Answers] = {}
         self._seconds: dict[str, Histogram] = {}
+        self.answers = AnswerCounts(self._seconds)
         ProcessCollector(registry=registry)
         traffic = (self.produce_records, self.produce_bytes, self.fetch_bytes, self.event_streams)
         counts = (*traffic, self.idle_connections, self.requests_under_way, self.waiting_produces)
@@ -84,11 +110,8 @@ class Metrics:
         registry.register(_Given(lambda: map(_family, families())))
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
-        """Counts one answered request, in plain numbers: a counter and a histogram of the library took 3 µs of it."""
-        answers = self._requests.get((operation, status))
-        if answers is None:
-            observe = self._seconds.setdefault(operation, Histogram(SECONDS)).observe
-            answers = self._requests[operation, status] = _Answers(observe)
+        """Counts one answered request."""
+        answers = self.answers[operation, status]
         answers.count += 1
         answers.observe(seconds)
 
@@ -104,19 +127,11 @@ class Metrics:
 
     def _request_families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily("penstock_requests", "Requests answered", labels=["operation", "status"])
-        for (operation, status), answers in self._requests.items():
+        for (operation, status), answers in self.answers.items():
             requests.add_metric([operation, str(status)], answers.count)
         yield requests
         text = "Time from a request's headers to its answer"
         yield _family(Histograms("penstock_request_seconds", text, "operation", self._seconds))
-
-
-class _Answers:
-    __slots__ = ("count", "observe")
-
-    def __init__(self, observe: Callable[[float], None]) -> None:
-        self.count = 0
-        self.observe = observe
 
 
 def text_of(families: list[Metric]) -> bytes:

@@ -96,7 +96,7 @@ async def followed(request: Callable[[], Awaitable[Any]]) -> Follower:
 
 
 async def paths(directory: Path) -> dict[str, RequestPath]:
-    """Of a produce of one record, of a fetch of it, of a long poll that a produce ends, and of this poll and produce."""
+    """Of a produce of one record, of a fetch, of a long poll that a produce ends, and of this poll and produce."""
     async with in_process(directory) as gateway:
         topic = await gateway.create("t")
         records = f"{topic.path}/partitions/0/records"

@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.architecture.request_path import Call, Follower, RequestPath, paths
 
 BOUNDS = {
-    "produce": (27, 70),
-    "fetch": (23, 56),
-    "woken long poll": (26, 80),
-    "long poll and the produce that wakes it": (40, 178),
+    "produce": (25, 67),
+    "fetch": (18, 49),
+    "woken long poll": (21, 73),
+    "long poll and the produce that wakes it": (37, 170),
 }
 
 

@@ -10,7 +10,8 @@ from kafka.record.memory_records import MemoryRecords
 
 from engine.errors import InvalidBatch
 from engine.format import batch
-from engine.format.control_batch import Control, encode_fence, has_nothing_to_show, read_control, read_fence
+from engine.format.batch_header import has_nothing_to_show
+from engine.format.control_batch import Control, encode_fence, read_control, read_fence
 from engine.runtime.disk import RealDisk
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import scan_upload

@@ -1,0 +1,197 @@
+"""Surrounds every handler: checks the head of a request, gives it an id, turns each failure into a problem document.
+
+The head is checked before any other decision: Host, headers that appear once, transfer codings. The server in front
+checks the framing; it delivers requests without Host, with two of them, or with transfer codings that it does not
+decode. Invariant: what a request holds is released, and its answer is counted, whatever its handler raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import HttpVersion11, web
+from multidict import CIMultiDictProxy, istr
+
+from engine.errors import EngineError
+from gateway.access.hosts import Hosts
+from gateway.access.origins import Origins, options
+from gateway.connections.response_buffers import COUNTED_BYTES
+from gateway.fetch import tail
+from gateway.http.context import ANSWER_HEADERS
+from gateway.http.problems import Problem, from_engine
+from gateway.http.query import partitions_named
+from gateway.http.request_body import HELD_BYTES
+from gateway.routing.leader_headers import FORWARD, check_forward
+from gateway.server.context import ServerContext
+from gateway.server.request_log import RequestLog
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger("penstock.gateway")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+# With two values, the valid one would be a guess. gateway/access/access.py checks Authorization, gateway/wire
+# Content-Length.
+_ONCE = frozenset({"host", "origin", "content-type", "content-encoding", "idempotency-key", "last-event-id"})
+_ONCE_PREFIXES = ("penstock-", "producer-", "ce-")
+# The look-up of an istr takes half the time of a plain text.
+_HOST, _TRANSFER_ENCODING = istr("Host"), istr("Transfer-Encoding")
+_FORWARD, _CLIENT_ID, _KEY = istr(FORWARD), istr("Penstock-Client-Id"), istr("Penstock-Key")
+
+
+class Middleware:
+    """Surrounds every handler: the checks of the head, a request id, the problem of any failure, and the counters."""
+
+    def __init__(self, context: ServerContext, methods: set[str]) -> None:
+        """`methods` are those of all routes."""
+        self._context = context
+        self._responses = context.responses
+        self._ids = itertools.count(1)
+        self._methods = methods
+        self._hosts = Hosts(context.settings)
+        self._origins = Origins(context.settings)
+        self._log = RequestLog(context.settings, context.clock)
+        self._id_prefix = f"{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
+
+    @web.middleware
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        started = time.perf_counter()
+        self._context.metrics.requests_under_way.value += 1
+        request_id = self._request_id(request)
+        answer_headers = request[ANSWER_HEADERS] = {"Penstock-Request-Id": request_id}
+        try:
+            self._check_head(request)
+            if "Origin" in request.headers or self._origins.is_open:
+                answer_headers.update(self._origins.answer_headers(request))
+            if request.method == "OPTIONS":  # browsers ask without a token
+                handler = _options_of(handler, self._methods)
+            elif self._context.access.tokens is not None:
+                self._context.access.check(request, _operation(handler))
+            headers = request.headers
+            if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
+                _check_common_headers(request)
+            if not self._context.topics.is_standalone and "topic" in request.match_info:
+                await self._context.topics.look_for(request.match_info["topic"], partitions_named(request))
+            response = await handler(request)
+            if isinstance(response, web.Response) and (body := response.body) is not None:
+                size_bytes: int = len(body)  # type: ignore[arg-type]
+                if size_bytes >= COUNTED_BYTES or self._responses.connections:
+                    may_refuse = request.method == "GET" and _operation(handler) != "metrics"
+                    self._responses.count(request, size_bytes, may_refuse=may_refuse)
+        except (Problem, EngineError) as error:
+            response = _refusal(request, error, request_id)
+        except ConnectionResetError:
+            raise  # the client of a stream has left: an answer cannot be sent
+        except web.HTTPException as error:
+            response = _routing_problem(request, error).response(request_id)
+        except Exception:
+            log.exception("a handler failed", extra={"request_id": request_id, "operation": _operation(handler)})
+            text = "an error in the server; it has been logged under this request_id"
+            self._responses.take_back(request)
+            response = Problem("internal", text).response(request_id)
+        except asyncio.CancelledError:
+            self._responses.take_back(request)
+            self._log.left(request, _operation(handler), time.perf_counter() - started, request_id)
+            raise
+        finally:  # runs for a client that has left, too
+            if HELD_BYTES in request:
+                self._context.bodies.release(request)
+            self._context.metrics.requests_under_way.value -= 1
+        seconds = time.perf_counter() - started
+        if not response.prepared:  # a prepared one is a stream: it has sent its headers and counted itself
+            response.headers.extend(answer_headers)
+            answers = self._context.metrics.answers[_operation(handler), response.status]
+            answers.count += 1
+            answers.observe(seconds)
+        if seconds >= self._log.least_s or response.status >= 500:
+            self._log.answered(request, _operation(handler), response, seconds, request_id)
+        return response
+
+    def _check_head(self, request: web.Request) -> None:
+        """Checks the head of a request to any route.
+
+        Raises Problem invalid_header, host_not_allowed, unsupported_transfer_coding.
+        """
+        headers = request.headers
+        if len(headers) != len(list(headers)):  # iterates over distinct names
+            _check_repeated(headers)
+        host = headers.get(_HOST)
+        if host is not None:
+            if host not in self._hosts.accepted:
+                self._hosts.check(host)
+        elif request.version >= HttpVersion11:
+            raise Problem("invalid_header", "the request has no Host, which HTTP/1.1 and HTTP/2 demand")
+        if _TRANSFER_ENCODING in headers:
+            _check_transfer_coding(headers)
+
+    def _request_id(self, request: web.Request) -> str:
+        given = request.headers.get("X-Request-Id")
+        if given is not None and REQUEST_ID.fullmatch(given):
+            return given
+        return f"{self._id_prefix}-{next(self._ids):x}"
+
+
+def _check_common_headers(request: web.Request) -> None:
+    """Checks the headers that every route takes. Raises Problem invalid_header, misdirected."""
+    if FORWARD in request.headers:
+        check_forward(request)
+    client_id = request.headers.get("Penstock-Client-Id")
+    if client_id is not None and not CLIENT_ID.fullmatch(client_id):  # it is written to logs
+        raise Problem("invalid_header", "Penstock-Client-Id takes 1 to 128 of A-Z a-z 0-9 . _ -")
+    if not request.headers.get("Penstock-Key", "").isascii():
+        raise Problem("invalid_header", "Penstock-Key takes ASCII only; give other keys as ?key= or in the body")
+
+
+def _check_repeated(headers: CIMultiDictProxy[str]) -> None:
+    for name in map(str.lower, headers):
+        if (name in _ONCE or name.startswith(_ONCE_PREFIXES)) and len(headers.getall(name)) > 1:
+            raise Problem("invalid_header", f"the header {name} is there more than once")
+
+
+def _check_transfer_coding(headers: CIMultiDictProxy[str]) -> None:
+    """RFC 9112 6.1: 501 for a coding that is not known; chunked may be applied once."""
+    codings = [one.strip().lower() for one in ",".join(headers.getall(_TRANSFER_ENCODING)).split(",")]
+    if codings == ["chunked"]:
+        return
+    if codings.count("chunked") == len(codings):
+        raise Problem("invalid_header", "Transfer-Encoding names chunked more than once")
+    text = f"Transfer-Encoding is {', '.join(codings)[:100]!r}; this node takes chunked alone, and Content-Encoding"
+    raise Problem("unsupported_transfer_coding", text)
+
+
+def _options_of(handler: Handler, methods: set[str]) -> Handler:
+    """Answers OPTIONS with the methods of the path. No route takes OPTIONS, so this replaces aiohttp's 404 or 405."""
+
+    async def tell_options(request: web.Request) -> web.StreamResponse:
+        if request.path == "*":  # the node as a whole (RFC 9110 9.3.7)
+            return options(request, methods)
+        try:
+            return await handler(request)
+        except web.HTTPMethodNotAllowed as error:
+            return options(request, error.allowed_methods)
+
+    return tell_options
+
+
+def _operation(handler: Handler) -> str:
+    """Returns a bounded name for metrics: the handler's, whatever path was sent."""
+    return getattr(handler, "__name__", "unknown")
+
+
+def _refusal(request: web.Request, error: Problem | EngineError, request_id: str) -> web.Response:
+    """A function of its own, so that no name in the caller's frame keeps the error, its traceback and the body."""
+    problem = error if isinstance(error, Problem) else from_engine(error)
+    return tail.come_back(request, problem) or problem.response(request_id)
+
+
+def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return Problem("method_not_allowed", f"{request.path} takes {allowed}", headers={"Allow": allowed})
+    return Problem("not_found", f"there is nothing at {request.path}; see /docs")
