@@ -15,17 +15,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError, OffsetAboveHighWatermark
-from engine.log.log import available_bytes
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch import record_json
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import document_fields, read_chunk
-from gateway.fetch.record_json import Bounds, Decoded, decode_stored, end_of, is_compressed
+from gateway.fetch.partition_reads import Read, confirm_offset, decoded, document_fields, read_chunk, readable_bytes
+from gateway.fetch.record_json import Bounds, end_of, is_compressed
 from gateway.http.problems import Problem, from_engine
 from gateway.routing.leader_failover import will_pass
-from replication.replica.acks import confirm_leading
 
 SHARE_BYTES_MIN = 16 * 1024  # a partition's share of an answer: a smaller read costs more than it returns
 PAUSE_S = 0.002  # between two counts of readable bytes, so that busy partitions do not cause a count for each append
@@ -175,7 +173,7 @@ def _readable(context: ReadContext, one: Wanted) -> Partition:
 
 
 def _look(context: ReadContext, wanted: Sequence[Wanted], *, is_exact: bool) -> Found:
-    """Returns the readable bytes. Unless `is_exact`, each partition with records counts as one byte."""
+    """Returns the readable bytes: of each partition as `readable_bytes` counts them."""
     size_bytes, has_moved = 0, False
     for one in wanted:
         try:
@@ -185,15 +183,8 @@ def _look(context: ReadContext, wanted: Sequence[Wanted], *, is_exact: bool) -> 
                 return Found(size_bytes, has_problem=True)
             has_moved = True
             continue
-        if one.offset < partition.high_watermark:
-            size_bytes += _available_bytes(context, partition, one.offset) if is_exact else 1
+        size_bytes += readable_bytes(context, partition, one.offset, is_exact=is_exact)
     return Found(size_bytes, has_problem=False, has_moved=has_moved)
-
-
-def _available_bytes(context: ReadContext, partition: Partition, offset: int) -> int:
-    if offset < partition.log.local_log_start:
-        return context.settings.fetch_bytes_max  # the store knows the size, and asking it takes long: assume enough
-    return available_bytes(partition.log, offset, *partition.read_limit)
 
 
 def _source(context: ReadContext, one: Wanted) -> Partition | Problem:
@@ -209,10 +200,10 @@ async def _confirmed(context: ReadContext, one: Wanted, source: Partition | Prob
         return source
     try:
         partition = context.partitions.answered(one.topic, one.topic_id, one.partition, one.leader_epoch)
-        await confirm_leading(context.partitions.replica(partition))
+        await confirm_offset(context, partition, one.offset)
     except EngineError as error:
         return from_engine(error)
-    return _source(context, one)
+    return partition
 
 
 async def _read_chunks(
@@ -250,11 +241,8 @@ def _refused(one: Wanted, problem: Problem) -> Part:
 
 def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Bounds, limits: Limits) -> tuple[Part, int]:
     """Returns a partition's part, and the number of bytes that were unpacked for it."""
-    found: Decoded[record_json.RecordOut] = Decoded([], offset, 0)
-    if chunk is not None:
-        show = partial(record_json.records_out, form=limits.value)
-        found = decode_stored(chunk.data, offset, chunk.next_offset, bounds, show)
-    outs, next_offset, size_bytes = found
+    show = partial(record_json.records_out, form=limits.value)
+    outs, next_offset, size_bytes = decoded(Read(offset, chunk), bounds, show)
     if limits.as_lines:
         ends = [end_of(out) for out in outs]
         return Part(next_offset, len(outs), ends, None, record_json.encode_lines(outs)), size_bytes

@@ -1,5 +1,8 @@
 """Reads one partition at its owner and renders the result: fetches records, finds positions.
 
+gateway/fetch/many_reads.py reads many with the same parts: how much is readable, whether an offset is final, the whole
+batches, their records.
+
 Results are plain values, and a FetchRequest can be sent over a link, so any process can make the call. Reads whole
 stored batches; those below the local log come from the store. Only the JSON forms decode records. A fetch returns at
 least one record if there is one, whatever its size, so that a large record never blocks a consumer.
@@ -25,7 +28,16 @@ from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch import record_json
 from gateway.fetch.cloud_events import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.fetch.context import ReadContext
-from gateway.fetch.record_json import Bounds, DocumentFields, S, Undecodable, decode_stored, is_compressed, records_out
+from gateway.fetch.record_json import (
+    Bounds,
+    Decoded,
+    DocumentFields,
+    S,
+    Undecodable,
+    decode_stored,
+    is_compressed,
+    records_out,
+)
 from gateway.fetch.request import JSON, FetchRequest, request_of
 from gateway.http.caching import NO_STORE, STATUS, is_known, kept_headers, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
@@ -81,15 +93,27 @@ async def _start(context: ReadContext, partition: Partition, wanted: FetchReques
         raise partition.offline
     leader = context.partitions.replica(partition)
     leader.check_serves_reads(wanted.leader_epoch, from_follower=wanted.from_follower)
-    offset = await _start_offset(context, partition, wanted)
-    high_watermark = partition.high_watermark
-    is_end = wanted.offset is None and wanted.from_ != "earliest" and offset == high_watermark
-    if offset > high_watermark or is_end:
-        leader.check_latest()  # an earlier leader may have given a higher one
-    if offset > high_watermark:
-        await confirm_leading(leader)
-    partition.check_readable(offset)
+    offset = wanted.offset
+    if offset is None:
+        offset = await _start_offset(context, partition, wanted)
+        if wanted.from_ != "earliest" and offset == partition.high_watermark:
+            leader.check_latest()  # an earlier leader may have given a higher one
+    if offset > partition.high_watermark:
+        await confirm_offset(context, partition, offset)
+    else:
+        partition.check_readable(offset)
     return offset
+
+
+async def confirm_offset(context: ReadContext, partition: Partition, offset: int) -> None:
+    """Checks an offset that was above the high watermark, once the store has confirmed that this node leads.
+
+    A client does not retry after OffsetAboveHighWatermark, and a replaced leader may know too low a watermark.
+    """
+    leader = context.partitions.replica(partition)
+    leader.check_latest()
+    await confirm_leading(leader)
+    partition.check_readable(offset)
 
 
 async def _answer(context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read) -> Answer:
@@ -155,8 +179,6 @@ async def find_time(context: ReadContext, partition: Partition, timestamp: int) 
 
 
 async def _start_offset(context: ReadContext, partition: Partition, wanted: FetchRequest) -> int:
-    if wanted.offset is not None:
-        return int(wanted.offset)
     if wanted.timestamp is None:
         return partition.log.log_start if wanted.from_ == "earliest" else partition.high_watermark
     found = await find_time(context, partition, wanted.timestamp)
@@ -168,21 +190,28 @@ async def _wait(
 ) -> None:
     """Waits until `min_bytes` are committed at the offset, the time is over, or the node drains."""
     lifecycle = context.lifecycle
-    if lifecycle.is_draining or _has_enough(partition, offset, min_bytes):
+    if lifecycle.is_draining or _has_enough(context, partition, offset, min_bytes):
         return
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     leader = context.partitions.replica(partition)
     with context.long_polls.waiting(), suppress(TimeoutError):
-        while not lifecycle.is_draining and not _has_enough(partition, offset, min_bytes):
+        while not lifecycle.is_draining and not _has_enough(context, partition, offset, min_bytes):
             leader.check_serves_reads(from_follower=from_follower)  # the next leader would never be asked otherwise
             await partition.high_watermark_by(deadline, max(partition.high_watermark, offset) + 1)
 
 
-def _has_enough(partition: Partition, offset: int, min_bytes: int) -> bool:
+def _has_enough(context: ReadContext, partition: Partition, offset: int, min_bytes: int) -> bool:
+    return readable_bytes(context, partition, offset, is_exact=min_bytes > 1) >= min_bytes
+
+
+def readable_bytes(context: ReadContext, partition: Partition, offset: int, *, is_exact: bool) -> int:
+    """Returns the committed bytes from the offset on. Unless `is_exact`, records count as one byte."""
     if offset < partition.log.local_log_start:
-        return True
+        return context.settings.fetch_bytes_max  # the store knows the size, and asking it takes long: assume enough
     limit = partition.read_limit
-    return offset < limit[0] and (min_bytes <= 1 or available_bytes(partition.log, offset, *limit) >= min_bytes)
+    if offset >= limit[0]:
+        return 0
+    return available_bytes(partition.log, offset, *limit) if is_exact else 1
 
 
 async def _render(context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read) -> Answer:
@@ -217,7 +246,7 @@ async def _render_stored(
 
 def _render_events(partition: Partition, wanted: FetchRequest, read: Read, bounds: Bounds) -> Answer:
     source = f"/v1/topics/{partition.topic}/partitions/{partition.number}"
-    events, end = _decoded(read, bounds, partial(events_out, source=source))
+    events, end, _ = decoded(read, bounds, partial(events_out, source=source))
     own_headers, body = render_events(events, wanted.media_type, source)
     headers = _position_headers(partition, end, wanted.media_type)
     if any(isinstance(event, Undecodable) for event in events):
@@ -228,7 +257,7 @@ def _render_events(partition: Partition, wanted: FetchRequest, read: Read, bound
 
 
 def _render_json(partition: Partition, wanted: FetchRequest, read: Read, bounds: Bounds) -> Answer:
-    outs, end = _decoded(read, bounds, partial(records_out, form=wanted.value))
+    outs, end, _ = decoded(read, bounds, partial(records_out, form=wanted.value))
     headers = _position_headers(partition, end, wanted.media_type)
     if any(isinstance(out, Undecodable) for out in outs):
         headers |= NO_STORE
@@ -239,14 +268,11 @@ def _render_json(partition: Partition, wanted: FetchRequest, read: Read, bounds:
     return headers, record_json.encode_lines(outs)
 
 
-def _decoded(
-    read: Read, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]
-) -> tuple[list[S | Undecodable], int]:
-    """Returns the records in the form of an answer, and the offset that follows them."""
+def decoded(read: Read, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]) -> Decoded[S]:
+    """Returns the records of a read in the form of an answer, and the offset that follows them."""
     if read.chunk is None:
-        return [], read.offset
-    outs, end, _ = decode_stored(read.chunk.data, read.offset, read.chunk.next_offset, bounds, show)
-    return outs, end
+        return Decoded([], read.offset, 0)
+    return decode_stored(read.chunk.data, read.offset, read.chunk.next_offset, bounds, show)
 
 
 def document_fields(partition: Partition, next_offset: int) -> DocumentFields:
