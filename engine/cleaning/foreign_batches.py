@@ -1,15 +1,17 @@
-"""Keeps the segment file that a good copy is about to replace, if it has valid batches that the copy lacks.
+"""Keeps a segment file that is about to be replaced or removed, if it has valid batches of another log.
 
 Foreign batches belong to another log: an operator put a file in the wrong place, and it may be the only copy.
-Blocking; reads the `.log` file and never changes it. The copy is made beside it under a name that neither a start nor a
-removal takes for the engine's own. A batch is not foreign if the good copy has it at its offset, equal in all bytes
-that the batch's checksum covers. A wrong leader epoch alone does not make a batch foreign; a wrong base offset does.
+Blocking; reads the `.log` file and never changes its bytes. The kept file has a name beside it that neither a
+start nor a removal takes for the engine's own. Where a good copy replaces the file, a batch is not foreign if the copy
+has it at its offset, equal in all bytes that the batch's checksum covers. Where the file is removed, a batch is not
+foreign if its offsets are the segment's. A wrong leader epoch alone does not make a batch foreign; a wrong base offset
+does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Self
@@ -21,6 +23,7 @@ from engine.format import paths
 from engine.format.batch import HEADER_BYTES, MAGIC, Buffer, Header, has_valid_crc, read_header
 from engine.format.checksum import PIECE_BYTES
 from engine.format.index import SegmentIndex
+from engine.log.segment import Segment
 from engine.runtime.disk import Disk, FileKind, write_fully
 
 _CHECKED_BYTES_MAX = 1 << 30  # of bytes that look like headers and are not; a file with more is kept
@@ -35,7 +38,34 @@ def keep_foreign(disk: Disk, log_path: str, good_path: str) -> str | None:
     if disk.kind(log_path) is not FileKind.FILE:
         return None
     with _File(disk, log_path) as file, _File(disk, good_path) as good:
-        return _copy(disk, file, log_path) if _has_foreign(file, _Good(good)) else None
+        return _copy(disk, file, log_path) if _has_foreign(file, _Good(good).has) else None
+
+
+def set_aside_foreign(disk: Disk, segment: Segment) -> str | None:
+    """Rename the `.log` file of a sealed segment if it has batches of another log. Returns its new path, or None.
+
+    Reads all of the file only if it is damaged, or if its size or first offset is not the segment's. The caller makes
+    the rename durable. Raises OSError.
+    """
+    if disk.kind(segment.path) is not FileKind.FILE:
+        return None
+    with _File(disk, segment.path) as file:
+        first = file.header(0)
+        begins_well = first is not None and first.base_offset == segment.base_offset
+        if begins_well and file.size_bytes == segment.size_bytes and not segment.damage:
+            return None
+
+        def has_place(_: int, header: Header, __: Buffer) -> bool:
+            return segment.base_offset <= header.base_offset and header.next_offset <= segment.next_offset
+
+        if not _has_foreign(file, has_place):
+            return None
+        seen = 0
+        for _, piece in _pieces(file):
+            seen = crc32c(piece, seen)
+    target = paths.foreign_file(segment.path, seen)
+    disk.rename(segment.path, target)
+    return target
 
 
 class _File:
@@ -97,7 +127,8 @@ class _Good:
         return index
 
 
-def _has_foreign(file: _File, good: _Good) -> bool:
+def _has_foreign(file: _File, is_own: Callable[[int, Header, Buffer], bool]) -> bool:
+    """`is_own` judges a valid batch by its position, header and bytes."""
     position, left = 0, _CHECKED_BYTES_MAX
     while position + HEADER_BYTES <= file.size_bytes:
         following = position + PIECE_BYTES
@@ -107,7 +138,7 @@ def _has_foreign(file: _File, good: _Good) -> bool:
                 continue
             batch = file.read(at, header.size_bytes)
             if len(batch) == header.size_bytes and has_valid_crc(batch, 0, header):
-                if not good.has(at, header, batch):
+                if not is_own(at, header, batch):
                     return True
                 following = at + header.size_bytes
                 break
@@ -132,17 +163,21 @@ def _fits(header: Header, bytes_left: int) -> bool:
     return is_counted and header.base_offset >= 0 and HEADER_BYTES <= header.size_bytes <= bytes_left
 
 
+def _pieces(file: _File) -> Iterator[tuple[int, bytes]]:
+    """Yields the whole file, with zeros for bytes that the disk cannot read."""
+    for position in range(0, file.size_bytes, PIECE_BYTES):
+        length = min(PIECE_BYTES, file.size_bytes - position)
+        yield position, file.read(position, length).ljust(length, b"\0")
+
+
 def _copy(disk: Disk, file: _File, log_path: str) -> str:
-    """Writes zeros for bytes that the disk cannot read."""
     path = paths.unfinished_foreign(log_path)
     try:
         handle = disk.open(path, create=True, writable=True)
         try:
             disk.truncate(handle, 0)
             seen = 0
-            for position in range(0, file.size_bytes, PIECE_BYTES):
-                length = min(PIECE_BYTES, file.size_bytes - position)
-                piece = file.read(position, length).ljust(length, b"\0")
+            for position, piece in _pieces(file):
                 write_fully(disk, handle, piece, position)
                 seen = crc32c(piece, seen)
             disk.fdatasync(handle)

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from engine.cleaning.foreign_batches import set_aside_foreign
 from engine.cleaning.retention import Bounds
 from engine.format import paths
 from engine.log.segment import Segment
@@ -110,7 +111,13 @@ def save_taken(disk: Disk, directory: str, of: Taken, committed: int, files: Sna
 
 
 def remove_segment(disk: Disk, segment: Segment) -> None:
-    """Unlink the files of a segment, the log last, durably. Raises OSError."""
+    """Unlink the files of a segment, the log last, durably. Raises OSError.
+
+    A file with batches of another log is renamed and kept (engine/cleaning/foreign_batches.py).
+    """
+    if (kept := set_aside_foreign(disk, segment)) is not None:
+        extra = {"segment": segment.path, "kept": kept}
+        log.error("an expired segment file has batches of another log: it is kept", extra=extra)
     for suffix in paths.SEGMENT_SUFFIXES:
         if disk.stat(segment.file(suffix)) is not None:
             disk.unlink(segment.file(suffix))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,36 @@ async def test_what_lies_below_is_gone_and_stays_gone_after_a_restart(new_node, 
         partition = node.shard.partition("t", 0)
         assert (partition.log.log_start, partition.log_end) == (before, 12)
         assert await offsets(node, partition) == list(range(before, 12))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_segment_file_of_another_log_is_kept_when_its_segment_expires(new_node, is_restarted, caplog):
+    """An operator put the file of one segment in the place of another: it may be the only copy."""
+    async with new_node() as node:
+        partition = await filled(node)
+        first, last = (partition.log.segments[at].path for at in (0, 2))
+        foreign = Path(last).read_bytes()
+        if not is_restarted:
+            Path(first).write_bytes(foreign)
+            await node.shard.delete_before(partition, 5)
+    if is_restarted:
+        Path(first).write_bytes(foreign)
+        async with new_node() as node:
+            await node.shard.delete_before(node.shard.partition("t", 0), 5)
+    (kept,) = Path(first).parent.glob("*.foreign-*")
+    assert kept.name.startswith(f"{0:020d}.foreign-")
+    assert kept.read_bytes() == foreign
+    assert not Path(first).exists()
+    assert [str(kept)] == [entry.kept for entry in caplog.records if hasattr(entry, "kept")]
+
+
+async def test_a_damaged_segment_of_its_own_batches_expires(new_node):
+    async with new_node() as node:
+        partition = await filled(node)
+        first = Path(partition.log.segments[0].path)
+        first.write_bytes(first.read_bytes()[:-7] + b"garbage" * 100)
+        await node.shard.delete_before(partition, 5)
+        assert [path.name for path in first.parent.glob("0*0.*") if "snapshot" not in path.name] == []
 
 
 async def test_deleting_up_to_the_end_of_an_active_segment_removes_its_file(new_node):
@@ -108,8 +139,8 @@ async def test_a_read_that_finds_its_segment_deleted_is_told_where_the_log_begin
 
     class Slow(FaultyDisk):
         def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
-            if path.endswith("/00000000000000000000.log") and not writable:
-                is_opening.set()
+            if path.endswith("/00000000000000000000.log") and not writable and not is_opening.is_set():
+                is_opening.set()  # the reader, and not the removal
                 assert may_open.wait(30)
             return super().open(path, create=create, writable=writable)
 
