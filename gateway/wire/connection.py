@@ -1,8 +1,7 @@
-"""One connection: detects the protocol, feeds its core, runs the application, and writes when the transport has room.
+"""One connection: detects the protocol, feeds its core with what arrives, and runs the application.
 
 The shell around gateway/wire/http1.py and gateway/wire/http2.py. Invariants: (1) requests of HTTP/1.1 are answered in
-order, those of HTTP/2 concurrently; (2) all output goes out in one write a turn of the loop, and no more is taken from
-the core while the transport is full; (3) when the client leaves, the work for it is cancelled.
+order, those of HTTP/2 concurrently; (2) when the client leaves, the work for it is cancelled.
 """
 
 from __future__ import annotations
@@ -29,14 +28,13 @@ from gateway.wire.messages import (
     RequestBegan,
     StreamReset,
 )
+from gateway.wire.output import Output
 
 log = logging.getLogger("penstock.gateway")
 
-WRITE_BYTES = 256 * 1024  # taken from the core at a time; the transport keeps twice as much at most
 BODY_BYTES_MAX = 256 * 1024  # unread bytes of a body over HTTP/1.1; reading pauses beyond them
 PIECE_BYTES = 16 * 1024  # parsed at a time over HTTP/1.1: a thousand of the smallest requests, as streams of HTTP/2
 HELD_BYTES_MAX = 256 * 1024  # received and not parsed while pipelined requests wait; reading pauses beyond them
-LINGER_S = 2.0  # a client that is still sending receives the end before its connection is reset
 
 
 class Connection(asyncio.Protocol):
@@ -47,17 +45,13 @@ class Connection(asyncio.Protocol):
         self._loop = server.loop
         self._transport: Any = None
         self._core: Http1 | Http2 | None = None
+        self._output: Output | None = None
         self._unsniffed = b""
         self._exchanges: dict[int, Exchange] = {}
         self._queued: deque[Exchange | HeadRefused] = deque()  # of HTTP/1.1, behind the one in progress
         self._held = b""  # received behind those, and not parsed
         self._is_reading_paused = False
-        self._is_writing_paused = False
-        self._is_ending = False
-        self._is_flushing = False
         self._is_closed = False
-        self._room_waiters: deque[asyncio.Future[None]] = deque()
-        self._written_bytes = 0
         self.client = self.server = ""
         self.is_http2 = False
         self.opened_at = self.received_at = self.idle_since = server.loop.time()
@@ -76,16 +70,12 @@ class Connection(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """Returns the bytes that were given and that the kernel has not taken."""
-        if self._core is None or self._is_closed:
-            return 0
-        waiting: int = self._transport.get_write_buffer_size()
-        return self._core.pending_bytes + waiting
+        return 0 if self._output is None else self._output.unsent_bytes
 
     @property
     def taken_bytes(self) -> int:
         """Returns the bytes that the kernel has taken since the connection began."""
-        waiting: int = 0 if self._is_closed else self._transport.get_write_buffer_size()
-        return self._written_bytes - waiting
+        return 0 if self._output is None else self._output.taken_bytes
 
     @property
     def is_closed(self) -> bool:
@@ -95,7 +85,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._transport.set_write_buffer_limits(high=WRITE_BYTES)
         self.client = place_of(transport.get_extra_info("peername"))
         self.server = place_of(transport.get_extra_info("sockname"))
         tls = transport.get_extra_info("ssl_object")
@@ -128,18 +117,17 @@ class Connection(asyncio.Protocol):
         self._is_closed = True
         for exchange in list(self._exchanges.values()):
             self._cancel(exchange)
-        if self._core is not None:
-            self._core.drop_output()
-        self._wake_writers()
+        if self._output is not None:
+            self._output.lose()
         self._server.closed(self)
 
     def pause_writing(self) -> None:
-        self._is_writing_paused = True
+        if self._output is not None:
+            self._output.pause()
 
     def resume_writing(self) -> None:
-        self._is_writing_paused = False
-        self._flush_soon()
-        self._wake_writers()
+        if self._output is not None:
+            self._output.resume()
 
     # From the application, by its exchange
 
@@ -189,12 +177,8 @@ class Connection(asyncio.Protocol):
 
     async def wait_progress(self) -> None:
         """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
-        if not self._is_closed:
-            waiter = self._loop.create_future()
-            self._room_waiters.append(waiter)
-            await waiter
-        if self._is_closed:
-            raise ConnectionResetError("the client has left")
+        assert self._output is not None
+        await self._output.wait_progress()
 
     # From the server
 
@@ -228,6 +212,7 @@ class Connection(asyncio.Protocol):
 
     def _speak(self, core: type[Http1 | Http2]) -> None:
         self._core = core(self._server.limits)
+        self._output = Output(self._loop, self._transport, self._core)
         self.is_http2 = core is Http2
         if self.is_http2:
             self._flush_soon()
@@ -348,41 +333,8 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _flush_soon(self) -> None:
-        if not self._is_flushing:
-            self._is_flushing = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._is_flushing = False
-        core = self._core
-        if core is None or self._is_closed or self._is_writing_paused:
-            return
-        out = core.take_output(WRITE_BYTES)
-        if out:
-            size = sum(map(len, out))
-            self._written_bytes += size
-            if len(out) == 1:
-                self._transport.write(out[0])
-            elif size < WRITE_BYTES // 4:
-                self._transport.write(b"".join(out))  # one copy costs less than many small buffers
-            else:
-                self._transport.writelines(out)
-            if self._room_waiters:
-                self._wake_writers()
-        if core.has_output:
-            self._flush_soon()
-        elif core.is_closing and not core.pending_bytes:
-            self._close()
-
-    def _close(self) -> None:
-        if self._is_ending:
-            return
-        self._is_ending = True
-        if self._core is not None and self._core.has_fault and self._transport.can_write_eof():
-            self._transport.write_eof()
-            self._loop.call_later(LINGER_S, self.abort)
-        else:
-            self._transport.close()
+        assert self._output is not None
+        self._output.flush_soon()
 
     def _cancel(self, exchange: Exchange) -> None:
         if exchange.task is not None:
@@ -392,9 +344,3 @@ class Connection(asyncio.Protocol):
         else:  # it was still queued
             self._queued.remove(exchange)
             del self._exchanges[exchange.stream_id]
-
-    def _wake_writers(self) -> None:
-        while self._room_waiters:
-            waiter = self._room_waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)

@@ -1,8 +1,16 @@
-"""The frames of HTTP/2 (RFC 9113 4 and 6): numbers, layouts, and their encoding. It decides nothing."""
+"""The frames of HTTP/2 (RFC 9113 4 and 6): numbers, layouts, encoding, a reader, and a bound for useless ones.
+
+`FrameReader` splits bytes into frames and joins header blocks. It checks everything that needs no stream: the preface,
+the first frame, sizes, padding, and that a header block is continued at once and ends (a flood of CONTINUATION frames
+is CVE-2024-27316). `FloodGuard` is a token bucket for one kind of useless work: rapid resets (CVE-2023-44487), streams
+that the client makes us reset ("MadeYouReset", CVE-2025-8671), and floods of pings, settings, priorities and empty
+frames (CVE-2019-9512, 9515, 9518).
+"""
 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = struct.Struct(">HBBBL")  # length in 16 and 8 bits, type, flags, stream
@@ -24,6 +32,11 @@ WINDOW_MAX = 2**31 - 1
 WINDOW_DEFAULT = 65_535
 FRAME_BYTES_DEFAULT = 16_384
 FRAME_BYTES_MAX = 2**24 - 1
+
+CONTINUATIONS_MAX = 64
+BLOCK_SHARE = 4  # a block of up to this many limits is read and rejected with 431; a larger one ends the connection
+BURST = 2000  # a client may cancel all streams of a connection at once, twice, with the default limit
+RATE = 50.0  # a second; nghttp2 allows 33
 
 
 class ConnectionFault(Exception):
@@ -87,3 +100,144 @@ def without_padding(flags: int, payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise ConnectionFault(PROTOCOL_ERROR, "more padding than the frame has bytes")
     return payload[1 : len(payload) - payload[0]]
+
+
+class _Block(NamedTuple):
+    """A header block that is not complete yet."""
+
+    stream_id: int
+    flags: int
+    parts: list[bytes]
+
+
+class FrameReader:
+    """The bytes that were received and not parsed yet. `header_bytes_max` is the limit of a request's headers."""
+
+    def __init__(self, header_bytes_max: int) -> None:
+        self._data = b""
+        self._position = 0
+        self._block: _Block | None = None
+        self._block_bytes_max = BLOCK_SHARE * header_bytes_max
+        self._has_preface = False
+        self._has_settings = False
+
+    def __repr__(self) -> str:
+        return f"FrameReader(unread={len(self._data) - self._position})"
+
+    def feed(self, data: bytes) -> None:
+        rest = self._data[self._position :]
+        self._data, self._position = rest + data if rest else data, 0
+
+    def next(self) -> tuple[int, int, int, bytes] | None:
+        """Returns type, flags, stream and payload of the next frame, if it is whole. HEADERS has its whole block.
+
+        Raises ConnectionFault.
+        """
+        if not self._has_preface and not self._read_preface():
+            return None
+        while len(self._data) - self._position >= HEAD_BYTES:
+            high, low, kind, flags, stream_id = HEAD.unpack_from(self._data, self._position)
+            length = high << 8 | low
+            if length > FRAME_BYTES_DEFAULT:
+                raise ConnectionFault(FRAME_SIZE_ERROR, "a frame larger than allowed")
+            start = self._position + HEAD_BYTES
+            end = start + length
+            if end > len(self._data):
+                return None
+            payload, self._position = self._data[start:end], end
+            stream_id &= STREAM_ID_MAX
+            if not self._has_settings:
+                if kind != SETTINGS or flags & ACK:
+                    raise ConnectionFault(PROTOCOL_ERROR, "the first frame is not SETTINGS")
+                self._has_settings = True
+            _check_layout(kind, flags, stream_id, length)
+            if self._block is not None or kind in (HEADERS, CONTINUATION):
+                whole = self._in_block(kind, flags, stream_id, payload)
+                if whole is None:
+                    continue
+                return whole
+            return kind, flags, stream_id, payload
+        if self._position == len(self._data):
+            self._data, self._position = b"", 0  # an idle connection holds none of its last bytes
+        return None
+
+    def _read_preface(self) -> bool:
+        if not self._data.startswith(PREFACE):
+            if PREFACE.startswith(self._data):
+                return False
+            raise ConnectionFault(PROTOCOL_ERROR, "no preface of HTTP/2")
+        self._has_preface = True
+        self._position = len(PREFACE)
+        return True
+
+    def _in_block(self, kind: int, flags: int, stream_id: int, payload: bytes) -> tuple[int, int, int, bytes] | None:
+        """Returns the whole block if this frame ends one."""
+        block = self._block
+        if kind == HEADERS and block is None:
+            part = _fragment(flags, stream_id, payload)
+            if flags & END_HEADERS:
+                return kind, flags, stream_id, part
+            self._block = _Block(stream_id, flags, [part])
+            return None
+        if kind != CONTINUATION or block is None or stream_id != block.stream_id:
+            raise ConnectionFault(PROTOCOL_ERROR, "a header block is not continued, or there is none to continue")
+        block.parts.append(payload)
+        if len(block.parts) > CONTINUATIONS_MAX or sum(map(len, block.parts)) > self._block_bytes_max:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "a header block without end")
+        if not flags & END_HEADERS:
+            return None
+        self._block = None
+        return HEADERS, block.flags, stream_id, b"".join(block.parts)
+
+
+_SIZES = {RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
+_OF_CONNECTION = (SETTINGS, PING, GOAWAY)
+
+
+def _check_layout(kind: int, flags: int, stream_id: int, length: int) -> None:
+    """Raises ConnectionFault for a frame of a wrong size, or on a stream where it cannot be."""
+    if kind == PUSH_PROMISE or (stream_id and kind in _OF_CONNECTION):
+        raise ConnectionFault(PROTOCOL_ERROR, "a frame that cannot be there")
+    is_wrong = kind in _SIZES and length != _SIZES[kind]
+    if is_wrong or (kind == SETTINGS and (length % 6 or (flags & ACK and length))):
+        raise ConnectionFault(FRAME_SIZE_ERROR, "a frame of a wrong size")
+
+
+def _fragment(flags: int, stream_id: int, payload: bytes) -> bytes:
+    """Returns the part of a header block that a HEADERS frame has."""
+    if stream_id % 2 == 0:
+        raise ConnectionFault(PROTOCOL_ERROR, "a stream that only a server opens")
+    part = without_padding(flags, payload)
+    if not flags & PRIORITY_FLAG:
+        return part
+    if len(part) < 5:
+        raise ConnectionFault(FRAME_SIZE_ERROR, "a priority that is too short")
+    if WORD.unpack_from(part)[0] & STREAM_ID_MAX == stream_id:
+        raise ConnectionFault(PROTOCOL_ERROR, "a stream that depends on itself")
+    return part[5:]
+
+
+class FloodGuard:
+    """A client may do useless work now and then; beyond the burst and the rate the connection ends.
+
+    `now` is in seconds of any monotonic clock.
+    """
+
+    def __init__(self, what: str, burst: int = BURST, rate: float = RATE) -> None:
+        self._what = what
+        self._burst = burst
+        self._rate = rate
+        self._left = float(burst)
+        self._filled_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"FloodGuard({self._what}, left={self._left:.0f})"
+
+    def spend(self, now: float) -> None:
+        """Take a token. Raises ConnectionFault when none is left."""
+        if self._left < self._burst:
+            self._left = min(self._burst, self._left + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+        self._left -= 1
+        if self._left < 0:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many {self._what}")

@@ -3,22 +3,18 @@
 Feed `receive`, act on its events, answer with `answer` or `begin`, `write` and `finish`, and send what `take_output`
 returns. Invariants: (1) no event of a stream follows its `StreamReset`, and no `BodyEnded` comes for a body that is
 shorter than announced; (2) no input makes `receive` raise: faults of a stream reset it, faults of the connection end it
-with GOAWAY and set `is_closing`; (3) gateway/wire/flood_guard.py bounds useless work that a client causes; windows and
-`limits` bound memory.
+with GOAWAY and set `is_closing`; (3) `FloodGuard` bounds useless work that a client causes; windows and `limits` bound
+memory.
 Known limit: priorities are read and ignored (RFC 9113 5.3.2); DATA frames go round the streams in turn.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
-from gateway.wire import frames, hpack
-from gateway.wire.flood_guard import FloodGuard
-from gateway.wire.frames import END_STREAM, ConnectionFault, StreamFault, frame
+from gateway.wire import frames
+from gateway.wire.frames import END_STREAM, ConnectionFault, FloodGuard, FrameReader, StreamFault, frame
 from gateway.wire.http2_head import HeadReader, Malformed, check_headers
-from gateway.wire.http2_reading import FrameReader
 from gateway.wire.http2_sending import Piece, Sender
-from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW, WINDOW_SHARE, Stream
+from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW, ReceiveWindow, Stream, Streams
 from gateway.wire.messages import (
     BodyEnded,
     BodyPart,
@@ -30,8 +26,7 @@ from gateway.wire.messages import (
     WireLimits,
 )
 
-ANSWER_FRAME_BYTES_MAX = 64 * 1024  # whatever size a client allows: streams take turns by frames
-CLOSED_MAX = 256  # streams that we reset last; frames for them that were under way are ignored
+LEAVE_PING = b"goodbye!"  # its answer shows that the client has seen the GOAWAY before it
 
 
 class Http2:
@@ -40,18 +35,15 @@ class Http2:
     def __init__(self, limits: WireLimits) -> None:
         self.is_closing = False
         self.has_fault = False  # the client may still be sending, and its bytes are dropped
-        self._limits = limits
         self._reader = FrameReader(limits.header_bytes_max)
-        self._heads = HeadReader(limits.header_bytes_max)
-        self._streams: dict[int, Stream] = {}
-        self._reset_here: OrderedDict[int, None] = OrderedDict()
-        self._last_id = 0
-        self._in_flight = 0  # requests that the shell has begun and not released
-        self._is_leaving = False  # the client must open no more streams
+        self._heads = HeadReader(limits.header_bytes_max, limits.headers_max)
+        self._streams = Streams(limits)
+        self._open = self._streams.open
+        self._window = ReceiveWindow(CONNECTION_WINDOW)
+        self._is_leaving = False  # GOAWAY is sent once no stream is open
+        self._is_ending = False  # GOAWAY is sent, and the connection closes once no stream is open
         self._has_announced = False
         self._is_last = False  # no more streams are answered
-        self._receive_left = CONNECTION_WINDOW
-        self._consumed = 0
         self._sender = Sender()
         self._send, self._queue = self._sender.send, self._sender.queue
         self._cancels, self._efforts = FloodGuard("reset streams"), FloodGuard("frames without use")
@@ -67,7 +59,7 @@ class Http2:
                     self._on_goaway, self._on_ping, self._on_goaway, self._on_window_update)  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"Http2(streams={len(self._streams)}, last={self._last_id}, pending_bytes={self.pending_bytes})"
+        return f"Http2({self._streams}, pending_bytes={self.pending_bytes})"
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Returns the events of these bytes, in their order. `now` is in seconds of a monotonic clock."""
@@ -86,7 +78,7 @@ class Http2:
     def end_of_input(self) -> list[Event]:
         """Ends all requests: a client that sends no more has left."""
         self.is_closing = True
-        return [StreamReset(stream_id) for stream_id in self._streams]
+        return [StreamReset(stream_id) for stream_id in self._open]
 
     def _on_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         try:
@@ -101,21 +93,20 @@ class Http2:
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
-        self._receive_left -= size
-        if self._receive_left < 0:
+        if not self._window.takes(size):
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "more than the window of the connection")
-        stream = self._known(stream_id)
+        stream = self._streams.known(stream_id)
         if stream is None:
             self.consumed(stream_id, size)
-            if stream_id in self._reset_here:
+            if self._streams.was_reset_here(stream_id):
                 return
             raise StreamFault(stream_id, frames.STREAM_CLOSED)
         if not stream.is_remote_open:
             raise StreamFault(stream_id, frames.STREAM_CLOSED)
-        stream.receive_left -= size
+        has_taken = stream.takes(size)
         if stream.is_stopped:  # no application reads it
             self.consumed(stream_id, size)
-        if stream.receive_left < 0:
+        if not has_taken:
             raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR)
         data = frames.without_padding(flags, payload)
         if len(data) < size:
@@ -133,27 +124,28 @@ class Http2:
     def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         """Handles a whole header block. It is always decoded, so that the table stays in step."""
         is_last = bool(flags & END_STREAM)
-        if stream_id <= self._last_id:
+        if stream_id <= self._streams.last_id:
             self._on_trailers(stream_id, self._heads.fields(block), is_last)
             return
-        self._last_id = stream_id
+        self._streams.last_id = stream_id
         head = self._heads.read(stream_id, block)
-        if self._is_last or max(len(self._streams), self._in_flight) >= self._limits.streams_max:
+        head_bytes = 0 if head is None else head.size_bytes
+        if self._is_last or not self._streams.has_room(head_bytes):
             raise StreamFault(stream_id, frames.REFUSED_STREAM)
         if head is None:
             self._refuse(stream_id, 431, is_last)
             return
         if is_last and head.content_length:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
-        stream = self._streams[stream_id] = Stream(stream_id, self._queue.first_window, head.content_length)
+        stream = Stream(stream_id, self._queue.first_window, head.content_length)
         stream.is_remote_open = not is_last
-        self._in_flight += 1
+        self._streams.begin(stream, head_bytes)
         self._events.append(RequestBegan(stream_id, head, is_last))
 
     def _on_trailers(self, stream_id: int, fields: list[Header], is_last: bool) -> None:
-        stream = self._streams.get(stream_id)
+        stream = self._open.get(stream_id)
         if stream is None:
-            if stream_id in self._reset_here:
+            if self._streams.was_reset_here(stream_id):
                 return
             raise ConnectionFault(frames.STREAM_CLOSED, "headers on a stream that is closed")
         if not stream.is_remote_open:
@@ -184,7 +176,7 @@ class Http2:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
 
     def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
-        self._known(stream_id)
+        self._streams.known(stream_id)
         self._cancels.spend(self._now)
         self._close(stream_id)
 
@@ -193,26 +185,15 @@ class Http2:
             return
         self._efforts.spend(self._now)
         for name, value in frames.settings_in(payload):
-            self._set(name, value)
+            self._sender.set(name, value, self._open)
         self._send(frame(frames.SETTINGS, frames.ACK, 0))
 
-    def _set(self, name: int, value: int) -> None:
-        if name == frames.INITIAL_WINDOW_SIZE:
-            self._queue.set_first_window(value, self._streams.values())
-        elif name == frames.MAX_FRAME_SIZE:
-            if not frames.FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_MAX:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame size that no frame has")
-            self._queue.frame_bytes_max = min(value, ANSWER_FRAME_BYTES_MAX)
-        elif name == frames.ENABLE_PUSH and value > 1:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "push is on or off")
-        elif name == frames.HEADER_TABLE_SIZE and value < hpack.TABLE_BYTES:
-            self._sender.use_no_table()
-
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if flags & frames.ACK:
-            return
-        self._efforts.spend(self._now)
-        self._send(frame(frames.PING, frames.ACK, 0, payload))
+        if not flags & frames.ACK:
+            self._efforts.spend(self._now)
+            self._send(frame(frames.PING, frames.ACK, 0, payload))
+        elif self._is_ending and payload == LEAVE_PING:
+            self._answer_no_more()
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Notes that the client opens no more streams; open ones are answered."""
@@ -226,7 +207,7 @@ class Http2:
                 code = frames.FLOW_CONTROL_ERROR if increment else frames.PROTOCOL_ERROR
                 raise ConnectionFault(code, "a window of nothing, or beyond all bounds")
             return
-        stream = self._known(stream_id)
+        stream = self._streams.known(stream_id)
         if stream is not None:
             if increment == 0:
                 raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
@@ -234,12 +215,6 @@ class Http2:
             if stream.send_left > frames.WINDOW_MAX:
                 raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR)
             self._queue.widened(stream)
-
-    def _known(self, stream_id: int) -> Stream | None:
-        """Returns the stream; None if it is closed. Raises ConnectionFault if it was never open."""
-        if stream_id == 0 or stream_id > self._last_id or stream_id % 2 == 0:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame of a stream that was never opened")
-        return self._streams.get(stream_id)
 
     @property
     def pending_bytes(self) -> int:
@@ -264,12 +239,12 @@ class Http2:
 
     def send_continue(self, stream_id: int) -> None:
         """Sends 100 Continue, for which the client waits before it sends its body."""
-        if stream_id in self._streams:
+        if stream_id in self._open:
             self._sender.send_headers(stream_id, 0, 100)
 
     def answer(self, stream_id: int, status: int, headers: list[Header], body: Piece) -> None:
         """Sends a whole answer."""
-        stream = self._streams.get(stream_id)
+        stream = self._open.get(stream_id)
         if stream is None:
             return
         self._sender.send_headers(stream_id, 0 if body else END_STREAM, status, headers)
@@ -278,22 +253,22 @@ class Http2:
 
     def begin(self, stream_id: int, status: int, headers: list[Header]) -> None:
         """Begins an answer in pieces: `write` and `finish` follow."""
-        if stream_id in self._streams:
+        if stream_id in self._open:
             self._sender.send_headers(stream_id, 0, status, headers)
 
     def write(self, stream_id: int, data: bytes) -> None:
-        stream = self._streams.get(stream_id)
+        stream = self._open.get(stream_id)
         if stream is not None and data:
             self._sender.send_data(stream, data, ends=False)
 
     def finish(self, stream_id: int) -> None:
-        stream = self._streams.get(stream_id)
+        stream = self._open.get(stream_id)
         if stream is not None and self._sender.send_data(stream, b"", ends=True):
             self._end_answer(stream)
 
     def stop_body(self, stream_id: int) -> None:
         """Rejects the rest of a body: resets the stream once its answer is sent whole (RFC 9113 8.1)."""
-        stream = self._streams.get(stream_id)
+        stream = self._open.get(stream_id)
         if stream is not None and stream.is_remote_open:
             stream.is_stopped = True
             if not stream.is_local_open:
@@ -301,29 +276,21 @@ class Http2:
 
     def abandon(self, stream_id: int) -> None:
         """Resets the stream, because its answer has no end."""
-        if stream_id in self._streams:
+        if stream_id in self._open:
             self._reset(stream_id, frames.INTERNAL_ERROR)
-            self._forget(self._streams[stream_id])
+            self._forget(self._open[stream_id])
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Widens the client's window by the bytes that were read, in large steps."""
-        self._consumed += size_bytes
-        if self._consumed >= CONNECTION_WINDOW // WINDOW_SHARE:
-            self._send(frames.window_update(0, self._consumed))
-            self._receive_left += self._consumed
-            self._consumed = 0
-        stream = self._streams.get(stream_id)
-        if stream is None or not stream.is_remote_open:
-            return
-        stream.consumed += size_bytes
-        if stream.consumed >= STREAM_WINDOW // WINDOW_SHARE:
-            self._send(frames.window_update(stream_id, stream.consumed))
-            stream.receive_left += stream.consumed
-            stream.consumed = 0
+        if step := self._window.widened(size_bytes):
+            self._send(frames.window_update(0, step))
+        stream = self._open.get(stream_id)
+        if stream is not None and stream.is_remote_open and (step := stream.widened(size_bytes)):
+            self._send(frames.window_update(stream_id, step))
 
     def release(self, stream_id: int) -> None:
-        """Stops counting a request, reset or not, among those in flight."""
-        self._in_flight -= 1
+        """Stops counting a request, reset or not, among those under way."""
+        self._streams.release(stream_id)
 
     def ping(self) -> None:
         self._send(frame(frames.PING, 0, 0, b"penstock"))
@@ -337,22 +304,40 @@ class Http2:
         self._say_goodbye()
 
     def leave(self) -> None:
-        """Refuses new streams, which is safe to retry, and ends the connection after the last open one."""
-        self._is_leaving = self._is_last = True
+        """Ends the connection after the last open stream (RFC 9113 6.8).
+
+        GOAWAY makes the client open further streams elsewhere. Streams that cross it are answered. Once the client has
+        seen it, a second GOAWAY names the last stream; later ones are refused, which is safe to retry.
+        """
+        if self._is_ending or self.is_closing:
+            return
+        self._is_leaving = self._is_ending = True
+        if self._open:
+            self._announce()
+            self._send(frame(frames.PING, 0, 0, LEAVE_PING))
         self._say_goodbye()
 
-    def _say_goodbye(self) -> None:
-        if self._streams or self.is_closing:
-            return
-        if self._is_last:
-            self._send(frames.goaway(self._last_id, frames.NO_ERROR))
-            self.is_closing = True
-        elif not self._has_announced:
-            self._send(frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR))
+    def _announce(self) -> None:
+        if not self._has_announced:
             self._has_announced = True
+            self._send(frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR))
+
+    def _answer_no_more(self) -> None:
+        if not self._is_last:
+            self._is_last = True
+            self._send(frames.goaway(self._streams.last_id, frames.NO_ERROR))
+
+    def _say_goodbye(self) -> None:
+        if self._open or self.is_closing:
+            return
+        if self._is_ending:
+            self._answer_no_more()
+            self.is_closing = True
+        else:
+            self._announce()
 
     def _refuse(self, stream_id: int, status: int, is_whole: bool) -> None:
-        stream = self._streams[stream_id] = Stream(stream_id, self._queue.first_window, None)
+        stream = self._open[stream_id] = Stream(stream_id, self._queue.first_window, None)
         stream.is_remote_open = stream.is_stopped = not is_whole
         self._cancels.spend(self._now)
         self._events.append(HeadRefused(stream_id, status))
@@ -370,13 +355,11 @@ class Http2:
 
     def _reset(self, stream_id: int, code: int) -> None:
         self._send(frames.reset(stream_id, code))
-        self._reset_here[stream_id] = None
-        if len(self._reset_here) > CLOSED_MAX:
-            self._reset_here.popitem(last=False)
+        self._streams.note_reset(stream_id)
 
     def _close(self, stream_id: int) -> None:
         """Removes a stream that either side has reset."""
-        stream = self._streams.get(stream_id)
+        stream = self._open.get(stream_id)
         if stream is not None:
             self._forget(stream)
             self._events.append(StreamReset(stream_id))
@@ -384,16 +367,16 @@ class Http2:
     def drop_output(self) -> None:
         """Frees what waits to be sent, at once: the next collection of cycles may be far away."""
         self._sender.take()
-        self._sender.drop_streams(self._streams)
+        self._sender.drop_streams(self._open)
 
     def _forget(self, stream: Stream) -> None:
         self._queue.drop(stream)
-        del self._streams[stream.stream_id]
+        del self._open[stream.stream_id]
         if self._is_leaving:
             self._say_goodbye()
 
     def _fail(self, fault: ConnectionFault) -> None:
-        self._events += [StreamReset(stream_id) for stream_id in self._streams]
-        self._sender.drop_streams(self._streams)
-        self._send(frames.goaway(self._last_id, fault.code, str(fault)))
+        self._events += [StreamReset(stream_id) for stream_id in self._open]
+        self._sender.drop_streams(self._open)
+        self._send(frames.goaway(self._streams.last_id, fault.code, str(fault)))
         self.is_closing = self.has_fault = True

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from gateway.wire.frames import COMPRESSION_ERROR, PROTOCOL_ERROR, ConnectionFault, StreamFault
 from gateway.wire.hpack import BrokenBlock, Decoder
-from gateway.wire.messages import Header, RequestHead, split_target
+from gateway.wire.messages import Header, RequestHead, size_of, split_target
 
-FIELDS_MAX = 1000
+PSEUDO_MAX = 4
 KNOWN_MAX = 64  # blocks of a connection
 KNOWN_BYTES_MAX = 512
 KNOWN_FIELDS_MAX = 64  # a field takes one byte of a block and some hundred of what is derived from it
@@ -28,8 +28,8 @@ class Malformed(ValueError):
 class HeadReader:
     """Reads the header blocks of one connection in their order, and caches repeated ones."""
 
-    def __init__(self, header_bytes_max: int) -> None:
-        self._decoder = Decoder(header_bytes_max, FIELDS_MAX)
+    def __init__(self, header_bytes_max: int, headers_max: int) -> None:
+        self._decoder = Decoder(header_bytes_max, headers_max + PSEUDO_MAX)
         self._known: dict[bytes, RequestHead] = {}  # valid until the decoder's table changes
 
     def __repr__(self) -> str:
@@ -87,7 +87,8 @@ def head_of(fields: Sequence[Header]) -> RequestHead:
     if len(lengths) > 1 or not all(value.isascii() and value.isdecimal() and len(value) < 20 for value in lengths):
         raise Malformed("content-length is not one number")
     _, path, query = split_target(path)
-    return RequestHead("2", method, path, query, pseudo.get(":authority", ""), tuple(headers))
+    size_bytes = size_of(fields)
+    return RequestHead("2", method, path, query, pseudo.get(":authority", ""), tuple(headers), size_bytes)
 
 
 def check_headers(headers: Sequence[Header]) -> None:

@@ -1,18 +1,117 @@
 """The sending half of an HTTP/2 connection: frames in their order, header blocks, and data as windows allow.
 
 It knows only the windows of streams (gateway/wire/http2_streams.py); gateway/wire/http2.py decides what is sent when.
+Invariants (RFC 9113 5.2): no frame of DATA is larger than the window of its stream, that of the connection and the
+client's largest frame; `SendQueue.pending_bytes` is the sum of what streams wait to send.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from gateway.wire import frames, hpack
-from gateway.wire.frames import END_HEADERS, END_STREAM, frame
-from gateway.wire.http2_streams import SendQueue, Stream
+from gateway.wire.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FLOW_CONTROL_ERROR,
+    FRAME_BYTES_DEFAULT,
+    WINDOW_DEFAULT,
+    WINDOW_MAX,
+    ConnectionFault,
+    frame,
+    frame_head,
+)
+from gateway.wire.http2_streams import Stream
 from gateway.wire.messages import Header
 
+ANSWER_FRAME_BYTES_MAX = 64 * 1024  # whatever size a client allows: streams take turns by frames
+
 Piece = bytes | bytearray | memoryview
+
+
+class SendQueue:
+    """The data that waits to be sent, and the windows that it waits for."""
+
+    def __init__(self) -> None:
+        self.pending_bytes = 0
+        self.left = WINDOW_DEFAULT
+        self.first_window = WINDOW_DEFAULT  # of a new stream
+        self.frame_bytes_max = FRAME_BYTES_DEFAULT
+        self._ready: dict[int, Stream] = {}  # those with pieces and a window of their own
+
+    def __repr__(self) -> str:
+        return f"SendQueue(pending_bytes={self.pending_bytes}, left={self.left})"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.left > 0 and bool(self._ready)
+
+    def set_first_window(self, size_bytes: int, streams: Iterable[Stream]) -> None:
+        """Changes the windows of all streams by the difference. Raises ConnectionFault."""
+        change, self.first_window = size_bytes - self.first_window, size_bytes
+        for stream in streams:
+            stream.send_left += change
+            if stream.send_left <= 0:  # RFC 9113 6.9.2: below 0, until the client widens it
+                self._ready.pop(stream.stream_id, None)
+            self.widened(stream)
+        if max([size_bytes, *(stream.send_left for stream in streams)]) > WINDOW_MAX:
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "a window beyond all bounds")
+
+    def fits(self, stream: Stream, size_bytes: int) -> bool:
+        """Returns whether this many bytes can be sent as one frame now; then subtracts them from the windows."""
+        if stream.pieces:
+            return False
+        if size_bytes > self.frame_bytes_max or size_bytes > max(0, min(self.left, stream.send_left)):
+            return False
+        self.left -= size_bytes
+        stream.send_left -= size_bytes
+        return True
+
+    def add(self, stream: Stream, data: bytes | bytearray | memoryview) -> None:
+        if stream.pieces is None:
+            stream.pieces = deque()
+        stream.pieces.append(memoryview(data))
+        self.pending_bytes += len(data)
+        self.widened(stream)
+
+    def widened(self, stream: Stream) -> None:
+        """Looks again at a stream whose window may be open now."""
+        if stream.pieces and stream.send_left > 0:
+            self._ready[stream.stream_id] = stream
+
+    def drop(self, stream: Stream) -> None:
+        """Removes all that waits on a stream."""
+        self._ready.pop(stream.stream_id, None)
+        if stream.pieces:
+            self.pending_bytes -= sum(map(len, stream.pieces))
+            stream.pieces = None
+
+    def take(self, budget_bytes: int) -> tuple[list[bytes | memoryview], list[Stream]]:
+        """Returns frames of about so many bytes, one a stream in turn, and the streams that end with them."""
+        taken: list[bytes | memoryview] = []
+        ended: list[Stream] = []
+        while self._ready and self.left > 0 and budget_bytes > 0:
+            stream_id, stream = next(iter(self._ready.items()))
+            del self._ready[stream_id]
+            assert stream.pieces
+            size = min(self.frame_bytes_max, self.left, stream.send_left, len(stream.pieces[0]))
+            piece = stream.pieces[0][:size]
+            if size == len(stream.pieces[0]):
+                stream.pieces.popleft()
+            else:
+                stream.pieces[0] = stream.pieces[0][size:]
+            self.left -= size
+            stream.send_left -= size
+            self.pending_bytes -= size
+            budget_bytes -= size
+            is_last = stream.ends and not stream.pieces
+            taken += (frame_head(size, DATA, END_STREAM if is_last else 0, stream_id), piece)
+            if is_last:
+                ended.append(stream)
+            self.widened(stream)  # moves to the end of the queue
+        return taken, ended
 
 
 class Sender:
@@ -40,9 +139,18 @@ class Sender:
         out, self._out, self._out_bytes = self._out, [], 0
         return out
 
-    def use_no_table(self) -> None:
-        """Announces a table of size 0: the client's is smaller than by default (RFC 7541 4.2)."""
-        self._table_update = b"\x20"
+    def set(self, name: int, value: int, streams: dict[int, Stream]) -> None:
+        """Applies a setting of the client. Raises ConnectionFault."""
+        if name == frames.INITIAL_WINDOW_SIZE:
+            self.queue.set_first_window(value, streams.values())
+        elif name == frames.MAX_FRAME_SIZE:
+            if not FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_MAX:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame size that no frame has")
+            self.queue.frame_bytes_max = min(value, ANSWER_FRAME_BYTES_MAX)
+        elif name == frames.ENABLE_PUSH and value > 1:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "push is on or off")
+        elif name == frames.HEADER_TABLE_SIZE and value < hpack.TABLE_BYTES:
+            self._table_update = b"\x20"  # of size 0: the client's is smaller than by default (RFC 7541 4.2)
 
     def send(self, data: Piece) -> None:
         self._out.append(data)
@@ -76,7 +184,7 @@ class Sender:
                 self.queue.add(stream, data)
             stream.ends = stream.ends or ends
             return False
-        self.send(frames.frame_head(len(data), frames.DATA, END_STREAM if ends else 0, stream.stream_id))
+        self.send(frame_head(len(data), frames.DATA, END_STREAM if ends else 0, stream.stream_id))
         if data:
             self.send(data)
         return ends

@@ -1,42 +1,59 @@
-"""The streams of an HTTP/2 connection as both sides' windows see them: what was received, what waits to be sent.
+"""The streams of an HTTP/2 connection: their states, the client's windows, and bounds of what is under way.
 
-Flow control (RFC 9113 5.2) and nothing else. Invariants: no frame of DATA is larger than the window of its stream,
-that of the connection and the client's largest frame; `pending_bytes` is the sum of what streams wait to send.
+Invariants: (1) `last_id` never falls; (2) a request counts from its head until the shell releases it, whether its
+stream is still open or not, so that a client that resets its streams cannot have more requests under way.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import OrderedDict, deque
 
-from gateway.wire.frames import (
-    DATA,
-    END_STREAM,
-    FLOW_CONTROL_ERROR,
-    FRAME_BYTES_DEFAULT,
-    WINDOW_DEFAULT,
-    WINDOW_MAX,
-    ConnectionFault,
-    frame_head,
-)
+from gateway.wire.frames import PROTOCOL_ERROR, ConnectionFault
+from gateway.wire.messages import WireLimits
 
 STREAM_WINDOW = 4 * 1024 * 1024  # of each direction towards us: a body of 4 MB is sent without waiting for us
 CONNECTION_WINDOW = 16 * 1024 * 1024
 WINDOW_SHARE = 4  # a window is widened after a quarter of it is consumed: few frames, and the client seldom waits
+RESET_MAX = 256  # streams that we reset last; frames for them that were under way are ignored
+HEADS_SHARE = 64  # heads of this many times the limit of one are under way: 4 MiB, or 1,024 heads of 4 KiB
 
 
-class Stream:
+class ReceiveWindow:
+    """Counts what a client may still send (RFC 9113 5.2), and what was read since the window was widened."""
+
+    __slots__ = ("_consumed", "_left", "_size")
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size = size_bytes
+        self._left = size_bytes
+        self._consumed = 0
+
+    def takes(self, size_bytes: int) -> bool:
+        """Subtracts the bytes of a frame. Returns False if the client sends more than it may."""
+        self._left -= size_bytes
+        return self._left >= 0
+
+    def widened(self, size_bytes: int) -> int:
+        """Counts bytes that were read. Returns by how much the window is widened now: 0, or a large step."""
+        self._consumed += size_bytes
+        if self._consumed < self._size // WINDOW_SHARE:
+            return 0
+        step, self._consumed = self._consumed, 0
+        self._left += step
+        return step
+
+
+class Stream(ReceiveWindow):
     """One request and its answer. `announced` is the content-length, if there is one."""
 
-    __slots__ = ("announced", "consumed", "ends", "is_local_open", "is_remote_open", "is_stopped", "pieces",
-                 "receive_left", "received", "send_left", "stream_id")  # fmt: skip
+    __slots__ = ("announced", "ends", "is_local_open", "is_remote_open", "is_stopped", "pieces", "received",
+                 "send_left", "stream_id")  # fmt: skip
 
     def __init__(self, stream_id: int, send_left: int, announced: int | None) -> None:
+        super().__init__(STREAM_WINDOW)
         self.stream_id = stream_id
         self.announced = announced
         self.received = 0
-        self.receive_left = STREAM_WINDOW
-        self.consumed = 0
         self.send_left = send_left
         self.pieces: deque[memoryview] | None = None  # data that waits for a window
         self.ends = False  # behind the pieces
@@ -48,84 +65,48 @@ class Stream:
         return f"Stream({self.stream_id}, received={self.received}, send_left={self.send_left})"
 
 
-class SendQueue:
-    """The data that waits to be sent, and the windows that it waits for."""
+class Streams:
+    """The streams of a connection: `open` has those in which a side may still send."""
 
-    def __init__(self) -> None:
-        self.pending_bytes = 0
-        self.left = WINDOW_DEFAULT
-        self.first_window = WINDOW_DEFAULT  # of a new stream
-        self.frame_bytes_max = FRAME_BYTES_DEFAULT
-        self._ready: dict[int, Stream] = {}  # those with pieces and a window of their own
+    def __init__(self, limits: WireLimits) -> None:
+        self.open: dict[int, Stream] = {}
+        self.last_id = 0
+        self._requests_max = limits.streams_max
+        self._head_bytes_max = HEADS_SHARE * limits.header_bytes_max
+        self._heads: dict[int, int] = {}  # bytes of the heads of the requests under way
+        self._head_bytes = 0
+        self._reset_here: OrderedDict[int, None] = OrderedDict()
 
     def __repr__(self) -> str:
-        return f"SendQueue(pending_bytes={self.pending_bytes}, left={self.left})"
+        return f"Streams(open={len(self.open)}, under_way={len(self._heads)}, last={self.last_id})"
 
-    @property
-    def is_ready(self) -> bool:
-        return self.left > 0 and bool(self._ready)
+    def has_room(self, head_bytes: int) -> bool:
+        """Returns whether a request with such a head may begin."""
+        count = max(len(self.open), len(self._heads))
+        return count < self._requests_max and self._head_bytes + head_bytes <= self._head_bytes_max
 
-    def set_first_window(self, size_bytes: int, streams: Iterable[Stream]) -> None:
-        """Changes the windows of all streams by the difference. Raises ConnectionFault."""
-        change, self.first_window = size_bytes - self.first_window, size_bytes
-        for stream in streams:
-            stream.send_left += change
-            if stream.send_left <= 0:  # RFC 9113 6.9.2: below 0, until the client widens it
-                self._ready.pop(stream.stream_id, None)
-            self.widened(stream)
-        if max([size_bytes, *(stream.send_left for stream in streams)]) > WINDOW_MAX:
-            raise ConnectionFault(FLOW_CONTROL_ERROR, "a window beyond all bounds")
+    def begin(self, stream: Stream, head_bytes: int) -> None:
+        """Begins a request."""
+        self.open[stream.stream_id] = stream
+        self._heads[stream.stream_id] = head_bytes
+        self._head_bytes += head_bytes
 
-    def fits(self, stream: Stream, size_bytes: int) -> bool:
-        """Returns whether this many bytes can be sent as one frame now; then subtracts them from the windows."""
-        if stream.pieces:
-            return False
-        if size_bytes > self.frame_bytes_max or size_bytes > max(0, min(self.left, stream.send_left)):
-            return False
-        self.left -= size_bytes
-        stream.send_left -= size_bytes
-        return True
+    def release(self, stream_id: int) -> None:
+        """Ends a request: the shell has dropped it."""
+        self._head_bytes -= self._heads.pop(stream_id, 0)
 
-    def add(self, stream: Stream, data: bytes | bytearray | memoryview) -> None:
-        if stream.pieces is None:
-            stream.pieces = deque()
-        stream.pieces.append(memoryview(data))
-        self.pending_bytes += len(data)
-        self.widened(stream)
+    def known(self, stream_id: int) -> Stream | None:
+        """Returns the stream; None if it is closed. Raises ConnectionFault if it was never open."""
+        if stream_id == 0 or stream_id > self.last_id or stream_id % 2 == 0:
+            raise ConnectionFault(PROTOCOL_ERROR, "a frame of a stream that was never opened")
+        return self.open.get(stream_id)
 
-    def widened(self, stream: Stream) -> None:
-        """Looks again at a stream whose window may be open now."""
-        if stream.pieces and stream.send_left > 0:
-            self._ready[stream.stream_id] = stream
+    def note_reset(self, stream_id: int) -> None:
+        """Remembers a stream that is reset by us."""
+        self._reset_here[stream_id] = None
+        if len(self._reset_here) > RESET_MAX:
+            self._reset_here.popitem(last=False)
 
-    def drop(self, stream: Stream) -> None:
-        """Removes all that waits on a stream."""
-        self._ready.pop(stream.stream_id, None)
-        if stream.pieces:
-            self.pending_bytes -= sum(map(len, stream.pieces))
-            stream.pieces = None
-
-    def take(self, budget_bytes: int) -> tuple[list[bytes | memoryview], list[Stream]]:
-        """Returns frames of about so many bytes, one a stream in turn, and the streams that end with them."""
-        frames: list[bytes | memoryview] = []
-        ended: list[Stream] = []
-        while self._ready and self.left > 0 and budget_bytes > 0:
-            stream_id, stream = next(iter(self._ready.items()))
-            del self._ready[stream_id]
-            assert stream.pieces
-            size = min(self.frame_bytes_max, self.left, stream.send_left, len(stream.pieces[0]))
-            piece = stream.pieces[0][:size]
-            if size == len(stream.pieces[0]):
-                stream.pieces.popleft()
-            else:
-                stream.pieces[0] = stream.pieces[0][size:]
-            self.left -= size
-            stream.send_left -= size
-            self.pending_bytes -= size
-            budget_bytes -= size
-            is_last = stream.ends and not stream.pieces
-            frames += (frame_head(size, DATA, END_STREAM if is_last else 0, stream_id), piece)
-            if is_last:
-                ended.append(stream)
-            self.widened(stream)  # moves to the end of the queue
-        return frames, ended
+    def was_reset_here(self, stream_id: int) -> bool:
+        """Returns whether frames of a closed stream may have been under way when we reset it."""
+        return stream_id in self._reset_here

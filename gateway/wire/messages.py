@@ -24,14 +24,21 @@ class RequestHead:
     """Method, target and headers of a request.
 
     `path` and `query` are as they were sent, percent signs and all. `authority` is that of the target, empty if the
-    target has none. `version` is "1.0", "1.1" or "2".
+    target has none. `version` is "1.0", "1.1" or "2"; `size_bytes` is 0 before "2".
     """
 
     __slots__ = ("authority", "content_length", "expects_continue", "headers", "memo", "method", "path", "query",
-                 "version")  # fmt: skip
+                 "size_bytes", "version")  # fmt: skip
 
     def __init__(
-        self, version: str, method: str, path: str, query: str, authority: str, headers: tuple[Header, ...]
+        self,
+        version: str,
+        method: str,
+        path: str,
+        query: str,
+        authority: str,
+        headers: tuple[Header, ...],
+        size_bytes: int = 0,
     ) -> None:
         self.version = version
         self.method = method
@@ -39,6 +46,7 @@ class RequestHead:
         self.query = query
         self.authority = authority
         self.headers = headers
+        self.size_bytes = size_bytes
         self.content_length: int | None = None
         self.expects_continue = False
         self.memo: Any = None

@@ -27,6 +27,7 @@ ROUNDS = 8  # within the shortest time that a connection may be silent
 ROUND_S_MAX = 1.0  # the date of answers has seconds
 QUIET_S = 0.1  # a request of a client on the same continent arrives within this time
 LAST_CALL_S = 0.5
+RENEWAL_GRACE_S = 5.0
 
 
 class HttpServer:
@@ -74,11 +75,15 @@ class HttpServer:
         self._accept_more()
 
     def renew(self, tls: ssl.SSLContext) -> None:
-        """Uses this certificate for new connections, and ends open ones after their answers."""
+        """Uses this certificate for new connections, and ends open ones after their answers.
+
+        Clients first leave by themselves, with an answer behind which nothing is under way. Some (h2 for Python) lose
+        the requests that are under way when they are asked to leave, so that the rest is asked later.
+        """
         self._tls = tls
         for connection in list(self.connections):
             connection.announce_leave()
-            connection.leave()
+            self.loop.call_later(RENEWAL_GRACE_S, connection.leave)
 
     async def watch(self) -> None:
         """Check connections until cancelled."""
@@ -129,10 +134,12 @@ class HttpServer:
     async def close(self, within_s: float) -> None:
         """End every connection once its answers are sent; those that take longer are reset."""
         self.close_ports()
-        for connection in list(self.connections):
-            connection.leave()
+        self.announce_leave()
         deadline = self.loop.time() + within_s
-        while self.connections and self.loop.time() < deadline:  # noqa: ASYNC110 - once, at the end
+        while self.connections and self.loop.time() < deadline:
+            for connection in list(self.connections):
+                if not connection.is_busy:
+                    connection.leave()
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.abort()

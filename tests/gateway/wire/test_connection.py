@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 import time
 
@@ -10,12 +11,16 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import InformationalResponseReceived, StreamEnded, StreamReset
 
+from gateway.wire import frames, server
 from gateway.wire.connection import HELD_BYTES_MAX
 from gateway.wire.exchange import Exchange
+from gateway.wire.frames import frame
+from gateway.wire.http2 import LEAVE_PING
 from gateway.wire.idle import Times
 from gateway.wire.listening import listen
 from gateway.wire.messages import WireLimits
 from gateway.wire.server import HttpServer
+from tests.gateway.wire.http2_client import HELLO
 
 GET = b"GET /g HTTP/1.1\r\nHost: h\r\n\r\n"
 TIMES = Times(60.0, 60.0, 60.0, 60.0, 1000)
@@ -160,3 +165,28 @@ async def test_no_100_follows_an_answer_over_http2():
     assert any(isinstance(event, StreamEnded) for event in events)
     client.close()
     await served.server.close(0.0)
+
+
+async def test_a_renewed_certificate_ends_a_connection_with_an_open_request(served, monkeypatch):
+    """Its further requests were refused as long as a long poll was open, and after 2,000 the connection ended."""
+    monkeypatch.setattr(server, "RENEWAL_GRACE_S", 0.05)
+    loop = asyncio.get_running_loop()
+    wait = b"\x82\x86\x04\x05/wait\x41\x01h"
+    get = b"\x82\x86\x84\x41\x01h"
+    ends = frames.END_HEADERS | frames.END_STREAM
+    client = await served.client(HELLO + frame(frames.HEADERS, ends, 1, wait))
+    served.server.renew(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    await loop.sock_sendall(client, frame(frames.HEADERS, ends, 3, get))
+    seen = b""
+    goaway = frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR)
+    while goaway not in seen:
+        seen += await loop.sock_recv(client, 2**16)
+    assert frame(frames.DATA, frames.END_STREAM, 3, b"ok") in seen
+    await loop.sock_sendall(client, frame(frames.PING, frames.ACK, 0, LEAVE_PING))
+    served.gate.set()
+    while data := await loop.sock_recv(client, 2**16):
+        seen += data
+    assert frames.goaway(3, frames.NO_ERROR) in seen
+    assert frame(frames.DATA, frames.END_STREAM, 1, b"ok") in seen
+    assert served.cancelled == 0
+    client.close()

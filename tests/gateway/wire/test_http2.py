@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.wire import frames
 from gateway.wire.frames import PREFACE, frame
-from gateway.wire.http2 import Http2
+from gateway.wire.http2 import LEAVE_PING, Http2
 from tests.gateway.wire.conversations import LIMITS, fed, sent, summary
 from tests.gateway.wire.http2_client import GET_BLOCK, HEADERS_END, HELLO, POST_BLOCK, Client, goaway_code, summary_end
 
@@ -120,24 +120,51 @@ def test_an_early_answer_is_whole_and_then_its_stream_is_reset_without_an_error(
 
 
 def test_a_client_that_is_told_to_leave_has_its_answers_first():
-    """The h2 library takes nothing behind a GOAWAY."""
+    """The h2 library takes nothing behind a GOAWAY, so that it is asked to leave when no stream is open."""
     client = Client()
     stream_id = client.ask()
     client.core.announce_leave()
     other = client.ask()
-    client.core.leave()
-    client.exchange()
-    late = client.ask()
-    assert any(isinstance(event, StreamReset) and event.stream_id == late for event in client.answers)
     for one in (stream_id, other):
-        assert not client.core.is_closing
         client.core.answer(one, 200, [], b"x")
-    assert client.core.is_closing
-    client.exchange()
-    assert client.is_whole(stream_id)
-    assert client.is_whole(other)
+        client.exchange()
+        assert client.is_whole(one)
     (end,) = [event for event in client.answers if isinstance(event, ConnectionTerminated)]
-    assert (end.error_code, end.last_stream_id) == (ErrorCodes.NO_ERROR, late)
+    assert (end.error_code, end.last_stream_id) == (ErrorCodes.NO_ERROR, frames.STREAM_ID_MAX)
+    client.core.leave()
+    assert client.core.is_closing
+
+
+def test_a_connection_ends_after_its_open_streams_and_those_that_cross_its_goaway():
+    """RFC 9113 6.8: the first GOAWAY names no stream; the second comes once the client has seen the first."""
+    core = Http2(LIMITS)
+    fed(core, HELLO + frame(frames.HEADERS, HEADERS_END, 1, GET_BLOCK))
+    sent(core)
+    core.leave()
+    ping = frame(frames.PING, 0, 0, LEAVE_PING)
+    assert sent(core) == frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR) + ping
+    assert len(fed(core, frame(frames.HEADERS, HEADERS_END, 3, GET_BLOCK))) == 1
+    core.leave()  # again, as after a second renewal
+    assert sent(core) == b""
+    fed(core, frame(frames.PING, frames.ACK, 0, LEAVE_PING))
+    assert sent(core) == frames.goaway(3, frames.NO_ERROR)
+    assert fed(core, frame(frames.HEADERS, HEADERS_END, 5, GET_BLOCK)) == []
+    assert sent(core) == frames.reset(5, frames.REFUSED_STREAM)
+    for stream_id in (1, 3):
+        assert not core.is_closing
+        core.answer(stream_id, 200, [], b"x")
+    assert core.is_closing
+    assert b"x" in sent(core)
+
+
+def test_a_connection_ends_although_its_client_answers_no_ping():
+    core = Http2(LIMITS)
+    fed(core, HELLO + frame(frames.HEADERS, HEADERS_END, 1, GET_BLOCK))
+    core.leave()
+    sent(core)
+    core.answer(1, 200, [], b"")
+    assert core.is_closing
+    assert goaway_code(core) == frames.NO_ERROR
 
 
 def test_an_idle_client_is_told_to_leave_and_what_it_asks_meanwhile_is_answered():

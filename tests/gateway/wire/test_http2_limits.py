@@ -1,12 +1,14 @@
 """Floods of HTTP/2, and the bounds of a connection: streams, headers, memory."""
 
 import pytest
+from h2.errors import ErrorCodes
+from h2.events import StreamReset
 
 from gateway.wire import frames
-from gateway.wire.flood_guard import BURST
-from gateway.wire.frames import frame
+from gateway.wire.frames import BURST, frame
 from gateway.wire.http2 import Http2
-from gateway.wire.messages import HeadRefused
+from gateway.wire.http2_streams import HEADS_SHARE
+from gateway.wire.messages import HeadRefused, RequestBegan
 from tests.gateway.wire.conversations import LIMITS, fed, sent, summary
 from tests.gateway.wire.http2_client import GET_BLOCK, HEADERS_END, HELLO, POST_BLOCK, Client, goaway_code
 
@@ -90,7 +92,7 @@ def test_headers_that_are_too_large_are_told_431_and_the_connection_goes_on():
         assert client.is_whole(refused)
     stream_id = client.ask(("x", "y"))
     assert summary(client.events[-1:])[stream_id][3] == (("x", "y"),)
-    assert len(client.core._streams) == 1
+    assert len(client.core._open) == 1
 
 
 def test_a_connection_keeps_no_bytes_that_it_has_read():
@@ -103,6 +105,34 @@ def test_a_connection_keeps_no_bytes_that_it_has_read():
 def test_a_head_of_many_fields_is_not_remembered():
     """Each takes one byte of its block."""
     core = Http2(LIMITS)
-    fed(core, HELLO + frame(frames.HEADERS, HEADERS_END, 1, GET_BLOCK + b"\x93" * 200))
-    assert core._in_flight == 1
+    fed(core, HELLO + frame(frames.HEADERS, HEADERS_END, 1, GET_BLOCK + b"\x93" * 90))
+    assert "under_way=1" in repr(core)
     assert "known=0" in repr(core._heads)
+
+
+def with_headers(client, count, value_bytes):
+    return client.ask(*((f"x-{number}", "v" * value_bytes) for number in range(count)))
+
+
+def test_the_heads_of_requests_under_way_are_bounded_together():
+    """1,024 streams of 64 KiB of headers held 64 MiB on each connection."""
+    client = Client(LIMITS)
+    accepted = [with_headers(client, 15, 1000) for _ in range(HEADS_SHARE)]
+    late = [with_headers(client, 15, 1000) for _ in range(10)]
+    begun = [event.stream_id for event in client.events if isinstance(event, RequestBegan)]
+    assert len(begun) < HEADS_SHARE + 10
+    refused = [event for event in client.answers if isinstance(event, StreamReset)]
+    assert {event.error_code for event in refused} == {ErrorCodes.REFUSED_STREAM}
+    assert refused[-1].stream_id == late[-1]
+    for stream_id in accepted[:2]:
+        client.core.answer(stream_id, 200, [], b"")
+        client.core.release(stream_id)
+    again = with_headers(client, 15, 1000)
+    assert [event.stream_id for event in client.events if isinstance(event, RequestBegan)] == [*begun, again]
+
+
+def test_headers_are_as_many_as_over_http1():
+    client = Client()
+    assert HeadRefused(with_headers(client, LIMITS.headers_max + 1, 1), 431) in client.events
+    allowed = with_headers(client, LIMITS.headers_max, 1)
+    assert len(summary(client.events)[allowed][3]) == LIMITS.headers_max
