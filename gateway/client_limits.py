@@ -18,7 +18,7 @@ class ClientLimits:
     request_body_bytes_max: int = setting(
         8 * MIB, minimum=KIB, maximum=64 * MIB, why="The largest request body, as sent and after decompression."
     )
-    drain_bytes_max: int = setting(
+    lingering_close_bytes_max: int = setting(
         64 * MIB,
         minimum=0,
         maximum=GIB,
@@ -27,7 +27,7 @@ class ClientLimits:
             "only after sending everything; beyond it they get a reset."
         ),
     )
-    drain_ms_max: int = setting(
+    lingering_close_ms_max: int = setting(
         10 * SECOND_MS,
         minimum=0,
         maximum=MINUTE_MS,
@@ -57,7 +57,7 @@ class ClientLimits:
             "connection too."
         ),
     )
-    idle_connection_ms: int = setting(
+    connections_max_idle_ms: int = setting(
         5 * MINUTE_MS,
         minimum=100,
         maximum=DAY_MS,
@@ -146,7 +146,7 @@ class ClientLimits:
     fetch_partitions_max: int = setting(
         1000, minimum=1, maximum=100_000, why="Partitions that one fetch over many may name. Beyond: 413."
     )
-    waiting_partitions_max: int = setting(
+    long_poll_partitions_max: int = setting(
         200_000,
         minimum=1,
         maximum=100_000_000,
@@ -164,21 +164,21 @@ class ClientLimits:
         maximum=10 * MINUTE_MS,
         why="An event stream or large answer is closed if its client reads nothing for this long.",
     )
-    stream_unread_bytes_max: int = setting(
+    stream_send_buffer_bytes_max: int = setting(
         64 * MIB,
         minimum=MIB,
         maximum=16 * GIB,
         why="Sent to event streams and not yet read by their clients, together; beyond it each may have 64 KiB. "
         "As much again may be read for them and not yet sent.",
     )
-    unread_answer_bytes_max: int = setting(
+    send_buffer_bytes_max: int = setting(
         256 * MIB,
         minimum=MIB,
         maximum=64 * GIB,
         why="Answers of 64 KiB and more that are given out and not yet taken by their clients, in each process. "
         "Beyond, but for one answer: 503, for those.",
     )
-    connection_unread_bytes_max: int = setting(
+    connection_send_buffer_bytes_max: int = setting(
         128 * MIB,
         minimum=MIB,
         maximum=64 * GIB,

@@ -55,7 +55,7 @@ class ClusterSettings:
             "failovers; ZooKeeper limits it to 2 to 20 of its ticks."
         ),
     )
-    replica_lag_ms_max: int = setting(
+    replica_lag_time_max_ms: int = setting(
         10 * SECOND_MS,
         minimum=100,
         maximum=10 * MINUTE_MS,
@@ -79,11 +79,13 @@ class ClusterSettings:
             "follower that catches up has up to three answers in memory."
         ),
     )
-    replica_fetch_wait_ms: int = setting(
+    replica_fetch_wait_max_ms: int = setting(
         500,
         minimum=1,
         maximum=MINUTE_MS,
-        why=("A leader answers a follower without new records after this long. At most half of replica_lag_ms_max."),
+        why=(
+            "A leader answers a follower without new records after this long. At most half of replica_lag_time_max_ms."
+        ),
     )
     replica_catchup_bytes_per_second: int = setting(
         0,
@@ -109,7 +111,7 @@ class ClusterSettings:
             "timeout_ms. Longer than an election, so that a failover is a pause."
         ),
     )
-    leader_rebalance_check_ms: int = setting(
+    leader_imbalance_check_ms: int = setting(
         MINUTE_MS,
         minimum=100,
         maximum=DAY_MS,
@@ -121,7 +123,7 @@ class ClusterSettings:
         maximum=100,
         why="Leaderships return once a node lacks more than this share of the partitions that prefer it as leader.",
     )
-    process_silent_ms_max: int = setting(
+    process_heartbeat_timeout_ms: int = setting(
         15 * SECOND_MS,
         minimum=1000,
         maximum=10 * MINUTE_MS,

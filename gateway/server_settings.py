@@ -43,7 +43,7 @@ class ServerSettings:
     tokens_file: str = setting(
         "", why=("TOML file with tokens and their rights (docs/secure.md). Empty: authentication is disabled.")
     )
-    files_check_ms: int = setting(
+    reload_check_ms: int = setting(
         2 * SECOND_MS,
         minimum=100,
         maximum=DAY_MS,
@@ -74,7 +74,7 @@ class ServerSettings:
         why="Partitions of a topic that is created without a number; one keeps total order.",
     )
     auto_create_topics: bool = setting(False, why="Create unknown topics on produce. Off: a typing error is a 404.")
-    shutdown_deadline_ms: int = setting(
+    shutdown_timeout_ms: int = setting(
         10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
     )
     tier_check_ms: int = setting(

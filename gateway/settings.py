@@ -58,3 +58,20 @@ def _words(text: str) -> list[str]:
 
 
 NODE_RULES: dict[str, Rule] = {rule.name: rule for rule in rules(NodeSettings)}
+
+# Former names, which a start still accepts with a warning: from the old name to the present one.
+RENAMED: dict[str, str] = {
+    "connection_unread_bytes_max": "connection_send_buffer_bytes_max",
+    "drain_bytes_max": "lingering_close_bytes_max",
+    "drain_ms_max": "lingering_close_ms_max",
+    "files_check_ms": "reload_check_ms",
+    "idle_connection_ms": "connections_max_idle_ms",
+    "leader_rebalance_check_ms": "leader_imbalance_check_ms",
+    "process_silent_ms_max": "process_heartbeat_timeout_ms",
+    "replica_fetch_wait_ms": "replica_fetch_wait_max_ms",
+    "replica_lag_ms_max": "replica_lag_time_max_ms",
+    "shutdown_deadline_ms": "shutdown_timeout_ms",
+    "stream_unread_bytes_max": "stream_send_buffer_bytes_max",
+    "unread_answer_bytes_max": "send_buffer_bytes_max",
+    "waiting_partitions_max": "long_poll_partitions_max",
+}

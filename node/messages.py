@@ -107,7 +107,7 @@ def run_until_complete(work: Coroutine[Any, Any, None]) -> None:
     try:
         uvloop.run(work)
     except (EngineError, OSError) as error:
-        log.error("a process of the node cannot go on", extra={"reason": str(error)})
+        log.error("a process of the node failed", extra={"reason": str(error)})
         raise SystemExit(1) from None
 
 
@@ -119,7 +119,7 @@ async def connect_to_supervisor(supervisor: Caller) -> Link:
     try:
         return await supervisor.connected(JOIN_S)
     except LinkLost as error:
-        raise SystemExit(f"the supervisor is gone: {error}") from None
+        raise SystemExit(f"the supervisor has exited: {error}") from None
 
 
 def supervisor_socket(run_dir: str) -> str:

@@ -112,7 +112,7 @@ class Node:
         self.metrics = Metrics(self._families)
         self.stages = Stages()
         self.loop_watch = LoopWatch(clock, self._histograms)
-        self.long_polls = LongPolls(settings.long_polls_max, settings.waiting_partitions_max)
+        self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
         self.keys = KeysInFlight()
         self.partitioners = Partitioners(random)
@@ -228,7 +228,7 @@ class Node:
             budgets,
             self.reads,
             self.long_polls,
-            StreamBudget(self.settings.stream_unread_bytes_max),
+            StreamBudget(self.settings.stream_send_buffer_bytes_max),
             itertools.count(1),
             self.access,
             self.lifecycle,
@@ -297,6 +297,6 @@ def _sizes(shard: Shard) -> dict[str, int]:
 
 def _answer_limits(settings: NodeSettings) -> ResponseLimits:
     return ResponseLimits(
-        settings.unread_answer_bytes_max,
-        settings.connection_unread_bytes_max,
+        settings.send_buffer_bytes_max,
+        settings.connection_send_buffer_bytes_max,
     )

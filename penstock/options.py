@@ -137,7 +137,7 @@ class ClientOptions:
     )
     out_of_range: OutOfRange = option(
         "fail",
-        "What a consumer does at an offset that is deleted (410) or not committed (416). `fail` raises the problem; "
+        "The reaction to an offset that is deleted (410) or not committed (416). `fail` raises the problem; "
         "`earliest` and `latest` continue there.",
         choices=get_args(OutOfRange),
     )

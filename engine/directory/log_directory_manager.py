@@ -28,7 +28,7 @@ from engine.runtime.disk import Disk
 
 # reading the headers of fewer bytes takes less time than the four syncs of index and state
 WALKED_BYTES_MIN = 64 * 1024
-SAVE_S = 5.0  # half of the supervisor's extra time beyond shutdown_deadline_ms
+SAVE_S = 5.0  # half of the supervisor's extra time beyond shutdown_timeout_ms
 
 log = logging.getLogger("penstock.engine")
 

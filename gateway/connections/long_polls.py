@@ -19,8 +19,8 @@ class LongPolls:
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
-        yield "penstock_long_polls", "Fetches that wait for data", self.open
-        yield "penstock_waiting_partitions", "Partitions that long polls wait on, together", self.partitions
+        yield "penstock_long_polls", "Open long polls: fetches that wait for records", self.open
+        yield "penstock_long_poll_partitions", "Partitions that all open long polls wait on", self.partitions
 
     @contextmanager
     def waiting(self, partitions: int = 1) -> Iterator[None]:

@@ -68,9 +68,17 @@ class ResponseBuffers:
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
-        yield "penstock_unread_answer_bytes", "Bytes of large answers that clients have yet to take", self.size_bytes
-        yield "penstock_refused_answers_total", "Answers refused for want of room for them", self.refused
-        yield "penstock_stalled_connections_total", "Connections ended: their answers were not taken", self.stalled
+        yield (
+            "penstock_send_buffer_bytes",
+            "Bytes of large responses that clients have not received yet",
+            self.size_bytes,
+        )
+        yield "penstock_rejected_responses_total", "Responses rejected because the send buffers were full", self.refused
+        yield (
+            "penstock_stalled_connections_closed_total",
+            "Connections closed because the client did not read its responses",
+            self.stalled,
+        )
 
     def count(self, request: web.Request, size_bytes: int, *, may_refuse: bool = True) -> None:
         """Counts a response of this size before it is given. Call it again when the size changes.

@@ -35,7 +35,7 @@ class RequestBodies:
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
-        yield "penstock_request_bytes_in_flight", "Bytes of bodies of open requests", self.held_bytes
+        yield "penstock_request_bytes_in_flight", "Bytes of the bodies of requests in flight", self.held_bytes
 
     async def read(self, request: web.Request, limit: int, when_there: Callable[[], None] | None = None) -> bytes:
         """Returns the body, unpacked. Calls `when_there` once it has arrived, before it is unpacked.

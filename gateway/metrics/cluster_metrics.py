@@ -33,14 +33,18 @@ def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:
     if view is not None:
         leaderless = sum(view.leader(topic_id, number) is None for topic_id, number in view.states)
         unclean = sum(found.state.unclean_elections for found in view.states.values())
-    yield _number("penstock_cluster_nodes", "Nodes that are registered", 1 if view is None else len(view.nodes))
-    yield _number("penstock_leaderless_partitions", "Partitions of the cluster that nobody leads now", leaderless)
+    yield _number(
+        "penstock_cluster_nodes",
+        "Live nodes: registered in the coordination store",
+        1 if view is None else len(view.nodes),
+    )
+    yield _number("penstock_leaderless_partitions", "Partitions of the cluster without a leader", leaderless)
     is_controller = view is None or view.controller == node_id
-    yield _number("penstock_controller", "1 on the node that is the controller", is_controller)
-    text = "Changes of a partition's leader that this node has heard of"
-    yield _number("penstock_elections_total", text, 0 if view is None else view.elections)
-    text = "Elections of leaders that may have lacked committed records, of the topics that there are"
-    yield _number("penstock_unclean_elections_total", text, unclean)
+    yield _number("penstock_active_controller", "1 if this node is the controller, else 0", is_controller)
+    text = "Leader elections that this node has observed"
+    yield _number("penstock_leader_elections_total", text, 0 if view is None else view.elections)
+    text = "Unclean leader elections of the existing topics; committed records may be lost"
+    yield _number("penstock_unclean_leader_elections_total", text, unclean)
 
 
 def _led_families(
@@ -54,12 +58,12 @@ def _led_families(
         led += 1
         few += len(state.in_sync) < len(state.replicas)
         under += topic is not None and len(state.in_sync) < topic.rules.min_in_sync(state.counted_replicas)
-    yield _number("penstock_leading_partitions", "Partitions that this node leads", led)
-    text = "Partitions led here of which a replica is not in sync"
+    yield _number("penstock_leader_partitions", "Partitions that this node leads", led)
+    text = "Partitions led by this node with fewer in-sync replicas than replicas"
     yield _number("penstock_under_replicated_partitions", text, few)
-    text = "Partitions led here that take no acks=all, since too few replicas are in sync"
-    yield _number("penstock_under_min_in_sync_partitions", text, under)
-    text = "Records that the follower furthest behind lacks, of a partition led here"
+    text = "Partitions led by this node that reject acks=all, because fewer than min_insync_replicas are in sync"
+    yield _number("penstock_under_min_isr_partitions", text, under)
+    text = "Largest lag of a follower of a partition led by this node, in records"
     yield _number("penstock_replica_lag_records", text, max(lags, default=0))
 
 

@@ -93,13 +93,17 @@ class Metrics:
     def __init__(self, families: Callable[[], Families]) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
-        self.produce_records = Count("penstock_produce_records_total", "Records taken in")
+        self.produce_records = Count("penstock_produce_records_total", "Records produced")
         self.produce_bytes = Count("penstock_produce_bytes_total", "Bytes of produce bodies")
         self.fetch_bytes = Count("penstock_fetch_bytes_total", "Stored bytes read for fetches")
-        self.idle_connections = Count("penstock_idle_connections_total", "Connections ended: they asked for nothing")
-        self.requests_under_way = Count("penstock_requests_under_way", "Requests that have no answer yet")
-        self.waiting_produces = Count("penstock_waiting_produces", "Produces that wait for their acks")
-        self.event_streams = Count("penstock_event_streams", "Event streams open; each is a long poll")
+        self.idle_connections = Count(
+            "penstock_idle_connections_closed_total", "Connections closed because they were idle"
+        )
+        self.requests_under_way = Count("penstock_requests_in_flight", "Requests without a response yet")
+        self.waiting_produces = Count(
+            "penstock_delayed_produces", "Produce requests that wait for their acks, as in Kafka's produce purgatory"
+        )
+        self.event_streams = Count("penstock_event_streams", "Open event streams; each also counts as a long poll")
         self._seconds: dict[str, Histogram] = {}
         self.answers = AnswerCounts(self._seconds)
         ProcessCollector(registry=registry)
@@ -131,7 +135,7 @@ class Metrics:
             requests.add_metric([operation, str(status)], answers.count)
         yield requests
         text = "Time from a request's headers to its answer"
-        yield _family(Histograms("penstock_request_seconds", text, "operation", self._seconds))
+        yield _family(Histograms("penstock_request_duration_seconds", text, "operation", self._seconds))
 
 
 def text_of(families: list[Metric]) -> bytes:

@@ -24,13 +24,13 @@ def time_families(shard: Shard, stages: Stages, watch: LoopWatch) -> Iterator[Nu
     times = shard.committer.times
     by_stage = {"body": stages.body, "decode": stages.decode, "ack": stages.ack, "answer": stages.answer}
     by_stage |= {"queue": times.queue, "append": times.append, "flush": times.flush}
-    text = "Of each produce: body, decode, ack, answer; of each group of writes: queue, append, flush"
-    yield Histograms("penstock_stage_seconds", text, "stage", by_stage)
-    yield Numbers("penstock_flushes_total", "Files flushed to disk", None, {"": times.flushes})
-    text = "How much later than due a timer of the event loop fired"
-    yield Histograms("penstock_loop_lag_seconds", text, None, {"": watch.lag})
-    text = "Processor time of the event loop's thread; its rate is how busy the loop is, 1 at most"
-    yield Numbers("penstock_loop_cpu_seconds_total", text, None, {"": time.thread_time()})
+    text = "Time of a produce (body, decode, ack, answer) and of a group commit (queue, append, flush), by stage"
+    yield Histograms("penstock_stage_duration_seconds", text, "stage", by_stage)
+    yield Numbers("penstock_flushes_total", "Files flushed to disk (fsync)", None, {"": times.flushes})
+    text = "Delay of a timer of the event loop after its due time"
+    yield Histograms("penstock_event_loop_lag_seconds", text, None, {"": watch.lag})
+    text = "CPU time of the event loop's thread; its rate is the utilisation of the loop, at most 1"
+    yield Numbers("penstock_event_loop_cpu_seconds_total", text, None, {"": time.thread_time()})
 
 
 def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbers]:
@@ -48,28 +48,28 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
                 oldest_pending_ms = min(oldest_pending_ms, pending[-1].last_append_ms or now_ms)
     for index, (name, text) in enumerate(_BY_TOPIC):
         yield Numbers(name, text, "topic", {topic: row[index] for topic, row in rows.items()})
-    text = "Age of the oldest sealed segment that the store does not have yet"
+    text = "Age of the oldest sealed segment that is not in the store yet"
     yield Numbers("penstock_tier_lag_seconds", text, None, {"": (now_ms - oldest_pending_ms) / 1000})
 
 
 def admission_families(shard: Shard) -> Iterator[Numbers]:
     """Yields the outcomes of append validation, of all partitions together."""
     admissions = [partition.validator for partition in shard.partitions()]
-    text = "Sequenced producers that partitions remember, each counted once for each partition"
+    text = "Producer states in memory; a producer counts once for each partition"
     yield Numbers("penstock_producers", text, None, {"": sum(len(one.producers) for one in admissions)})
     for name, text, count in _JUDGEMENTS:
         yield Numbers(name, text, None, {"": sum(getattr(one.counts, count) for one in admissions)})
 
 
 _JUDGEMENTS = (
-    ("penstock_duplicate_appends_total", "Appends that had been stored before, answered as then", "duplicates"),
+    ("penstock_duplicate_appends_total", "Appends that repeat a stored batch and get its position", "duplicates"),
     (
         "penstock_older_duplicates_total",
-        "Appends that had been stored before their producer's last 16 batches",
+        "Appends that repeat a batch older than the last 16 batches of their producer",
         "duplicates_older",
     ),
-    ("penstock_fenced_appends_total", "Appends of an older epoch than their producer's", "fenced"),
-    ("penstock_sequence_gaps_total", "Appends that were not the next of their sequence", "gaps"),
+    ("penstock_fenced_appends_total", "Appends rejected because of an older producer epoch", "fenced"),
+    ("penstock_sequence_gaps_total", "Appends rejected because their sequence is not the next one", "gaps"),
 )
 _BY_TOPIC = (
     ("penstock_topic_records_in_total", "Records written"),
@@ -78,8 +78,8 @@ _BY_TOPIC = (
     ("penstock_topic_bytes_out_total", "Bytes of record batches read for fetches"),
     ("penstock_topic_log_bytes", "Bytes of the log on this disk"),
     ("penstock_topic_segments", "Segments on this disk"),
-    ("penstock_topic_tier_pending_bytes", "Bytes of sealed segments that the store does not have yet"),
-    ("penstock_topic_tier_pending_segments", "Sealed segments that the store does not have yet"),
+    ("penstock_topic_tier_pending_bytes", "Bytes of sealed segments that are not in the store yet"),
+    ("penstock_topic_tier_pending_segments", "Sealed segments that are not in the store yet"),
 )
 
 

@@ -17,7 +17,7 @@ Siblings = Mapping[str, Caller]  # by the value of the label `shard`
 
 def background_numbers() -> Numbers:
     """Returns the failures of background tasks of this process."""
-    text = "Failures of background tasks, by task. Each is logged; tasks that must run are started again"
+    text = "Failures of background tasks, by task. Each is logged; permanent tasks restart"
     return Numbers("penstock_background_failures_total", text, "task", failures)
 
 

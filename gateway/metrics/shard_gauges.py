@@ -20,51 +20,59 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
         yield "penstock_offline_data_directories", "Data directories that are missing or failed", offline
     yield "penstock_partitions", "Partitions", len(partitions)
     yield (
-        "penstock_offline_partitions",
-        "Partitions that the disk failed",
+        "penstock_offline_replicas",
+        "Replicas on this node that are offline because the disk failed",
         sum(p.offline is not None for p in partitions),
     )
     yield "penstock_log_bytes", "Bytes of the log on this disk", sum(p.log.size_bytes for p in partitions)
     yield "penstock_segments", "Segments on this disk", sum(len(p.log.segments) for p in partitions)
-    yield "penstock_append_queue_bytes", "Bytes waiting to be written", shard.committer.queued_bytes
-    yield "penstock_write_groups_total", "Groups written", shard.committer.groups
+    yield "penstock_append_queue_bytes", "Bytes of batches that wait for the writer", shard.committer.queued_bytes
+    yield "penstock_group_commits_total", "Groups of batches written and flushed together", shard.committer.groups
     yield (
         "penstock_page_cache_misses_total",
-        "Reads that had to wait for the disk",
+        "Reads that were not in the page cache",
         shard.reader.page_cache_misses,
     )
-    yield "penstock_failed_reads_total", "Reads that the disk failed", shard.reader.failed_reads
-    yield "penstock_recovered_bytes", "Bytes scanned at the last start", shard.recovered.scanned_bytes
-    yield "penstock_recovery_cut_bytes", "Bytes of torn tails cut at the last start", shard.recovered.cut_bytes
+    yield "penstock_failed_reads_total", "Reads that failed with a disk error", shard.reader.failed_reads
+    yield "penstock_recovered_bytes", "Bytes scanned by the recovery of the last start", shard.recovered.scanned_bytes
+    yield (
+        "penstock_recovery_truncated_bytes",
+        "Bytes of incomplete batches truncated at the last start",
+        shard.recovered.cut_bytes,
+    )
     yield (
         "penstock_recovery_holes",
-        "Cuts at the last start with whole batches behind them: what a power loss took out of the middle",
+        "Truncations at the last start with complete batches after them: bytes in the middle of a log were lost",
         shard.recovered.holes,
     )
     yield from _key_gauges(shard, partitions)
     quarantine = shard.quarantine
-    yield "penstock_scrubbed_bytes_total", "Bytes of sealed segments examined", quarantine.scrubbed_bytes
-    yield "penstock_damaged_segments_total", "Sealed segments found damaged", quarantine.damaged_found
+    yield "penstock_scrubbed_bytes_total", "Bytes of sealed segments read by the scrubber", quarantine.scrubbed_bytes
+    yield (
+        "penstock_damaged_segments_total",
+        "Sealed segments in which the scrubber or a read found damage",
+        quarantine.damaged_found,
+    )
     yield "penstock_repaired_segments_total", "Damaged segments repaired from the store", quarantine.repaired
     yield (
         "penstock_quarantined_segments",
-        "Segments with records that are not served because they are damaged",
+        "Segments with damaged records, which fetches do not return",
         sum(bool(s.damage) for p in partitions for s in p.log.segments),
     )
     progress = shard.opener.progress
-    yield "penstock_recovery_seconds", "Time that opening partitions took at the last start", progress.seconds
-    yield "penstock_recovery_scanned_bytes", "Bytes scanned so far by a recovery", progress.scanned_bytes
+    yield "penstock_recovery_seconds", "Duration of opening all partitions at the last start", progress.seconds
+    yield "penstock_recovery_scanned_bytes", "Bytes scanned so far by the recovery in progress", progress.scanned_bytes
     for last_stop in LastStop:
         name = f"penstock_last_stop_{last_stop.name.lower()}"
-        yield name, f"1 if the run before ended so: {last_stop.value}", shard.directory.last_stop is last_stop
+        yield name, f"1 if the previous run ended this way: {last_stop.value}", shard.directory.last_stop is last_stop
 
 
 def _key_gauges(shard: Shard, partitions: list[Partition]) -> Iterator[tuple[str, str, float]]:
     admissions = [partition.validator for partition in partitions]
-    yield "penstock_idempotency_keys", "Idempotency keys that are remembered", shard.key_budget.keys
+    yield "penstock_idempotency_keys", "Idempotency keys in memory", shard.key_budget.keys
     dropped = sum(one.keys.window.dropped for one in admissions)
-    text = "Idempotency keys let go before their time, because there were too many"
-    yield "penstock_idempotency_keys_dropped_total", text, dropped
+    text = "Idempotency keys evicted before they expired, because the limit was reached"
+    yield "penstock_idempotency_keys_evicted_total", text, dropped
     duplicates = sum(one.counts.key_duplicates for one in admissions)
-    text = "Batches not stored again because their Idempotency-Key was known"
+    text = "Batches that were duplicates of a stored batch, by Idempotency-Key"
     yield "penstock_idempotency_duplicates_total", text, duplicates

@@ -32,7 +32,11 @@ class KeysInFlight:
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
-        yield "penstock_idempotency_keys_reused_total", "Requests refused with the key of another", self.reused
+        yield (
+            "penstock_idempotency_keys_reused_total",
+            "Requests rejected because their Idempotency-Key belongs to another request",
+            self.reused,
+        )
 
     def hold(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> int:
         """Holds a key until `let_go`. Returns the number of partitions among which the first holder places its records.

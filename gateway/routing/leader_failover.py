@@ -112,8 +112,8 @@ class LeaderFailover:
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
         waiting = sum(len(line.places) for line in self._lines.values())
-        yield "penstock_failover_waiting_batches", "Batches that wait for a leader that takes them", waiting
-        text = "Batches that were to be handed over again, since leadership moved or too few replicas were in sync"
+        yield "penstock_failover_waiting_batches", "Batches that wait for a leader election", waiting
+        text = "Retries of batches after a leader change, or because too few replicas were in sync"
         yield "penstock_failover_retries_total", text, self.repeats
 
     def begin(self, parcel: PendingProduce) -> Awaitable[Appended | None]:

@@ -59,8 +59,12 @@ class Peers:
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
-        yield "penstock_forwarding_bytes", "Bytes on their way to another shard", self.bytes_under_way
-        yield "penstock_forwarded_requests_total", "Requests brought to another shard", self.forwarded
+        yield (
+            "penstock_forwarding_bytes",
+            "Bytes of requests and responses in transit to other shards and nodes",
+            self.bytes_under_way,
+        )
+        yield "penstock_forwarded_requests_total", "Requests forwarded to another shard or node", self.forwarded
 
     @property
     def bytes_under_way(self) -> int:

@@ -16,13 +16,13 @@ from gateway.wire.exchange import BodyIncomplete, Exchange
 class BodyLimits(NamedTuple):
     """The time limits of a body: `read_s`, and beyond that the time of its bytes at the slowest rate that is allowed.
 
-    A rejected body is read and dropped for `drain_s` and `drain_bytes_max` after its answer.
+    A rejected body is read and dropped for `drain_s` and `lingering_close_bytes_max` after its answer.
     """
 
     read_s: float
     bytes_per_second_min: int
     drain_s: float
-    drain_bytes_max: int
+    lingering_close_bytes_max: int
 
 
 class Body:
@@ -61,7 +61,7 @@ class Body:
         if exchange.is_body_whole:
             return
         if not (exchange.head.expects_continue and not exchange.is_read and not exchange.received_bytes):
-            bytes_left = self._limits.drain_bytes_max
+            bytes_left = self._limits.lingering_close_bytes_max
             try:
                 async with asyncio.timeout(self._limits.drain_s):
                     while bytes_left > 0 and (data := await self.readany()):

@@ -93,7 +93,7 @@ class ClusterMember:
             new_id,
             random,
             AgentSettings(
-                settings.session_timeout_ms, settings.leader_rebalance_check_ms, settings.leader_imbalance_percent
+                settings.session_timeout_ms, settings.leader_imbalance_check_ms, settings.leader_imbalance_percent
             ),
         )
         self._agent.view.is_lone = settings.is_embedded
@@ -202,7 +202,7 @@ class ClusterMember:
             )
             await self._agent.join_cluster(cluster_id, cluster_id)
         except EngineError as error:
-            raise StartRefused(error.detail, hint=error.hint or "start again: it goes on where it was") from error
+            raise StartRefused(error.detail, hint=error.hint or "restart the node: the import resumes") from error
 
     def shard_died(self) -> None:
         self._agent.register_again()
@@ -346,8 +346,8 @@ class ClusterMember:
             async with asyncio.timeout(APPLY_S):
                 await self._hosted.until(is_so)
         except TimeoutError:
-            text = f"topic {name!r} has changed, and this node has not followed within {APPLY_S:g} s"
-            raise AckTimeout(text, hint="look, and try again") from None
+            text = f"topic {name!r} has changed, and this node has not applied the change within {APPLY_S:g} s"
+            raise AckTimeout(text, hint="describe the topic, then retry") from None
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -86,8 +86,8 @@ def check_standalone(disk: Disk, path: str) -> None:
     """
     if was_in_cluster(disk, path):
         raise StartRefused(
-            f"the data directory {path} is that of a node of cluster {known_cluster_id(disk, path)}",
-            hint="start it with the --coordination that it had, embedded or zookeeper://…",
+            f"the data directory {path} belongs to a node of cluster {known_cluster_id(disk, path)}",
+            hint="use the node's former --coordination, embedded or zookeeper://…",
         )
 
 

@@ -50,7 +50,7 @@ class ShardCluster:
         self.credentials = Credentials(cluster.cluster_id, cluster.secret)
         self._task = task
         self._port = cluster.internal_port
-        self._exchanges = ReplicaExchanges(self.credentials, task.settings.replica_fetch_wait_ms)
+        self._exchanges = ReplicaExchanges(self.credentials, task.settings.replica_fetch_wait_max_ms)
 
     def create_host(
         self,
@@ -190,9 +190,9 @@ class ShardCluster:
 
 def _limits(settings: NodeSettings) -> ReplicaLimits:
     fetches = FetchLimits(
-        settings.replica_fetch_min_bytes, settings.replica_fetch_max_bytes, settings.replica_fetch_wait_ms
+        settings.replica_fetch_min_bytes, settings.replica_fetch_max_bytes, settings.replica_fetch_wait_max_ms
     )
     session_timeout_s = inf if settings.is_embedded else settings.session_timeout_ms / 1000  # no other node can lead
     return ReplicaLimits(
-        settings.replica_lag_ms_max / 1000, settings.replica_catchup_bytes_per_second, fetches, session_timeout_s
+        settings.replica_lag_time_max_ms / 1000, settings.replica_catchup_bytes_per_second, fetches, session_timeout_s
     )

@@ -51,7 +51,7 @@ class DirectoryImport:
             if topic.hosted is not None:
                 raise StartRefused(
                     f"topic {topic.name!r} in {self._directory.path} is one of a cluster",
-                    hint="the directory is not whole: restore it from a backup, or start with an empty one",
+                    hint="the directory is incomplete: restore it from a backup, or start with an empty one",
                 )
         await self._in_thread(self._check_shipped)
         self._producer_ids_end = 0
@@ -90,7 +90,7 @@ class DirectoryImport:
             if keys and not keys <= {found.key for found in new.list(prefix)}:
                 raise StartRefused(
                     f"records of topic {topic.name!r} are in {inside} and not in {new.url}",
-                    hint="copy everything in the one store to the other, then start again",
+                    hint="copy all objects of the first store to the second, then restart the node",
                 )
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

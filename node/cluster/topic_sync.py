@@ -103,7 +103,7 @@ class TopicSync:
         """Start, beginning with all local topics and all topics of the cluster."""
         aside = (record.name for record in self._catalog.set_aside.values())
         self.changed([*self._catalog.records, *self._view.topics, *aside])
-        self._running = keep_running(self._run, "following the topics of the cluster")
+        self._running = keep_running(self._run, "applying the cluster's topics")
 
     def stop(self) -> None:
         if self._running is not None:
@@ -136,9 +136,9 @@ class TopicSync:
                 await self._sync(name)
             except Exception as error:  # any kind of error: no later event would name the topic
                 if isinstance(error, EngineError):
-                    log.error("a topic's change was not followed", extra={"topic": name, "reason": str(error)})
+                    log.error("a topic's change could not be applied", extra={"topic": name, "reason": str(error)})
                 else:
-                    note_failure("following the topics of the cluster", error, of=name)
+                    note_failure("applying the cluster's topics", error, of=name)
                 asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
             finally:
                 self._applying = None
@@ -170,7 +170,7 @@ class TopicSync:
             await self._processes.call_worker("set_aside", record_to(known))
             self._catalog.put_aside(known)
             words = {"topic": known.name, "topic_id": known.topic_id, "hint": "its files stay"}
-            log.error("a topic on this disk is not known to the cluster: it is set aside", extra=words)
+            log.error("a topic on this disk is unknown to the cluster and was set aside", extra=words)
 
     async def _remove(self, record: TopicRecord) -> None:
         await self._catalog.delete(record)

@@ -28,7 +28,7 @@ class Totals(NamedTuple):
 
 @click.group(cls=AliasGroup)
 def segment() -> None:
-    """Look into segment files."""
+    """Print segment files."""
 
 
 @segment.command()
@@ -72,7 +72,7 @@ def _dump(data: mmap.mmap | bytes, view: View, *, with_records: bool) -> Totals:
         records += 0 if header.is_control else header.record_count
         end_position = position + header.size_bytes
     if not stopped_by and end_position < len(data):
-        stopped_by.append(f"the last {len(data) - end_position} bytes are not a whole batch")
+        stopped_by.append(f"the last {len(data) - end_position} bytes are an incomplete batch")
     return Totals(batches, records, damage + stopped_by)
 
 

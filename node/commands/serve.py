@@ -19,7 +19,7 @@ from gateway.connections.memory import settle_allocators
 
 settle_allocators()  # before threads are started
 
-from gateway.settings import NODE_RULES  # noqa: E402
+from gateway.settings import NODE_RULES, RENAMED  # noqa: E402
 from node.processes.server import serve as serve_node  # noqa: E402
 from node.processes.supervisor import serve_shards  # noqa: E402
 from node.setup.setting_sources import ignored_variables, load_settings  # noqa: E402
@@ -33,20 +33,21 @@ GROUPS = {
     "Addresses": "host port direct_port_base internal_port_base advertised_url",
     "Data": "data_dir data_dirs cluster_id log_files_max scrub_bytes_per_second scrub_interval_ms",
     "Object store": "store tier_check_ms tier_cache_bytes_max",
-    "Access and TLS": "insecure tokens_file tls_cert tls_key files_check_ms allowed_hosts cors_origins",
-    "Processes and cluster": "shards node_id coordination rack session_timeout_ms process_silent_ms_max leader_wait_ms "
-    "leader_rebalance_check_ms leader_imbalance_percent",
-    "Replication": "default_replication_factor replica_lag_ms_max replica_fetch_min_bytes replica_fetch_max_bytes "
-    "replica_fetch_wait_ms replica_catchup_bytes_per_second",
+    "Access and TLS": "insecure tokens_file tls_cert tls_key reload_check_ms allowed_hosts cors_origins",
+    "Processes and cluster": "shards node_id coordination rack session_timeout_ms process_heartbeat_timeout_ms "
+    "leader_wait_ms leader_imbalance_check_ms leader_imbalance_percent",
+    "Replication": "default_replication_factor replica_lag_time_max_ms replica_fetch_min_bytes replica_fetch_max_bytes "
+    "replica_fetch_wait_max_ms replica_catchup_bytes_per_second",
     "Topics": "auto_create_topics default_partitions topics_max topic_partitions_max partitions_max",
     "Produce": "produce_timeout_ms request_body_bytes_max records_per_request_max produce_partitions_max "
     "append_queue_bytes_max json_depth_max json_number_digits_max idempotency_keys_total_max",
     "Fetch": "fetch_bytes_default fetch_bytes_max fetch_partitions_max compress_bytes_min cache_max_age_ms "
-    "long_polls_max waiting_partitions_max stream_heartbeat_ms stream_stall_ms stream_unread_bytes_max "
-    "unread_answer_bytes_max connection_unread_bytes_max",
-    "Connections": "connections_max idle_connection_ms header_read_timeout_ms header_bytes_max query_value_chars_max "
-    "body_read_timeout_ms body_bytes_per_second_min drain_bytes_max drain_ms_max request_bytes_in_flight_max "
-    "connection_bytes_in_flight_max http2_streams_max http2_ping_ms shutdown_deadline_ms",
+    "long_polls_max long_poll_partitions_max stream_heartbeat_ms stream_stall_ms "
+    "stream_send_buffer_bytes_max send_buffer_bytes_max connection_send_buffer_bytes_max",
+    "Connections": "connections_max connections_max_idle_ms header_read_timeout_ms header_bytes_max "
+    "query_value_chars_max body_read_timeout_ms body_bytes_per_second_min lingering_close_bytes_max "
+    "lingering_close_ms_max request_bytes_in_flight_max connection_bytes_in_flight_max http2_streams_max "
+    "http2_ping_ms shutdown_timeout_ms",
     "Logs and metrics": "log_level request_log slow_request_ms metrics_topics_max",
 }
 
@@ -95,6 +96,11 @@ class Amount(click.ParamType[int]):
 def _with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
     for rule in reversed(NODE_RULES.values()):
         command = _option(rule)(command)
+    for former, name in RENAMED.items():
+        flag, text = f"--{former.replace('_', '-')}", f"The old name of --{name.replace('_', '-')}."
+        command = click.option(flag, former, type=Amount(NODE_RULES[name]), default=None, hidden=True, help=text)(
+            command
+        )
     return command
 
 
@@ -126,11 +132,15 @@ def serve(config_file: str | None, **flags: Any) -> None:
     """
     try:
         flags["data_dirs"] = flags["data_dirs"] or None
-        settings = load_settings(flags, os.environ, config_file)
+        settings = load_settings(flags, os.environ, config_file, _warn)
         if ignored := ignored_variables(os.environ):
-            click.echo(f"penstock: warning: no setting is named by {', '.join(ignored)}: ignored", err=True)
+            _warn(f"{', '.join(ignored)} ignored: there is no such setting")
         uvloop.run(serve_shards(settings) if settings.shards or settings.coordination else serve_node(settings))
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""
         click.echo(f"penstock: {error.detail}{hint}", err=True)
         sys.exit(EXIT_START_REFUSED)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"penstock: warning: {text}", err=True)

@@ -1,4 +1,4 @@
-"""Kills a process of the node that hangs: it must answer a call within `process_silent_ms_max`.
+"""Kills a process of the node that hangs: it must answer a call within `process_heartbeat_timeout_ms`.
 
 A hung shard would keep its port and its leaderships, so no other node would take over. After the kill
 node/processes/supervisor.py restarts it like one that died. Not a deadline for starts, which take as long as recovery

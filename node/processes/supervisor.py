@@ -191,7 +191,7 @@ class Supervisor:
         finally:
             up.cancel()
         if not self._all_up.is_set():
-            raise StartRefused("a shard could not start", hint="the reason is in the log above")
+            raise StartRefused("a shard process could not start", hint="see the error above in the log")
 
     async def stop(self) -> bool:
         """End every process, shards first, even if leaving the cluster fails.
@@ -207,7 +207,7 @@ class Supervisor:
 
     async def _end_processes(self) -> bool:
         self._is_stopping = True
-        deadline_s = self._settings.shutdown_deadline_ms / 1000 + STOP_MARGIN_S
+        deadline_s = self._settings.shutdown_timeout_ms / 1000 + STOP_MARGIN_S
         try:
             is_clean = await end(self._children[:-1], deadline_s)
             await end(self._children[-1:], deadline_s)
@@ -251,7 +251,7 @@ class Supervisor:
             return str(error)
         if self._is_stopping:  # the shutdown has begun and ended the others
             process.terminate()
-        look = partial(kill_if_silent, child, self._settings.process_silent_ms_max)
+        look = partial(kill_if_silent, child, self._settings.process_heartbeat_timeout_ms)
         watch = keep_running(look, "watching for a process that hangs", of=str(child.index))
         try:
             return await process.wait()

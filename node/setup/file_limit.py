@@ -36,7 +36,7 @@ def raise_file_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:  # macOS refuses "unlimited"
-        log.info("the limit of open files stays", extra={"files_max": soft, "reason": str(error)})
+        log.info("the limit of open files cannot be raised", extra={"files_max": soft, "reason": str(error)})
         return soft
     if soft != hard:
         log.info("the limit of open files is raised", extra={"files_max": hard, "before": soft})

@@ -37,7 +37,7 @@ class Listener:
         self._settings = settings
         self._node = node
         self._ports = ports
-        self._streams = SendBuffers(settings.stream_unread_bytes_max)
+        self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
         adapter = Adapter(make_app(node.server), _body_limits(settings), node.responses, self._streams)
         self._server = HttpServer(
             adapter,
@@ -93,7 +93,7 @@ class Listener:
         await self._node.drain()
         self._streams.close()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.shutdown_deadline_ms / 1000):
+            async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):
                 await self._server.until_idle()
                 await self._server.last_call()
         for watching in self._watching:
@@ -113,13 +113,13 @@ class Listener:
         try:
             return await self._node.offload.in_thread(partial(tls_context, settings.tls_cert, settings.tls_key))
         except OSError as error:  # includes ssl.SSLError
-            raise StartRefused(f"TLS cannot begin: {error}", hint="check --tls-cert and --tls-key") from None
+            raise StartRefused(f"TLS cannot start: {error}", hint="check --tls-cert and --tls-key") from None
 
 
 def _times(settings: NodeSettings) -> Times:
     return Times(
         settings.header_read_timeout_ms / 1000,
-        settings.idle_connection_ms / 1000,
+        settings.connections_max_idle_ms / 1000,
         settings.http2_ping_ms / 1000,
         settings.stream_stall_ms / 1000,
         settings.body_bytes_per_second_min,
@@ -130,6 +130,6 @@ def _body_limits(settings: NodeSettings) -> BodyLimits:
     return BodyLimits(
         settings.body_read_timeout_ms / 1000,
         settings.body_bytes_per_second_min,
-        settings.drain_ms_max / 1000,
-        settings.drain_bytes_max,
+        settings.lingering_close_ms_max / 1000,
+        settings.lingering_close_bytes_max,
     )

@@ -69,7 +69,7 @@ class FileReloader:
 
         Reads the tokens once more first: they may have changed during the start.
         """
-        every_s = self._settings.files_check_ms / 1000
+        every_s = self._settings.reload_check_ms / 1000
         self._watching = [
             keep_running(partial(files.watch, every_s), "watching files", of=repr(files)) for files in self._files
         ]

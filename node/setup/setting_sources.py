@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from engine.errors import InvalidConfig, StartRefused
 from engine.settings import checked
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_host
-from gateway.settings import NODE_RULES, NodeSettings
+from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from penstock.units import with_units
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -28,16 +28,23 @@ _KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no value of a setting beg
 
 
 def load_settings(
-    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: str | None = None
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    config_file: str | None = None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> NodeSettings:
-    """Load the settings of a start. Raises StartRefused, which names the wrong value and its source."""
+    """Load the settings of a start. `warn` gets a line for each former name.
+
+    Raises StartRefused, which names the wrong value and its source.
+    """
     given: dict[str, object] = {}
     if config_file is not None:
-        given |= _checked_from(config_file, _read_toml(config_file))
-    words = {name: environment.get(ENVIRONMENT_PREFIX + name.upper(), "") for name in NODE_RULES}
+        given |= _checked_from(config_file, _read_toml(config_file), warn)
+    words = {name: environment.get(ENVIRONMENT_PREFIX + name.upper(), "") for name in (*NODE_RULES, *RENAMED)}
     words = {name: word for name, word in words.items() if word and not _KUBERNETES_PORT.match(word)}
-    given |= _checked_from("the environment", {name: _from_word(name, word) for name, word in words.items()})
-    given |= _checked_from("the flags", {name: value for name, value in flags.items() if value is not None})
+    values = {name: _from_word(RENAMED.get(name, name), word) for name, word in words.items()}
+    given |= _checked_from("the environment", values, warn)
+    given |= _checked_from("the flags", {name: value for name, value in flags.items() if value is not None}, warn)
     settings = NodeSettings(**given)  # type: ignore[arg-type]
     settings = replace(settings, host=check_host(settings.host))
     _check_relations(settings)
@@ -50,7 +57,7 @@ def ignored_variables(environment: Mapping[str, str]) -> list[str]:
     They are never an error: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…, PENSTOCK_SERVICE_HOST
     and others in every container.
     """
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in NODE_RULES} | _COMMAND_VARIABLES
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _COMMAND_VARIABLES
     return sorted(
         name
         for name, word in environment.items()
@@ -68,13 +75,23 @@ def _read_toml(path: str) -> dict[str, object]:
         raise StartRefused(f"{path} is not valid TOML: {error}") from None
 
 
-def _checked_from(source: str, given: Mapping[str, object]) -> dict[str, object]:
+def _checked_from(source: str, given: Mapping[str, object], warn: Callable[[str], None]) -> dict[str, object]:
     try:
-        return _data_dirs_of_one_source(source, checked(NodeSettings, with_units(given, NODE_RULES)))
+        present = _with_present_names(source, with_units(given, (*NODE_RULES, *RENAMED)), warn)
+        return _data_dirs_of_one_source(source, checked(NodeSettings, present))
     except ValueError as error:
         raise StartRefused(f"{source}: {error}") from None
     except InvalidConfig as error:
         raise StartRefused(f"{source}: {error.detail}", hint=error.hint) from None
+
+
+def _with_present_names(source: str, given: Mapping[str, object], warn: Callable[[str], None]) -> dict[str, object]:
+    """Replace former names, with a warning. Raises StartRefused if a source has both names of a setting."""
+    for former in given.keys() & RENAMED.keys():
+        if RENAMED[former] in given:
+            raise StartRefused(f"{source}: {former} is a former name of {RENAMED[former]}, and both are given")
+        warn(f"{source}: the setting {former} is now named {RENAMED[former]}")
+    return {RENAMED.get(name, name): value for name, value in given.items()}
 
 
 def _data_dirs_of_one_source(source: str, given: dict[str, object]) -> dict[str, object]:
@@ -106,7 +123,7 @@ def _check_relations(settings: NodeSettings) -> None:
         if settings.directories.count(path) > 1:
             raise StartRefused(f"data_dirs names {path} more than once", hint="give each directory once")
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise StartRefused("tls_cert and tls_key go together", hint="give both or neither")
+        raise StartRefused("only one of tls_cert and tls_key is given", hint="give both or neither")
     for path in filter(None, (settings.tls_cert, settings.tls_key)):
         if not os.access(path, os.R_OK):
             raise StartRefused(f"cannot read {path}", hint="check --tls-cert and --tls-key")
@@ -114,29 +131,30 @@ def _check_relations(settings: NodeSettings) -> None:
         check_certificate(settings.tls_cert, settings.tls_key)
     if not settings.is_loopback and not settings.tokens_file and not settings.insecure:
         raise StartRefused(
-            f"{settings.host} can be reached from outside and there are no tokens",
+            f"{settings.host} is not a loopback address, and authentication is disabled",
             hint="bind 127.0.0.1, or give --tokens-file, or --insecure if the network is trusted",
         )
     for origin in settings.allowed_origins:
         if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
-            hint = (
-                "an origin is a scheme, a host and a port if it is another than the scheme's: https://app.example.org"
-            )
+            hint = "an origin is a scheme, a host and optionally a port: https://app.example.org"
             raise StartRefused(f"cors_origins names {origin!r}, which is not an origin", hint=hint)
     for name in settings.allowed_host_names:
         if not is_allowed_host(name):
             hint = "give names without scheme and port, a suffix such as .example.org, or *"
             raise StartRefused(f"allowed_hosts names {name!r}, which is not a host name", hint=hint)
     if settings.append_queue_bytes_max < settings.request_body_bytes_max:
-        hint = "every body that is taken must find room in the empty queue"
+        hint = "the empty queue must have room for the largest body"
         raise StartRefused("append_queue_bytes_max is smaller than request_body_bytes_max", hint=hint)
     room = min(settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max)
     if room < 2 * settings.request_body_bytes_max:
-        hint = "a packed body is held twice, as it came and unpacked"
-        raise StartRefused("the bytes in flight allowed are less than twice request_body_bytes_max", hint=hint)
-    if settings.replica_fetch_wait_ms * 2 > settings.replica_lag_ms_max:
-        hint = "a follower with nothing to get would be taken for one that is behind"
-        raise StartRefused("replica_fetch_wait_ms is more than a half of replica_lag_ms_max", hint=hint)
+        hint = "a compressed body is in memory twice, compressed and decompressed"
+        raise StartRefused(
+            "request_bytes_in_flight_max or connection_bytes_in_flight_max is less than twice request_body_bytes_max",
+            hint=hint,
+        )
+    if settings.replica_fetch_wait_max_ms * 2 > settings.replica_lag_time_max_ms:
+        hint = "a follower without new records would count as lagging"
+        raise StartRefused("replica_fetch_wait_max_ms is more than half of replica_lag_time_max_ms", hint=hint)
     _check_cluster(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
@@ -148,17 +166,17 @@ def _check_cluster(settings: NodeSettings) -> None:
     """Check the settings that only several nodes need. Raises StartRefused."""
     if not settings.coordination or settings.is_embedded:
         if settings.default_replication_factor > 1:
-            text = f"default_replication_factor is {settings.default_replication_factor} and the node is alone"
-            raise StartRefused(text, hint="give --coordination zookeeper://…, or leave it out")
+            text = f"default_replication_factor is {settings.default_replication_factor}, and the node is standalone"
+            raise StartRefused(text, hint="set --coordination zookeeper://…, or omit default_replication_factor")
         return
-    hint = "every node must reach it, since a new leader reads what another one shipped: s3://bucket/prefix, or "
-    hint += "file:// with a directory that all of them share"
+    hint = "every node must reach the store, since a new leader reads segments of others: s3://bucket/prefix, or "
+    hint += "file:// with a directory that all nodes share"
     if not settings.store:
         raise StartRefused("a node of a cluster has no --store", hint=hint)
     scheme, _, path = settings.store.partition("://")
     for directory in settings.directories:
         if scheme == "file" and os.path.commonpath([directory, os.path.abspath(path)]) == directory:
-            raise StartRefused(f"the store {settings.store} lies inside the data directory of one node", hint=hint)
+            raise StartRefused(f"the store {settings.store} is inside the data directory of one node", hint=hint)
 
 
 def check_certificate(cert: str, key: str) -> None:

@@ -57,7 +57,7 @@ class WatchedFiles:
         try:
             await self._changed()
         except EngineError as error:
-            log.error("files not taken over", extra={"files": list(self._paths), "reason": error.detail})
+            log.error("changed files rejected", extra={"files": list(self._paths), "reason": error.detail})
         else:
             log.info("files taken over", extra={"files": list(self._paths)})
 

@@ -83,7 +83,7 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
 def _context(fields: dict[str, Any]) -> Context:
     context = Context(**fields)
     if not all(value is None or isinstance(value, str) for value in context):
-        raise TypeError("url, token and cacert are texts")
+        raise TypeError("url, token and cacert must be strings")
     return context
 
 

@@ -79,7 +79,7 @@ def describe_error(error: ClientError) -> tuple[str, ExitCode]:
     if isinstance(error, DeliveryTimedOut):
         return error.detail, ExitCode.UNREACHABLE if isinstance(error.last, ConnectionFailed) else ExitCode.REFUSED
     if isinstance(error, ClientClosed):
-        return "stopped before all was done", ExitCode.INTERRUPTED
+        return "stopped before the end", ExitCode.INTERRUPTED
     return error.detail, ExitCode.FAILED
 
 

@@ -38,14 +38,14 @@ COMMANDS = {
     "produce": LazyCommand("penstock.cli.commands.produce", "Send files or standard input to a topic."),
     "consume": LazyCommand("penstock.cli.commands.consume", "Print the records of a topic."),
     "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
-    "tier": LazyCommand("penstock.cli.commands.tier", "See what is in the object store."),
+    "tier": LazyCommand("penstock.cli.commands.tier", "Show the contents of the object store."),
     "ingest": LazyCommand(SERVER, "Write topics into tables with Spark."),
-    "segment": LazyCommand(SERVER, "Look into segment files."),
-    "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the one that commands talk to."),
+    "segment": LazyCommand(SERVER, "Print segment files."),
+    "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the node of later commands."),
     "completion": LazyCommand("penstock.cli.commands.completion", "Print a completion script for a shell."),
     "doctor": LazyCommand("penstock.cli.commands.doctor", "Check this machine, and a running node."),
     "cluster": LazyCommand(
-        "penstock.cli.commands.cluster", "See the nodes of the cluster, and move partitions between them."
+        "penstock.cli.commands.cluster", "Show the nodes of the cluster, and move partitions between them."
     ),
 }
 
@@ -89,7 +89,7 @@ def _print_version(ctx: click.Context, option: click.Parameter, is_wanted: bool)
 )
 @click.pass_context
 def penstock(ctx: click.Context, /, **_: object) -> None:
-    """An event log that speaks HTTP.
+    """Run and use an event log that speaks HTTP.
 
     Options for the node may be given here or after the command.
 
@@ -100,7 +100,7 @@ def penstock(ctx: click.Context, /, **_: object) -> None:
     if ctx.invoked_subcommand in without_node:
         flags = [option.opts[0] for option in ctx.command.params if option.name in SHARED and ctx.params[option.name]]
         if flags:
-            raise click.UsageError(f"{flags[0]} does not go before {ctx.invoked_subcommand}", ctx)
+            raise click.UsageError(f"{flags[0]} is not an option of {ctx.invoked_subcommand}", ctx)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -58,7 +58,7 @@ _OPTIONS = (
         multiple=True,
         callback=check_urls,
         metavar="URL",
-        help="Address of a node; several, repeated or with commas between: the first that can be reached is asked.  "
+        help="Address of a node; for several, repeat it or use commas: the first reachable one is used.  "
         f"[env: PENSTOCK_URL; default: {DEFAULT_URL}]",
     ),
     click.option("--token", metavar="TOKEN", help="Bearer token.  [env: PENSTOCK_TOKEN]"),

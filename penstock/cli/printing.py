@@ -69,7 +69,7 @@ async def print_records(node: Node, wanted: ConsumeArguments) -> None:
         finally:
             await fetcher.close()
         if fetcher.repositions:
-            click.echo("some records were deleted before they could be read", err=True)
+            click.echo("some records were deleted before they were read", err=True)
 
 
 async def _tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:

@@ -65,9 +65,9 @@ def decode_stored(body: bytes, topic: str, partition: int, offset: int) -> list[
         base_offset, length, _, magic, crc, attributes, last_delta = _HEADER.unpack_from(view, position)
         batch = view[position : position + _PREFIX_BYTES + length]
         if magic != _MAGIC or length < _HEADER_BYTES - _PREFIX_BYTES or len(batch) < _PREFIX_BYTES + length:
-            raise ClientError(f"the answer to a fetch of {where} is no whole batch")
+            raise ClientError(f"the answer to a fetch of {where} ends within a batch")
         if crc32c.crc32c(batch[_COVERED_FROM:]) != crc or base_offset < expected or last_delta < 0:
-            raise ChecksumMismatch(f"{where}: the batch has changed since it was made")
+            raise ChecksumMismatch(f"{where}: the checksum of the batch does not match")
         position += len(batch)
         expected = base_offset + last_delta + 1
         if expected > offset and not attributes & _CONTROL_BIT:

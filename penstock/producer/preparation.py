@@ -75,7 +75,7 @@ def load_serializer(name: str, **settings: Any) -> Serializer:
     if name not in brought:
         known = ", ".join(sorted({*_OWN, *brought}))
         raise ValueError(
-            f"no serializer {name!r}; there are {known}. Install a package with an entry point {name!r} in the group "
+            f"no serializer {name!r}; available: {known}. Install a package with an entry point {name!r} in the group "
             f"{ENTRY_POINTS}"
         )
     made: Serializer = brought[name].load()(**settings)

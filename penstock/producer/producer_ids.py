@@ -44,8 +44,8 @@ class ProducerIds:
         except ProblemError as problem:
             if problem.status in _UNKNOWN_HERE:
                 raise IdempotenceUnavailable(
-                    f"the node gives no producer ids ({problem}): it is of an older release. With "
-                    'idempotence="if_offered" or "off" records are sent without, and a repeat may store them twice'
+                    f"the node has no producer ids ({problem}): it is an older release. With "
+                    'idempotence="if_offered" or "off" records have no sequence, and a retry may store them twice'
                 ) from problem
             raise
         self._current = int(answer.json()["producer_id"])

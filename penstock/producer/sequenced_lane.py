@@ -195,7 +195,7 @@ class SequencedLane:
                 self._settle(flight, _doubtful(flight))
             self.queue.put_back([flight.batch for flight in drained.again])
             if self._restarts > 1 and drained.again:
-                last = drained.again[0].last or ClientError("the numbers were not taken")
+                last = drained.again[0].last or ClientError("the node rejected the sequence numbers")
                 self._paused_until = now + self._dispatch.attempts.delay_s(last, self._restarts - 1)
         self.wake()
 
@@ -253,5 +253,5 @@ def _timed_out(flight: Flight, last: ClientError) -> DeliveryTimedOut:
 
 
 def _doubtful(flight: Flight) -> DeliveryTimedOut:
-    text = "the batch before it failed and may yet be stored, and so may this one; sent again it could be there twice"
+    text = "the outcome of this batch and of the failed batch before it is unknown; a retry could store it twice"
     return DeliveryTimedOut(text, last=flight.last, no_side_effects=False)

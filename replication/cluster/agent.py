@@ -71,7 +71,7 @@ class ClusterListener(Protocol):
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     session_timeout_ms: int = 6000
-    leader_rebalance_check_ms: int = 60_000
+    leader_imbalance_check_ms: int = 60_000
     leader_imbalance_percent: int = 10
 
 
@@ -81,7 +81,7 @@ class _ActiveSession:
     def __init__(self, agent: ClusterAgent, session: Session) -> None:
         settings = agent.settings
         timeout_s = settings.session_timeout_ms / 1000
-        rebalancing = Rebalancing(settings.leader_rebalance_check_ms, settings.leader_imbalance_percent)
+        rebalancing = Rebalancing(settings.leader_imbalance_check_ms, settings.leader_imbalance_percent)
         self.session = session
         self.membership = Membership(session, agent.own, agent.new_id, timeout_s * 1.5)
         self.contact = Heartbeat(session, timeout_s, agent.clock, agent.listener.on_contact)

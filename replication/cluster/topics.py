@@ -70,7 +70,7 @@ class ClusterTopics:
             await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)))
         found = await self.find(name)
         if found is None:
-            raise Unsure(f"whether topic {name!r} was made is not known", hint="look, and try again")
+            raise Unsure(f"whether topic {name!r} was made is not known", hint="describe the topic, then retry")
         if found.topic_id != topic.topic_id:
             _check_same(found, partitions, replication_factor, config)
         return found, found.topic_id == topic.topic_id

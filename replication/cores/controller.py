@@ -68,7 +68,7 @@ class Controller:
             self._partitions[partition].is_writing = False
 
     def moves_to_preferred(self) -> list[Write]:
-        """Return the writes of a preferred leader election. Called every `leader_rebalance_check_ms`."""
+        """Return the writes of a preferred leader election. Called every `leader_imbalance_check_ms`."""
         return self._changes(with_preferred_leader)
 
     def _look_at(self, partition: str) -> list[Write]:

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.errors import StartRefused
-from gateway.settings import NODE_RULES, NodeSettings
+from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from node.setup.setting_sources import ENVIRONMENT_PREFIX, ignored_variables, load_settings
 
 
@@ -59,7 +59,7 @@ def test_every_setting_can_be_given_in_each_way(config):
             "connection_bytes_in_flight_max",
             "coordination",
             "default_replication_factor",
-            "replica_lag_ms_max",
+            "replica_lag_time_max_ms",
         ):
             continue  # tied to others by a relation; tested below
         toml = f"{rule.name} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
@@ -119,7 +119,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
         ({}, {}, "port = 1.5", ["penstock.toml", "port is 1.5"]),
         ({}, {}, "port = true", ["penstock.toml", "port is True"]),
         ({"append_queue_bytes_max": 2**20}, {}, "", ["append_queue_bytes_max", "request_body_bytes_max"]),
-        ({"request_bytes_in_flight_max": 2**20}, {}, "", ["in flight", "request_body_bytes_max"]),
+        ({"request_bytes_in_flight_max": 2**20}, {}, "", ["in_flight", "request_body_bytes_max"]),
         ({}, {}, "prot = 1", ["penstock.toml", "prot"]),
         ({}, {}, "[port]\nx = 1", ["penstock.toml", "port"]),
         ({}, {}, "log_level = 'loud'", ["log_level is 'loud'", "warning"]),
@@ -136,9 +136,9 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
         ({}, {}, "data_dirs = ['x', 5]", ["penstock.toml", "data_dirs"]),
         ({}, {}, "data_dirs = ['x']\ndata_dir = 'y'", ["penstock.toml", "both"]),
         ({"fetch_bytes_default": 4096, "fetch_bytes_max": 2048}, {}, "", ["fetch_bytes_default"]),
-        ({"replica_fetch_wait_ms": 6000}, {}, "", ["replica_fetch_wait_ms", "half of replica_lag_ms_max"]),
+        ({"replica_fetch_wait_max_ms": 6000}, {}, "", ["replica_fetch_wait_max_ms", "half of replica_lag_time_max_ms"]),
         ({"default_replication_factor": 3}, {}, "", ["default_replication_factor", "alone", "--coordination"]),
-        ({"coordination": "zookeeper://h:1/p"}, {}, "", ["--store", "every node must reach it"]),
+        ({"coordination": "zookeeper://h:1/p"}, {}, "", ["--store", "every node must reach the store"]),
         (
             {"coordination": "zookeeper://h:1/p", "data_dir": "/d", "store": "file:///d/x"},
             {},
@@ -176,3 +176,31 @@ def test_a_name_that_only_looks_like_loopback_needs_leave(host):
 def test_an_absent_file_is_refused(tmp_path):
     assert "No such file" in str(refused(config_file=str(tmp_path / "absent.toml")))
     assert "directory" in str(refused(config_file=str(tmp_path)))
+
+
+@pytest.mark.parametrize(("former", "name"), RENAMED.items())
+def test_a_former_name_is_accepted_from_each_source_with_a_warning(config, former, name):
+    value = NODE_RULES[name].default + 1
+    for source in (
+        {"flags": {former: value}, "environment": {}},
+        {"flags": {}, "environment": {ENVIRONMENT_PREFIX + former.upper(): str(value)}},
+        {"flags": {}, "environment": {}, "config_file": config(f"{former} = {value}\n")},
+    ):
+        warnings = []
+        settings = load_settings(**source, warn=warnings.append)
+        assert getattr(settings, name) == value
+        (warning,) = warnings
+        assert warning.endswith(f"the setting {former} is now named {name}")
+    assert ignored_variables({ENVIRONMENT_PREFIX + former.upper(): "1"}) == []
+
+
+def test_a_former_name_beside_the_present_one_is_refused_within_a_source():
+    error = refused({"idle_connection_ms": 1000, "connections_max_idle_ms": 2000})
+    assert "idle_connection_ms is a former name of connections_max_idle_ms" in error.detail
+    settings = load_settings({"connections_max_idle_ms": 2000}, {"PENSTOCK_IDLE_CONNECTION_MS": "1000"})
+    assert settings.connections_max_idle_ms == 2000
+
+
+def test_a_former_name_never_is_a_present_one():
+    assert RENAMED.keys().isdisjoint(NODE_RULES)
+    assert set(RENAMED.values()) <= NODE_RULES.keys()

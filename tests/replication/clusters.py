@@ -87,7 +87,7 @@ class Cluster:
             registration_state=RegistrationState(directory_id=directory or f"directory {node_id}"),
         )
         heard = self.heard[node_id] = ViewListener()
-        settings = settings or AgentSettings(session_timeout_ms=3000, leader_rebalance_check_ms=3_600_000)
+        settings = settings or AgentSettings(session_timeout_ms=3000, leader_imbalance_check_ms=3_600_000)
         return ClusterAgent(open_session, own, heard, SystemClock(), _ids.__next__, Random(1), settings)
 
     async def start(self, node_id: int, **how) -> ClusterAgent:

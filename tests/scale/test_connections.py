@@ -63,7 +63,7 @@ async def ask_once(port: int, number: int) -> socket.socket:
 async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     allow_files(SCALE + 1000)
-    settings = {"idle_connection_ms": STAY_MS, "header_read_timeout_ms": 600_000, "http2_ping_ms": STAY_MS}
+    settings = {"connections_max_idle_ms": STAY_MS, "header_read_timeout_ms": 600_000, "http2_ping_ms": STAY_MS}
     idle: list[socket.socket] = []
     try:
         with running_process(tmp_path, **settings) as process:
@@ -102,7 +102,7 @@ async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_f
     """A server that tried again and again to accept one for which no file is free would take a processor for that."""
     limit, limits = 128, resource.getrlimit(resource.RLIMIT_NOFILE)
     allow_files(SCALE + 1000)
-    settings = {"idle_connection_ms": STAY_MS, "header_read_timeout_ms": 600_000}
+    settings = {"connections_max_idle_ms": STAY_MS, "header_read_timeout_ms": 600_000}
     clients: list[socket.socket] = []
     with running_process(tmp_path, files_max=limit, **settings) as process:
         async with over_http2(process.port) as gateway:

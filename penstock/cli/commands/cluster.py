@@ -24,7 +24,7 @@ NAMED_MAX = 10  # topics listed per fact; --json lists all
 
 @click.group(cls=AliasGroup)
 def cluster() -> None:
-    """See the nodes of the cluster, and move partitions between them."""
+    """Show the nodes of the cluster, and move partitions between them."""
 
 
 @cluster.command()
@@ -85,7 +85,7 @@ def reassign(topic: str, targets: tuple[str, ...], node: Node, as_json: bool) ->
     if as_json:
         print_json(document)
         return
-    _print_reassignments(document["reassignments"], nothing=f"All of topic {topic} is where it is to be.")
+    _print_reassignments(document["reassignments"], nothing=f"Topic {topic} already has these replicas.")
 
 
 @cluster.command()
@@ -119,7 +119,7 @@ def drain(node_id: int, node: Node, as_json: bool) -> None:
     document = node.once().drain_node(node_id)
     _print_result(
         document,
-        f"Node {node_id} is drained: it goes on copying. To take it back: penstock cluster undrain {node_id}",
+        f"Node {node_id} is drained; its replicas still follow. To end the drain: penstock cluster undrain {node_id}",
         as_json,
     )
 
@@ -130,9 +130,7 @@ def drain(node_id: int, node: Node, as_json: bool) -> None:
 def undrain(node_id: int, node: Node, as_json: bool) -> None:
     """Take a drained node back."""
     document = node.once().drain_node(node_id, is_drained=False)
-    _print_result(
-        document, f"Node {node_id} may lead again; what it was meant to lead comes back within minutes.", as_json
-    )
+    _print_result(document, f"Node {node_id} may lead again; its preferred leaderships return within minutes.", as_json)
 
 
 @cluster.command()
@@ -149,9 +147,9 @@ def decommission(node_id: int, is_sure: bool, node: Node, as_json: bool) -> None
     """
     if not is_sure:
         if not sys.stdin.isatty():
-            text = "emptying a node without a terminal to ask at needs --yes"
+            text = "decommission needs --yes if standard input is not a terminal"
             raise click.UsageError(text, click.get_current_context())
-        if not click.confirm(f"Move everything off node {node_id}?", err=True):
+        if not click.confirm(f"Move all partitions off node {node_id}?", err=True):
             raise Failure("nothing was moved")
     document = node.once().decommission_node(node_id)
     moving = format_count(document["moving"], "partition")
@@ -172,7 +170,7 @@ def balance(is_applied: bool, node: Node, as_json: bool) -> None:
         return
     moves = document["moves"]
     if not moves:
-        print_note("The nodes hold about as much as each other: nothing is to be moved.")
+        print_note("The nodes are balanced: there are no moves.")
         return
     print_table(
         [Column("topic", is_text=True), Column("partition"), Column("from"), Column("to"), Column("size")],

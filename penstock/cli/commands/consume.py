@@ -35,7 +35,7 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
     metavar="N",
     help="Only this partition. May be repeated.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until interrupted.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for new records until interrupted.")
 @click.option("--count", "-n", type=click.IntRange(1), metavar="N", help="Stop after N records.")
 @click.option(
     "--format",
@@ -52,7 +52,7 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
     help="A line for each record: '{partition}/{offset} {time} {key} {value}'; also {topic}, {headers} and {timestamp} "
     "(milliseconds). Times are local on a terminal, else UTC.",
 )
-@click.option("--grep", metavar="REGEX", help="Only records with this in their value or key.")
+@click.option("--grep", metavar="REGEX", help="Only records whose value or key matches this expression.")
 @node_options
 def consume(
     topic: str, start: str | None, tail: int | None, until: str | None, partitions: tuple[int, ...], follow: bool,

@@ -15,7 +15,7 @@ from penstock.cli.output import Column, print_json, print_note, print_table
 
 @click.group(cls=AliasGroup)
 def context() -> None:
-    """Name nodes, and choose the one that commands talk to."""
+    """Name nodes, and choose the node of later commands."""
 
 
 @context.command()

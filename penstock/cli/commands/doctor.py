@@ -27,7 +27,7 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     metavar="DIR",
     help="The data directory, or where it will be.  [env: PENSTOCK_DATA_DIR; default: penstock-data]",
 )
-@click.option("--ready", "is_health_check", is_flag=True, help="Only ask whether the node of this machine is ready.")
+@click.option("--ready", "is_health_check", is_flag=True, help="Only check that the node of this machine is ready.")
 @node_options
 @click.pass_context
 def doctor(ctx: click.Context, data_dir: str, is_health_check: bool, node: Node, as_json: bool) -> None:
@@ -62,4 +62,4 @@ def _print(findings: Sequence[Finding]) -> None:
         if finding.remedy:
             click.echo(f"{'':{width + 6}}  {click.style(finding.remedy, dim=True)}")
     counts = Counter(finding.level for finding in findings)
-    click.echo(f"\n{counts[OK]} ok, {counts[WARN]} to look at, {counts[FAIL]} failed")
+    click.echo(f"\n{counts[OK]} ok, {counts[WARN]} warned, {counts[FAIL]} failed")

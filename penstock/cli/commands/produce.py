@@ -39,7 +39,7 @@ MIB = 1024 * 1024
     type=click.Choice(get_args(Acks)),
     default="all",
     show_default=True,
-    help="What an answer waits for. 0: nothing. 1: the write at the leader. all, or -1: every replica in sync.",
+    help="The acknowledgement to wait for. 0: none. 1: the leader's write. all, or -1: every in-sync replica.",
 )
 @click.option(
     "--batch-bytes",
@@ -47,7 +47,7 @@ MIB = 1024 * 1024
     default=1 * MIB,
     show_default=True,
     metavar="BYTES",
-    help="About how much to send in one request.",
+    help="The approximate size of one request.",
 )
 @node_options
 def produce(

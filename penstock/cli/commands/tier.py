@@ -13,7 +13,7 @@ from penstock.transport.exchange import Json
 
 @click.group(cls=AliasGroup)
 def tier() -> None:
-    """See what is in the object store."""
+    """Show the contents of the object store."""
 
 
 @tier.command()

@@ -45,11 +45,16 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions.  [default: as the node is set]")
+@click.option(
+    "--partitions",
+    "-p",
+    type=click.IntRange(1),
+    help="Number of partitions.  [default: default_partitions of the node]",
+)
 @click.option(
     "--replication-factor",
     type=click.IntRange(1),
-    help="On how many nodes each record is stored.  [default: as the node is set]",
+    help="Number of replicas of each partition.  [default: default_replication_factor of the node]",
 )
 @_CONFIG
 @node_options
@@ -117,8 +122,10 @@ def describe(name: str, node: Node, as_json: bool) -> None:
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=topics)
-@click.option("--partitions", "-p", type=click.IntRange(1), help="Grow the topic to this many partitions.")
-@click.option("--replication-factor", type=click.IntRange(1, 16), help="Store each record on this many nodes.")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="Increase the number of partitions to this.")
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 16), help="Change the number of replicas of each partition."
+)
 @_CONFIG
 @node_options
 def alter(
@@ -147,7 +154,7 @@ def alter(
         click.echo(f"Topic {name} has {format_count(len(described['partitions']), 'partition')}.")
     if replication_factor is not None:
         click.echo(
-            f"Topic {name} is to be on {format_count(replication_factor, 'node')}; see penstock cluster reassignments."
+            f"Topic {name} gets {format_count(replication_factor, 'replica')}; see penstock cluster reassignments."
         )
     if wanted:
         print_settings({key: described["config"][key] for key in wanted})
@@ -165,7 +172,9 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     """
     if not is_sure:
         if not sys.stdin.isatty():
-            raise click.UsageError("deleting without a terminal to ask at needs --yes", click.get_current_context())
+            raise click.UsageError(
+                "delete needs --yes if standard input is not a terminal", click.get_current_context()
+            )
         if not click.confirm(f"Delete topic {name} and all its records?", err=True):
             raise Failure("nothing was deleted")
     node.once().delete_topic(name)

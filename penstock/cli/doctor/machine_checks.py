@@ -57,7 +57,7 @@ def _flush(machine: Machine) -> Iterator[Finding]:
         return
     found = f"{machine.flush_s * 1000:.2f} ms for an append of 4 KiB"
     if machine.flush_s < FLUSH_HONEST_S and machine.has_volatile_cache is not False:
-        todo = "too fast for a flush: a power loss may take acknowledged records, unless the drive's cache survives one"
+        todo = "too fast for a flush: a power loss may lose acknowledged records without a battery-backed cache"
         yield Finding(name, WARN, found, todo)
     elif machine.flush_s > FLUSH_SLOW_S:
         yield Finding(
@@ -70,23 +70,25 @@ def _flush(machine: Machine) -> Iterator[Finding]:
 def _file_system(machine: Machine) -> Finding:
     name, mount = "file system", machine.mount
     if mount is None:
-        return Finding(name, WARN, "not known", "see that it is ext4 or xfs, with barriers")
+        return Finding(name, WARN, "not known", "use ext4 or xfs, with barriers")
     found = f"{mount.kind} at {mount.point}"
     if "ro" in mount.options:
-        return Finding(name, FAIL, f"{found}, read-only", "mount it for writing")
+        return Finding(name, FAIL, f"{found}, read-only", "mount it writable")
     if mount.kind in IN_MEMORY:
-        return Finding(name, FAIL, found, "it is memory: nothing survives a restart of the machine")
+        return Finding(name, FAIL, found, "it is in memory: a restart of the machine deletes all records")
     if mount.kind.startswith(("nfs", "cifs", "smb", "9p", "fuse", "virtiofs")):
-        return Finding(name, FAIL, found, "locks and flushes cannot be trusted there: use a local disk")
+        return Finding(name, FAIL, found, "locks and flushes are unreliable on it: use a local disk")
     if not mount.options.isdisjoint(WITHOUT_BARRIERS):
         return Finding(
             name, FAIL, f"{found}, without barriers", "mount it without nobarrier: flushes do not reach the disk"
         )
     if mount.kind in COPY_ON_WRITE:
-        todo = "it copies what it changes, which makes flushes slow: ext4 or xfs suit a log better"
+        todo = "copy-on-write makes flushes slow: use ext4 or xfs"
         return Finding(name, WARN, found, todo)
     if "strictatime" in mount.options:
-        return Finding(name, WARN, f"{found}, strictatime", "mount it with relatime or noatime: each read writes")
+        return Finding(
+            name, WARN, f"{found}, strictatime", "mount it with relatime or noatime: strictatime writes on every read"
+        )
     return Finding(
         name,
         OK if mount.kind in LOG_FILE_SYSTEMS else WARN,
@@ -98,7 +100,7 @@ def _file_system(machine: Machine) -> Finding:
 def _space(machine: Machine) -> Finding:
     share = machine.free_bytes / max(1, machine.size_bytes)
     found = f"{format_bytes(machine.free_bytes)} of {format_bytes(machine.size_bytes)}"
-    todo = "make room, or shorten retention_ms or local_retention_ms: a full disk refuses produces"
+    todo = "make room, or shorten retention_ms or local_retention_ms: a full disk rejects produce requests"
     if machine.free_bytes < FREE_LEAST_BYTES:
         return Finding("free space", FAIL, found, todo)
     if 0 < machine.free_files < FREE_FILES_WANTED:
@@ -122,30 +124,32 @@ def _clock(machine: Machine) -> Iterator[Finding]:
         case True:
             yield Finding("clock", OK, "synchronised")
         case False:
-            yield Finding("clock", WARN, "not synchronised", "run chrony or systemd-timesyncd: retention goes by time")
+            yield Finding(
+                "clock", WARN, "not synchronised", "run chrony or systemd-timesyncd: retention depends on the time"
+            )
         case None:
-            yield Finding("clock", WARN, "cannot be asked", "see on the host whether it is synchronised")
+            yield Finding("clock", WARN, "cannot be asked", "check on the host whether it is synchronised")
     if machine.clock_jump_s > JUMP_S:
-        found = f"jumped by {machine.clock_jump_s * 1000:.0f} ms while it was watched"
-        yield Finding("clock steps", WARN, found, "let the clock be slewed, not stepped")
+        found = f"jumped by {machine.clock_jump_s * 1000:.0f} ms during the check"
+        yield Finding("clock steps", WARN, found, "configure the time service to slew the clock instead of stepping it")
     if machine.newest_file_ahead_s > AHEAD_S:
-        found = f"a file lies {machine.newest_file_ahead_s:.0f} s in the future"
-        yield Finding("clock steps", WARN, found, "the clock was set back: records keep the times they were given")
+        found = f"a file's time is {machine.newest_file_ahead_s:.0f} s in the future"
+        yield Finding("clock steps", WARN, found, "the clock was set back: records keep their timestamps")
 
 
 def _memory(machine: Machine) -> Iterator[Finding]:
     if machine.has_swap and (machine.swappiness or 0) > 10:
-        todo = "sysctl vm.swappiness=1: a node that is swapped out answers late"
+        todo = "sysctl vm.swappiness=1: swapping delays the node"
         yield Finding("swap", WARN, f"on, swappiness {machine.swappiness}", todo)
     else:
         yield Finding("swap", OK, f"on, swappiness {machine.swappiness}" if machine.has_swap else "off")
     if machine.dirty_background_bytes is not None:
-        found = f"the kernel writes by itself from {format_bytes(machine.dirty_background_bytes)} on"
-        todo = f"sysctl vm.dirty_background_bytes={512 << 20}: writing so much at once stalls flushes"
+        found = f"the kernel starts to write back at {format_bytes(machine.dirty_background_bytes)}"
+        todo = f"sysctl vm.dirty_background_bytes={512 << 20}: large write-backs stall flushes"
         is_well = machine.dirty_background_bytes <= DIRTY_WANTED_BYTES
         yield Finding("dirty pages", OK, found) if is_well else Finding("dirty pages", WARN, found, todo)
     if machine.huge_pages == "always":
-        todo = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: pauses, and memory that does not come back"
+        todo = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: huge pages cause pauses and memory growth"
         yield Finding("huge pages", WARN, "always", todo)
     elif machine.huge_pages is not None:
         yield Finding("huge pages", OK, machine.huge_pages)

@@ -27,17 +27,17 @@ def check_node(node: Node) -> Iterator[Finding]:
         yield _version(this["version"])
         answer = once.send(Request("GET", "/metrics"))
     except ProblemError as error:
-        yield Finding("node", WARN, f"will not say more: {error.detail}", "give --token one that may ask")
+        yield Finding("node", WARN, f"cannot be inspected: {error.detail}", "use a --token with the right to read this")
         return
     if answer.status != 200:
-        yield Finding("metrics", WARN, f"the node answers {answer.status}", "give --token one that may ask")
+        yield Finding("metrics", WARN, f"the node answers {answer.status}", "use a --token with the right to read this")
         return
     yield from _metrics(answer.body.decode())
 
 
 def _version(theirs: str) -> Finding:
     mine = version("penstock")
-    todo = "" if theirs == mine else "this command is another version than the node"
+    todo = "" if theirs == mine else "the version of this command differs from the node's"
     return Finding("version", OK if theirs == mine else WARN, theirs, todo)
 
 
@@ -45,13 +45,13 @@ def _metrics(text: str) -> Iterator[Finding]:
     def of(name: str) -> list[float]:
         return [float(match["value"]) for match in SAMPLE.finditer(text) if match["name"] == name]
 
-    offline, damaged = sum(of("penstock_offline_partitions")), sum(of("penstock_quarantined_segments"))
+    offline, damaged = sum(of("penstock_offline_replicas")), sum(of("penstock_quarantined_segments"))
     if unidentified := sum(of("penstock_unidentified_topics")):
-        todo = "see the log of the node; restore topic.json, start again"
+        todo = "see the node's log; restore topic.json and restart the node"
         yield Finding("topics", FAIL, f"{unidentified:.0f} set aside", todo)
     if offline:
         yield Finding(
-            "partitions", FAIL, f"{offline:.0f} offline", "see the log of the node; replace the disk, start again"
+            "partitions", FAIL, f"{offline:.0f} offline", "see the node's log; replace the disk and restart the node"
         )
     elif damaged:
         todo = "penstock topic describe names them; restore them from the store or a copy"
@@ -60,9 +60,14 @@ def _metrics(text: str) -> Iterator[Finding]:
         yield Finding("partitions", OK, f"{sum(of('penstock_partitions')):.0f}, none offline or damaged")
     if sum(of("penstock_last_stop_power_loss")):
         holes = sum(of("penstock_recovery_holes"))
-        yield Finding("last stop", WARN, f"power was lost; {holes:.0f} holes cut", "see the log of the last start")
+        yield Finding(
+            "last stop",
+            WARN,
+            f"power was lost; {holes:.0f} logs truncated in the middle",
+            "see the log of the last start",
+        )
     lag_s = max(of("penstock_tier_lag_seconds"), default=0.0)
-    todo = "penstock tier status tells why" if lag_s > LAG_S else ""
+    todo = "see the last error in penstock tier status" if lag_s > LAG_S else ""
     yield Finding("tiering", WARN if lag_s > LAG_S else OK, f"{lag_s:.0f} s behind", todo)
     shares = [used / most for used, most in zip(of("process_open_fds"), of("process_max_fds"), strict=True)]
     share = max(shares, default=0.0)

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.e2e
 
 STALL_MS = 2000
 SETTINGS = {
-    "unread_answer_bytes_max": 64 * MIB,
-    "connection_unread_bytes_max": 48 * MIB,
+    "send_buffer_bytes_max": 64 * MIB,
+    "connection_send_buffer_bytes_max": 48 * MIB,
     "stream_stall_ms": STALL_MS,
 }
 ANSWER_BYTES = 32 * MIB
@@ -66,7 +66,7 @@ async def test_who_never_reads_takes_bounded_memory_and_is_hung_up_on(process, t
     gateway = topic.gateway
     assert (await topic.fetch(0, accept=RECORD_BATCH, max_bytes=ANSWER_BYTES)).status == 200
     before = resident_mib(process.pid)
-    given_up = await gateway.metric("penstock_stalled_connections_total")
+    given_up = await gateway.metric("penstock_stalled_connections_closed_total")
     clients = clients_that_never_read(kind, process, topic)
     try:
         most, until = 0.0, time.monotonic() + STALL_MS / 1000 / 2
@@ -75,14 +75,14 @@ async def test_who_never_reads_takes_bounded_memory_and_is_hung_up_on(process, t
             await asyncio.sleep(0.02)
         assert most - before < GROWTH_MIB_MAX, (before, most)
         async with asyncio.timeout(20):  # all have been seen to
-            while await gateway.metric("penstock_refused_answers_total") < 1:
+            while await gateway.metric("penstock_rejected_responses_total") < 1:
                 await asyncio.sleep(0.05)
         assert (await topic.post(b"y", "text/plain")).status == 200, "others are served meanwhile"
         assert (await topic.fetch(0, max_records=1, max_bytes=1, accept=RECORD_BATCH)).status in (200, 503)
         async with asyncio.timeout(60):
-            while await gateway.metric("penstock_unread_answer_bytes"):
+            while await gateway.metric("penstock_send_buffer_bytes"):
                 await asyncio.sleep(0.05)
-        assert await gateway.metric("penstock_stalled_connections_total") > given_up
+        assert await gateway.metric("penstock_stalled_connections_closed_total") > given_up
     finally:
         for client in clients:
             client.close()
@@ -96,7 +96,7 @@ async def test_an_answer_for_which_there_is_no_room_is_refused_with_words(proces
     deaf = [http1_request(process.port, head) for _ in range(3)]
     try:
         async with asyncio.timeout(20):
-            while await topic.gateway.metric("penstock_unread_answer_bytes") < SETTINGS["unread_answer_bytes_max"]:
+            while await topic.gateway.metric("penstock_send_buffer_bytes") < SETTINGS["send_buffer_bytes_max"]:
                 await asyncio.sleep(0.02)
         answer = await topic.fetch(0, accept=RECORD_BATCH, max_bytes=ANSWER_BYTES)
         assert_problem(answer, "overloaded", retryable=True, no_side_effects=True)

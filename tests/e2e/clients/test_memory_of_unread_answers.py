@@ -29,14 +29,16 @@ COME_BACK_S = 60
 @pytest.mark.parametrize("form", FORMS)
 async def test_answers_on_one_connection_hold_bounded_memory_which_comes_back(tmp_path, form):
     assert ANSWER_MIB * RENDERED_COPIES <= READ_BYTES_MAX / MIB
-    with running_process(tmp_path, connection_unread_bytes_max=UNREAD_MIB * MIB, stream_stall_ms=120_000) as process:
+    with running_process(
+        tmp_path, connection_send_buffer_bytes_max=UNREAD_MIB * MIB, stream_stall_ms=120_000
+    ) as process:
         async with over_http2(process.port) as gateway:
             topic = await gateway.create("t")
             for _ in range(2 * ANSWER_MIB):
                 assert (await topic.post(LINES, "application/x-ndjson", acks=1)).status == 200
             warm = await topic.fetch(0, accept=form, max_bytes=ANSWER_MIB * MIB)
             assert len(warm.body) > 0.9 * ANSWER_MIB * MIB
-            while await gateway.metric("penstock_unread_answer_bytes"):
+            while await gateway.metric("penstock_send_buffer_bytes"):
                 await asyncio.sleep(0.05)
             before = resident_mib(process.pid)
             begin_peak(process.pid)
@@ -44,7 +46,7 @@ async def test_answers_on_one_connection_hold_bounded_memory_which_comes_back(tm
             client, connection = http2_requests(process.port, path, form, STREAMS)
             try:
                 found = await asyncio.to_thread(statuses, client, connection, STREAMS)
-                held_bytes = await gateway.metric("penstock_unread_answer_bytes")
+                held_bytes = await gateway.metric("penstock_send_buffer_bytes")
                 peak = peak_mib(process.pid)
             finally:
                 client.close()

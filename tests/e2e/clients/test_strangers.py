@@ -106,7 +106,7 @@ WAYS = ["reset", "close", "half-open", "stay"]
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    settings = {"header_read_timeout_ms": 1000, "idle_connection_ms": 1000, "body_read_timeout_ms": 1000}
+    settings = {"header_read_timeout_ms": 1000, "connections_max_idle_ms": 1000, "body_read_timeout_ms": 1000}
     with running_process(tmp_path_factory.mktemp("strangers"), **settings) as process:
         yield process
         assert process.stop() == 0

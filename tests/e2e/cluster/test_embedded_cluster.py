@@ -68,7 +68,7 @@ def test_topics_and_records_outlive_stops_kills_and_a_power_loss(tmp_path: Path)
 
 
 def test_a_node_whose_shard_hangs_ends_when_told_and_lets_its_directory_go(tmp_path: Path) -> None:
-    with running_process(tmp_path, **EMBEDDED, shutdown_deadline_ms=0) as node:
+    with running_process(tmp_path, **EMBEDDED, shutdown_timeout_ms=0) as node:
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": 1})
         assert produce(node.url, "t", 0) == 0
         shard = children(node.pid)["node.processes.shard_process"]

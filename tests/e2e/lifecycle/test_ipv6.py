@@ -78,7 +78,7 @@ async def health(address: str, port: int) -> bytes:
 
 
 async def test_a_name_is_served_on_each_of_its_addresses_and_renewed_there(tmp_path: Path, both: str) -> None:  # noqa: F811
-    settings = NodeSettings(data_dir=str(tmp_path / "data"), host=both, shutdown_deadline_ms=0)
+    settings = NodeSettings(data_dir=str(tmp_path / "data"), host=both, shutdown_timeout_ms=0)
     async with running_node(settings) as node:
         with reserved_port(both, 0) as port:
             listener = Listener(node, settings, [port])

@@ -59,19 +59,19 @@ def statuses(urls: list[str], token: str) -> set[int]:
 def test_a_changed_tokens_file_counts_in_every_process_and_a_broken_one_changes_nothing(tmp_path):
     path = tmp_path / "tokens.toml"
     first = add_token(path, "first", admin=[""])
-    with running_process(tmp_path, tokens_file=path, files_check_ms=100, shards=2) as node:
+    with running_process(tmp_path, tokens_file=path, reload_check_ms=100, shards=2) as node:
         urls = direct_urls(node, first)
         assert len(urls) == 2
         second = add_token(path, "second")
         until(lambda: statuses(urls, second) == {200}, "the new token is known everywhere")
         good = path.read_text()
         path.write_text(good + "[[tokens]]\nsha256 = 'broken")
-        until(lambda: "not taken over" in node.errors, "the broken file is told of")
+        until(lambda: "changed files rejected" in node.errors, "the broken file is told of")
         assert statuses(urls, second) == {200}
         kill_a_shard(node)
         until(lambda: answered(urls, second), "the shard is back and has the tokens that the others have")
         path.unlink()
-        until(lambda: node.errors.count("not taken over") >= 2, "the missing file is told of")
+        until(lambda: node.errors.count("changed files rejected") >= 2, "the missing file is told of")
         assert statuses(urls, first) == {200}
         path.write_text(good.replace(hashlib.sha256(second.encode()).hexdigest(), "0" * 64))
         until(lambda: statuses(urls, second) == {401}, "the token that was taken back is known nowhere")
@@ -83,7 +83,7 @@ def test_a_changed_tokens_file_counts_in_every_process_and_a_broken_one_changes_
 def test_sighup_takes_a_change_over_at_once(tmp_path, shards):
     path = tmp_path / "tokens.toml"
     first = add_token(path, "first", admin=[""])
-    with running_process(tmp_path, tokens_file=path, files_check_ms=NEVER_MS, shards=shards) as node:
+    with running_process(tmp_path, tokens_file=path, reload_check_ms=NEVER_MS, shards=shards) as node:
         urls = direct_urls(node, first)
         second = add_token(path, "second")
         assert statuses(urls, second) == {401}
@@ -200,14 +200,14 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     install(first, cert, key)
     settings = {"tls_cert": cert, "tls_key": key, "shards": 2}
-    with running_process(tmp_path, files_check_ms=100, **settings) as node:
+    with running_process(tmp_path, reload_check_ms=100, **settings) as node:
         assert certificates_seen(node.port) == {der(first[0])}
         with connected(node.port) as waiting, connected(node.port) as made:
             get(made, "/v1/topics/t", method="PUT")
             assert made.recv(65536).startswith(b"HTTP/1.1 201 ")
             get(waiting, "/v1/topics/t/partitions/0/records?from=latest&wait_ms=30000")
             cert.write_bytes(second[0].read_bytes())  # does not go with the key: nothing may change
-            until(lambda: "not taken over" in node.errors, "the wrong pair is told of")
+            until(lambda: "changed files rejected" in node.errors, "the wrong pair is told of")
             assert certificates_seen(node.port) == {der(first[0])}
             install(second, cert, key)
             until(lambda: sees_only(second[0], node.port, 6), "only the new certificate is seen")
@@ -224,7 +224,7 @@ def test_a_shard_that_cannot_come_back_is_tried_again_until_it_can(tmp_path):
     pair = make_certificate(tmp_path / "c", "first")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     install(pair, cert, key)
-    with running_process(tmp_path, files_check_ms=NEVER_MS, tls_cert=cert, tls_key=key, shards=2) as node:
+    with running_process(tmp_path, reload_check_ms=NEVER_MS, tls_cert=cert, tls_key=key, shards=2) as node:
         cert.write_text("broken")
         kill_a_shard(node)
         until(lambda: node.errors.count("a process died") >= 2, "the shard was tried again and could not start")
@@ -239,7 +239,7 @@ def test_no_connection_is_refused_while_certificates_change(tmp_path):
     install(pairs[0], cert, key)
     refused: list[OSError] = []
     done = threading.Event()
-    with running_process(tmp_path, files_check_ms=NEVER_MS, tls_cert=cert, tls_key=key) as node:
+    with running_process(tmp_path, reload_check_ms=NEVER_MS, tls_cert=cert, tls_key=key) as node:
 
         def knock() -> None:
             while not done.is_set():

@@ -60,7 +60,7 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
     path = tmp_path / "tokens.toml"
     token = add_token(path, "boss", read=[""], write=[""], admin=[""])
     weak = add_token(path, "weak")
-    settings = {"log_level": "debug", "request_log": True, "slow_request_ms": 1, "files_check_ms": 100}
+    settings = {"log_level": "debug", "request_log": True, "slow_request_ms": 1, "reload_check_ms": 100}
     with running_process(tmp_path, tokens_file=path, shards=2, **settings) as node:
         good = bearer(token)
         records = f"/v1/topics/t/records?key={KEY}"
@@ -91,7 +91,7 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
         assert send(node, "POST", records, VALUE.encode(), Cookie=COOKIE, **bearer(weak)) == 403
         hang_up(node, f"{fetch}?offset=100000&key={QUERY}", token)
         path.write_text(f'{path.read_text()}\n[[tokens]]\nid = "{weak}"\n')  # a token where its id should be
-        wait_for(node, "not taken over")
+        wait_for(node, "changed files rejected")
         path.write_text(f"{weak} = [")
         assert node.stop() == 0
         written = node.errors + "".join(one.read_text() for one in tmp_path.glob("*.out"))

@@ -154,7 +154,7 @@ def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProc
 
 
 def test_a_shard_that_hangs_is_started_again_with_all_that_was_acknowledged(tmp_path: Path) -> None:
-    with running_process(tmp_path, shards=2, process_silent_ms_max=3000) as node:
+    with running_process(tmp_path, shards=2, process_heartbeat_timeout_ms=3000) as node:
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
         ledger = Ledger(node.url)
         ledger.produce(4 * PARTITIONS)

@@ -99,7 +99,7 @@ async def test_a_draining_node_says_so_to_those_who_come(tmp_path):
 
 
 async def test_a_request_that_never_ends_does_not_hold_a_stop_for_ever(tmp_path):
-    with running_process(tmp_path, shutdown_deadline_ms=500) as node:
+    with running_process(tmp_path, shutdown_timeout_ms=500) as node:
         await create(node.url, "t", 1)
         _, writer = await asyncio.open_connection("127.0.0.1", node.port)
         writer.write(b"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n1")

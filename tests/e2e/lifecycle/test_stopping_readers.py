@@ -58,7 +58,7 @@ async def test_event_streams_end_with_when_to_come_back(tmp_path):
 
 
 async def test_streams_whose_clients_take_nothing_are_not_waited_for(tmp_path):
-    with running_process(tmp_path, shutdown_deadline_ms=600_000) as node:
+    with running_process(tmp_path, shutdown_timeout_ms=600_000) as node:
         await create(node.url, "t", 1)
         async with aiohttp.ClientSession() as session:
             lines = b"\n".join(b'"%b"' % (b"x" * 1_000_000) for _ in range(7))

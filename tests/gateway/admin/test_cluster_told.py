@@ -59,11 +59,11 @@ async def test_the_metrics_tell_what_is_in_need(cluster, monkeypatch):
         ("unclean_elections_total", 0, 0),
     ):
         assert [one[f"penstock_{name}",] for one in told] == [first, second], name
-    before = told[0]["penstock_elections_total",]
+    before = told[0]["penstock_leader_elections_total",]
     cluster.world.lead(0, 2)
     after = samples((await topics[1].gateway.send("GET", "/metrics")).body.decode())
-    assert after["penstock_elections_total",] == before + 1
-    assert after["penstock_leading_partitions",] == 0
+    assert after["penstock_leader_elections_total",] == before + 1
+    assert after["penstock_leader_partitions",] == 0
 
 
 async def test_a_node_that_is_gone_is_listed_for_its_replicas(cluster):

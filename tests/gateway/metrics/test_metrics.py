@@ -74,12 +74,12 @@ async def test_each_stage_of_a_produce_is_counted(gateway):
     await topic.post_lines("1", acks="0")
     found = await scrape(gateway)
     for stage in ("body", "decode", "ack", "answer"):
-        assert found["penstock_stage_seconds_count", ("stage", stage)] == 4, stage
+        assert found["penstock_stage_duration_seconds_count", ("stage", stage)] == 4, stage
     for stage in ("queue", "append", "flush"):
-        assert found["penstock_stage_seconds_count", ("stage", stage)] >= 3, stage
-        assert found["penstock_stage_seconds_sum", ("stage", stage)] > 0, stage
+        assert found["penstock_stage_duration_seconds_count", ("stage", stage)] >= 3, stage
+        assert found["penstock_stage_duration_seconds_sum", ("stage", stage)] > 0, stage
     assert found["penstock_flushes_total",] >= 3
-    assert found["penstock_request_seconds_count", ("operation", "produce")] == 4
+    assert found["penstock_request_duration_seconds_count", ("operation", "produce")] == 4
 
 
 async def test_what_is_under_way_and_what_waits_is_told(gateway):
@@ -87,11 +87,11 @@ async def test_what_is_under_way_and_what_waits_is_told(gateway):
     poll = asyncio.create_task(topic.fetch(offset=0, wait_ms=60_000))
     while not (found := await scrape(gateway))["penstock_long_polls",]:
         await asyncio.sleep(0.01)
-    assert found["penstock_requests_under_way",] == 2, "the poll and the scrape"
+    assert found["penstock_requests_in_flight",] == 2, "the poll and the scrape"
     await topic.post_lines("1")
     assert (await poll).json["next_offset"] == 1
     found = await scrape(gateway)
-    assert (found["penstock_requests_under_way",], found["penstock_waiting_produces",]) == (1, 0)
+    assert (found["penstock_requests_in_flight",], found["penstock_delayed_produces",]) == (1, 0)
 
 
 async def test_the_process_and_its_loop_are_told_of(gateway):
@@ -100,8 +100,8 @@ async def test_the_process_and_its_loop_are_told_of(gateway):
         await asyncio.sleep(0.05)
     watching.cancel()
     found = await scrape(gateway)
-    assert found["penstock_loop_lag_seconds_count",] >= 1
-    assert found["penstock_loop_cpu_seconds_total",] > 0
+    assert found["penstock_event_loop_lag_seconds_count",] >= 1
+    assert found["penstock_event_loop_cpu_seconds_total",] > 0
     assert found["process_open_fds",] > 5
     assert found["process_max_fds",] >= found["process_open_fds",]
 

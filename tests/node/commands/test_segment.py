@@ -88,7 +88,7 @@ def test_a_torn_tail_is_told_beside_other_damage(run: Run, segment: Path) -> Non
     *_, end = (orjson.loads(line) for line in ran.out.splitlines())
     assert end["batches"] == 2
     assert end["damage"][0] == "the batch at byte 0 fails its CRC"
-    assert end["damage"][1].endswith("bytes are not a whole batch")
+    assert end["damage"][1].endswith("bytes are an incomplete batch")
 
 
 def test_records_that_cannot_be_decoded_are_told(run: Run, segment: Path) -> None:

@@ -29,9 +29,9 @@ def test_durations_and_sizes_have_units_in_flags_variables_and_toml(tmp_path: Pa
     flags = serve.make_context("serve", ["--tier-check-ms", "30s", "--fetch-bytes-max", "64MiB", "--port", "0"]).params
     assert (flags["tier_check_ms"], flags["fetch_bytes_max"], flags["port"]) == (30_000, 67_108_864, 0)
     file = tmp_path / "node.toml"
-    file.write_text('tier_check = "30s"\nidle_connection_ms = "2min"\nfetch_bytes_max = 1048576\n')
+    file.write_text('tier_check = "30s"\nconnections_max_idle_ms = "2min"\nfetch_bytes_max = 1048576\n')
     settings = load_settings({}, {"PENSTOCK_TIER_CACHE_BYTES_MAX": "2GiB", "PENSTOCK_PORT": "0"}, str(file))
-    assert (settings.tier_check_ms, settings.idle_connection_ms) == (30_000, 120_000)
+    assert (settings.tier_check_ms, settings.connections_max_idle_ms) == (30_000, 120_000)
     assert (settings.fetch_bytes_max, settings.tier_cache_bytes_max) == (1_048_576, 2**31)
 
 
@@ -44,3 +44,9 @@ def test_a_unit_that_does_not_fit_is_refused_with_its_place(tmp_path: Path) -> N
         load_settings({}, {}, str(file))
     with pytest.raises(click.BadParameter, match="not a whole number"):
         serve.make_context("serve", ["--port", "7d"])
+
+
+def test_a_former_flag_is_accepted_and_hidden(run: Run) -> None:
+    flags = serve.make_context("serve", ["--shutdown-deadline-ms", "30s"]).params
+    assert load_settings(flags, {}).shutdown_timeout_ms == 30_000
+    assert "--shutdown-deadline-ms" not in run("serve", "--help").out

@@ -103,7 +103,7 @@ async def test_a_serializer_of_another_package_is_found_by_its_entry_point(clien
 
 @pytest.mark.usefixtures("installed")
 def test_a_serializer_that_nobody_brings_is_told_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="no serializer 'avro'; there are bytes, framed, json, string"):
+    with pytest.raises(ValueError, match="no serializer 'avro'; available: bytes, framed, json, string"):
         load_serializer("avro")
 
 

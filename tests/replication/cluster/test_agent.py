@@ -273,7 +273,7 @@ async def test_a_partition_that_a_disk_has_failed_is_led_by_another(alone):
 
 
 async def test_preferred_leaders_come_back_once_they_are_in_sync(alone):
-    settings = AgentSettings(session_timeout_ms=3000, leader_rebalance_check_ms=50)
+    settings = AgentSettings(session_timeout_ms=3000, leader_imbalance_check_ms=50)
     one, two = await alone.start_all(1, 2, settings=settings)
     topic, _ = await one.create_topic("orders", 4, 2, {})
     await alone.end(1)

@@ -105,7 +105,7 @@ async def test_a_factor_that_cannot_be_met_is_refused(alone):
 
 
 async def test_a_drained_node_leads_nothing_and_is_given_nothing_until_it_is_taken_back(cluster):
-    settings = AgentSettings(session_timeout_ms=3000, leader_rebalance_check_ms=50)
+    settings = AgentSettings(session_timeout_ms=3000, leader_imbalance_check_ms=50)
     one, two = await cluster.start_all(1, 2, settings=settings)
     topic, _ = await one.create_topic("orders", 4, 2, {})
     await two.operations.drain_node(1)

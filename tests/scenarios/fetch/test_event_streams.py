@@ -244,7 +244,7 @@ async def unread_topic(gateway):
 
 @http2_only
 async def test_a_client_that_never_reads_is_cut_and_costs_a_bounded_amount(start_gateway):
-    gateway = await start_gateway(stream_stall_ms=300, stream_unread_bytes_max=1024 * 1024)
+    gateway = await start_gateway(stream_stall_ms=300, stream_send_buffer_bytes_max=1024 * 1024)
     topic = await unread_topic(gateway)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
     path = f"{topic.path}/partitions/0/records?from=earliest"
@@ -284,7 +284,7 @@ async def test_an_http2_client_that_opens_no_window_is_cut_too(start_gateway):
 
 @http2_only
 async def test_a_slow_client_gets_everything(start_gateway):
-    gateway = await start_gateway(stream_unread_bytes_max=1024 * 1024)
+    gateway = await start_gateway(stream_send_buffer_bytes_max=1024 * 1024)
     topic = await gateway.create("slow", 1)
     for number in range(40):
         await topic.post_lines(f'"{number}{"x" * 200_000}"')
@@ -298,7 +298,7 @@ async def test_a_slow_client_gets_everything(start_gateway):
 @in_process_only
 async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(start_gateway):
     """A batch is read whole, so each of many clients that read nothing could hold one of the largest."""
-    gateway = await start_gateway(stream_unread_bytes_max=1024 * 1024)
+    gateway = await start_gateway(stream_send_buffer_bytes_max=1024 * 1024)
     topic = await gateway.create("large", 1)
     batch = [f'"{number}{"x" * 1_000_000}"' for number in range(7)]
     assert (await topic.post_lines(*batch)).status == 200

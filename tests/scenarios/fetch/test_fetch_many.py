@@ -222,7 +222,7 @@ async def test_a_poll_whose_client_leaves_leaves_nothing_behind(start_gateway, f
 async def test_partitions_that_are_waited_on_are_bounded_too(start_gateway, form):
     if form == "sharded":
         pytest.skip("two connections may reach two shards, which count each for itself")
-    gateway = await start_gateway(waiting_partitions_max=12)
+    gateway = await start_gateway(long_poll_partitions_max=12)
     topic = await gateway.create("wide", 10)
     everything = [(topic.name, number, 0) for number in range(10)]
     poll = await waiting(gateway, *everything)

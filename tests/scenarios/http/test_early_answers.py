@@ -140,7 +140,7 @@ def test_who_waits_for_100_continue_is_refused_before_it_has_sent_anything(share
     assert subprocess.run(command, capture_output=True, timeout=40).stdout == b"413 0"
 
 
-HUGE_BYTES = 200 * 2**20  # more than drain_bytes_max
+HUGE_BYTES = 200 * 2**20  # more than lingering_close_bytes_max
 
 
 @PROTOCOLS

@@ -19,7 +19,7 @@ HUNG_UP_S = 30.0
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
     """Two shards: each must know its own connections among those of one port."""
-    settings = {"idle_connection_ms": IDLE_MS, "header_read_timeout_ms": SILENT_MS, "shards": 2}
+    settings = {"connections_max_idle_ms": IDLE_MS, "header_read_timeout_ms": SILENT_MS, "shards": 2}
     with running_process(tmp_path_factory.mktemp("idle"), **settings, http2_ping_ms=1000) as process:
         yield process
         assert "Traceback" not in process.errors
@@ -102,7 +102,7 @@ async def test_an_http1_connection_is_closed_when_it_is_idle(process):
 
 
 async def test_places_of_silent_connections_come_back(tmp_path):
-    settings = {"connections_max": 16, "header_read_timeout_ms": SILENT_MS, "idle_connection_ms": IDLE_MS}
+    settings = {"connections_max": 16, "header_read_timeout_ms": SILENT_MS, "connections_max_idle_ms": IDLE_MS}
     with running_process(tmp_path, **settings) as process:
         silent = [await asyncio.open_connection("127.0.0.1", process.port) for _ in range(40)]
         async with asyncio.timeout(HUNG_UP_S):

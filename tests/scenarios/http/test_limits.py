@@ -193,7 +193,11 @@ async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
 @http2_only
 async def test_bodies_under_way_are_bounded_in_total_and_reads_go_on(start_gateway):
     """Three clients hold almost 4 MiB and finish nothing; a fourth is told so at once, and served once they go."""
-    settings = {"request_body_bytes_max": 2 * MIB, "drain_ms_max": 200, "connection_bytes_in_flight_max": 4 * MIB}
+    settings = {
+        "request_body_bytes_max": 2 * MIB,
+        "lingering_close_ms_max": 200,
+        "connection_bytes_in_flight_max": 4 * MIB,
+    }
     gateway = await start_gateway(request_bytes_in_flight_max=4 * MIB, **settings)
     topic = await gateway.create("held")
     clients = [await hold(gateway, topic, 1_300_000) for _ in range(3)]
@@ -211,7 +215,11 @@ async def test_bodies_under_way_are_bounded_in_total_and_reads_go_on(start_gatew
 
 @http2_only
 async def test_bodies_under_way_are_bounded_on_one_connection(start_gateway):
-    settings = {"request_body_bytes_max": 2 * MIB, "drain_ms_max": 200, "request_bytes_in_flight_max": 64 * MIB}
+    settings = {
+        "request_body_bytes_max": 2 * MIB,
+        "lingering_close_ms_max": 200,
+        "request_bytes_in_flight_max": 64 * MIB,
+    }
     gateway = await start_gateway(connection_bytes_in_flight_max=4 * MIB, **settings)
     assert isinstance(gateway, OverHttp2)
     topic = await gateway.create("held")

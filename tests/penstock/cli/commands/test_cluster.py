@@ -104,7 +104,7 @@ async def test_a_node_is_emptied(operated: Operated) -> None:
 async def test_replicas_are_added(operated: Operated) -> None:
     await operated.create("orders", 2, 1)
     shown = await ask_cluster(operated, "alter", "orders", "--replication-factor", 3, group=topic)
-    assert shown == "Topic orders is to be on 3 nodes; see penstock cluster reassignments.\n"
+    assert shown == "Topic orders gets 3 replicas; see penstock cluster reassignments.\n"
     assert len((await ask_cluster(operated, "reassignments")).splitlines()) == 3
 
 

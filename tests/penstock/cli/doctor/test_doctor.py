@@ -105,7 +105,7 @@ def test_the_command_tells_each_point_and_ends_with_1_if_one_failed(run: Run, tm
     ran = run("doctor", "--data-dir", tmp_path)
     assert ran.code == 1
     assert "fail  open files     up to 100\n" in ran.out
-    assert ran.out.splitlines()[-1] == "8 ok, 1 to look at, 1 failed"
+    assert ran.out.splitlines()[-1] == "8 ok, 1 warned, 1 failed"
     monkeypatch.setattr(doctor, "read_machine", lambda _: replace(FIT, has_swap=True))
     told = run("doctor", "--json")
     assert told.code == 0
@@ -125,7 +125,7 @@ def test_a_running_node_is_asked_too(run: Run, node_url: str, tmp_path: Path) ->
 
 
 def test_what_a_node_says_of_damage_is_a_failure() -> None:
-    text = 'penstock_offline_partitions{shard="0"} 0.0\npenstock_offline_partitions{shard="1"} 2.0\n'
+    text = 'penstock_offline_replicas{shard="0"} 0.0\npenstock_offline_replicas{shard="1"} 2.0\n'
     found = {finding.name: finding for finding in node_checks._metrics(text + "penstock_tier_lag_seconds 7000.0\n")}
     assert (found["partitions"].level, found["partitions"].found) == ("fail", "2 offline")
     assert found["tiering"].level == "warn"
