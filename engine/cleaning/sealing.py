@@ -85,11 +85,11 @@ class Sealer:
     async def _tell(self, partition: Partition, end: int) -> None:
         with suppress(EngineError):
             while partition.high_watermark < end and not self._is_stopping:
-                future = partition.wait_for_high_watermark(end)
+                future = partition.watermark.polls.wait_for(end)
                 try:
                     await future  # only committed segments are shipped
                 finally:
-                    partition.give_up_high_watermark(end, future)
+                    partition.watermark.polls.give_up(end, future)
         self._when_sealed(partition)
 
     async def _save(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:

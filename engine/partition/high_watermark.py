@@ -6,10 +6,9 @@ separate lists: a long poll may end early, to read what there is, an acknowledge
 `PositionWaiters` is a list of waits for one position; it belongs to one event loop. A wait that ends before its
 position is reached must be given up (`give_up`), or it stays until then. `BatchBoundaries` has the ends of batches that
 are written and not committed yet, so that the watermark always has an exact place. On a standalone node the watermark
-moves from the end of one group of writes to the end of a later one, and only those ends are kept. Followers' ends are
-between any two batches: where a partition `is_replicated`, the writes of each group are kept too, until they are
-committed, and searched when a watermark falls inside. For older places the index and the headers behind its entry are
-read (engine/log/batch_boundaries.py).
+moves to the end of the log only, and none are kept. Followers' ends are between any two batches: where a partition
+`is_replicated`, the writes of each group are kept until they are committed, and searched when a watermark falls inside.
+For older places the index and the headers behind its entry are read (engine/log/batch_boundaries.py).
 Invariants: `place` is the start of the batch at `position`, or the end of the log; no wait is for a reached end; each
 end with waits is in the heap once, and so are ends whose waits were all given up, fewer than half of the heap or 64;
 the kept boundaries are bounded, even if nothing is committed.
@@ -50,13 +49,17 @@ def acks_of(loop: asyncio.AbstractEventLoop) -> Wakeups:
 class PositionWaiters:
     """Futures by the end they wait for; `advance` wakes all that are reached."""
 
-    def __init__(self, position: int, wakeups: WakeupsOf = polls_of) -> None:
+    def __init__(
+        self, position: int, wakeups: WakeupsOf = polls_of, waited_for: Callable[[], None] | None = None
+    ) -> None:
+        """`waited_for` is called when a wait begins."""
         self.position = position
         self._by_end: dict[int, Waiting] = {}
         self._ends: list[int] = []  # a heap of the same ends
         self.count = 0
         self._empty = 0  # ends whose waits were given up
         self._wakeups = wakeups
+        self._waited_for = waited_for
         self._failure: Exception | None = None
 
     def __repr__(self) -> str:
@@ -66,7 +69,7 @@ class PositionWaiters:
         return self.count
 
     def wait_for(self, end: int) -> asyncio.Future[int]:
-        """Return a future that is done, with the position, once everything below `end` has been passed."""
+        """Return a future that is done, with the position, once everything below `end` has been passed, or fails."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if end <= self.position:
             future.set_result(self.position)
@@ -82,6 +85,8 @@ class PositionWaiters:
             self._empty -= 1
         waiting[future] = None
         self.count += 1
+        if self._waited_for is not None:
+            self._waited_for()
         return future
 
     def give_up(self, end: int, future: asyncio.Future[int]) -> None:
@@ -96,8 +101,9 @@ class PositionWaiters:
             if self._empty > max(EMPTY_MAX, len(self._ends) // 2):
                 self._drop_empty()
 
-    async def outcome(self, end: int, future: asyncio.Future[int], deadline: float) -> int:
-        """Await the future of `wait_for(end)`, then give it up. Raises TimeoutError at the deadline (loop time)."""
+    async def wait_until(self, deadline: float, end: int) -> int:
+        """Wait as `wait_for` does, until a time of the loop's clock. Raises TimeoutError."""
+        future = self.wait_for(end)
         if future.done():
             return future.result()
         bucket = loop_waits(future.get_loop()).deadlines.put(deadline, future, expire)
@@ -189,7 +195,7 @@ class BatchBoundaries:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def add(self, end: int, place: BytePosition, steps: Sequence[Write | Roll] = ()) -> None:
+    def add(self, end: int, place: BytePosition, steps: Sequence[Write | Roll]) -> None:
         """Add the end of a written group."""
         batches = max(1, sum(len(step.headers) for step in steps if isinstance(step, Write)))
         self._groups.append(_Group(end, place, steps, batches))
@@ -231,13 +237,17 @@ def _place_within(steps: Sequence[Write | Roll], position: int) -> BytePosition 
 
 
 class HighWatermark:
-    """Starts at the end of the log: on a standalone node the whole log is committed."""
+    """Starts at the end of the log: on a standalone node the whole log is committed.
 
-    def __init__(self, log: Log) -> None:
+    `polls` are the waits of long polls: `wake_all` ends them early. `acks` are never ended before their position.
+    `waited_for` is called when a wait of either kind begins.
+    """
+
+    def __init__(self, log: Log, waited_for: Callable[[], None]) -> None:
         self.position = log.log_end
         self.place = log.end_position
-        self.polls = PositionWaiters(log.log_end)
-        self.acks = PositionWaiters(log.log_end, acks_of)
+        self.polls = PositionWaiters(log.log_end, polls_of, waited_for)
+        self.acks = PositionWaiters(log.log_end, acks_of, waited_for)
         self.boundaries = BatchBoundaries()
         self.generation = (
             0  # grows when the log is truncated or less of it is known: earlier searches for places are void
@@ -262,6 +272,8 @@ class HighWatermark:
             return
         assert position <= self._log.log_end
         place = self.boundaries.take(position)
+        if place is None and position == self._log.log_end:
+            place = self._log.end_position
         if place is not None:
             self.advance_to(position, place)
         elif (found := self._found_in_memory(position)) is not None:

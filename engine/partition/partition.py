@@ -22,12 +22,20 @@ from engine.errors import (
     StorageFailed,
     Unreachable,
 )
+from engine.format.batch_header import PRODUCER_ID_AT
 from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
 from engine.partition.follower_append import CopyQueue, Taken
-from engine.partition.high_watermark import HighWatermark, PositionWaiters
+from engine.partition.high_watermark import HighWatermark
 from engine.partition.writer import PartitionWork
-from engine.producers.append_validator import Append, AppendValidator, is_repeat_of_stored, tell_appended, tell_verdicts
+from engine.producers.append_validator import (
+    Append,
+    Appended,
+    AppendValidator,
+    is_repeat_of_stored,
+    tell_appended,
+    tell_verdicts,
+)
 from engine.producers.snapshots import SnapshotFiles
 from engine.settings import TopicSettings
 
@@ -79,7 +87,7 @@ class Partition:
         self.bytes_out = 0
         self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
         self._rolling: list[asyncio.Future[int]] = []  # for the group in progress
-        self.watermark = HighWatermark(log)
+        self.watermark = HighWatermark(log, lambda: self.when_waited_for())  # noqa: PLW0108 - it is set later
         self._unsynced: list[Segment] = []
         self._sealed: list[Segment] = []  # to be closed once they are durable
         self._directory_unsynced = log.active.size_bytes == 0  # the file may be new: engine/log/recovery.py
@@ -130,35 +138,6 @@ class Partition:
         """The high watermark and its place: readers must not pass them."""
         return self.watermark.position, self.watermark.place
 
-    def wait_for_high_watermark(self, end: int) -> asyncio.Future[int]:
-        """Return a future that is done once everything below `end` is committed; it fails with the partition.
-
-        `wake_all` completes it earlier, for a long poll to read what there is: it does not acknowledge.
-        """
-        return self._wait(self.watermark.polls, end)
-
-    def wait_for_ack(self, end: int) -> asyncio.Future[int]:
-        """Return a future that is done once everything below `end` is committed, never earlier, or fails."""
-        return self._wait(self.watermark.acks, end)
-
-    def give_up_high_watermark(self, end: int, future: asyncio.Future[int]) -> None:
-        """Drop a wait that is no longer wanted; without this it stays until `end` is committed."""
-        self.watermark.polls.give_up(end, future)
-
-    async def high_watermark_by(self, deadline: float, end: int) -> int:
-        """Wait as `wait_for_high_watermark` does, until a time of the loop's clock. Raises TimeoutError."""
-        return await self.watermark.polls.outcome(end, self.wait_for_high_watermark(end), deadline)
-
-    async def acknowledged_by(self, deadline: float, end: int) -> int:
-        """Wait as `wait_for_ack` does, until a time of the loop's clock. Raises TimeoutError."""
-        return await self.watermark.acks.outcome(end, self.wait_for_ack(end), deadline)
-
-    def _wait(self, waiters: PositionWaiters, end: int) -> asyncio.Future[int]:
-        future = waiters.wait_for(end)
-        if not future.done():
-            self.when_waited_for()
-        return future
-
     def fail_acks(self, error: EngineError) -> None:
         """Fail the present waits for an acknowledgement, for instance because another node leads."""
         self.watermark.acks.fail_present(error)
@@ -191,6 +170,13 @@ class Partition:
         """True if an append waits for queued bytes to be fsynced."""
         return any(append.wants_sync for append in self.queue) or (bool(self.copies.queue) and self.copies.wants_sync)
 
+    @property
+    def has_demands(self) -> bool:
+        """True if the validator must judge the queue: for a token to carry, conditions, or a producer id."""
+        if self.validator.fencing.present.token:
+            return True  # the first bit of a producer id is its sign
+        return any(one.conditions is not None or one.batch[PRODUCER_ID_AT] < 0x80 for one in self.queue)
+
     # The committer calls the following, in this order for each group.
 
     def take_work(self, *, sync: bool, now_ms: int) -> tuple[PartitionWork, list[Append]]:
@@ -207,7 +193,7 @@ class Partition:
             copied = self.copies.take(self.log, self.validator.fencing, self.settings, now_ms)
             steps = copied.steps
         else:
-            admitted = self.validator.admit(self.queue, self.log_end, now_ms)
+            admitted = self.validator.admit(self.queue, self.log_end, now_ms) if self.has_demands else self.queue
             steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
@@ -224,33 +210,28 @@ class Partition:
         if work.write_error is not None:
             self._failed_write(work, work.write_error, taken)
             return []
-        sealed = [self.log.active] if _rolls(work.steps) else []
-        self.log.applied(work.steps)
-        sealed += [
-            step.segment for step in work.steps if isinstance(step, Roll) and step.segment is not self.log.active
-        ]
-        for step in work.steps:
+        steps = work.steps
+        rolled = [step.segment for step in steps if isinstance(step, Roll)]
+        sealed = [self.log.active, *rolled[:-1]] if rolled else []
+        self.log.applied(steps)
+        for step in steps:
             if step.segment not in self._unsynced:
                 self._unsynced.append(step.segment)
         self._sealed += sealed
-        self._directory_unsynced |= _rolls(work.steps)
-        if work.steps and self.unsynced_since is None:
+        self._directory_unsynced |= bool(rolled)
+        if steps and self.unsynced_since is None:
             self.unsynced_since = now
-        if work.steps:
-            steps = work.steps if self.is_replicated else ()
+        if steps and self.is_replicated:
             self.watermark.boundaries.add(self.log_end, self.log.end_position, steps)
-        rolled_at = [s.segment.base_offset for s in work.steps if isinstance(s, Roll)]
+        rolled_at = [segment.base_offset for segment in rolled]
         if self.copies.under_way is not None:
             self._copied(work, self.copies.under_way, rolled_at)
         else:
-            self.validator.written(self.settings, rolled_at)
-            headers = [header for step in work.steps if isinstance(step, Write) for header in step.headers]
-            self.bytes_in += sum(sum(map(len, step.buffers)) for step in work.steps if isinstance(step, Write))
-            self.batches_in += len(headers)
-            tell_appended(headers, taken)
-        for write in _writes(work.steps):
+            self._appended(_writes(steps), taken, rolled_at)
+        for write in _writes(steps):
             write.buffers = []  # they are in the page cache; `boundaries` keeps the rest until it is committed
-        self.when_positions_move()
+        if self.is_replicated or self.settings.durability != "group":  # else nothing is committed before its sync
+            self.when_positions_move()
         return sealed
 
     def synced(self, work: PartitionWork) -> None:
@@ -323,6 +304,20 @@ class Partition:
         for append in appends:
             if not append.written.done():
                 append.written.set_exception(error)
+
+    def _appended(self, writes: list[Write], taken: list[Append], rolled_at: list[int]) -> None:
+        headers = [header for write in writes for header in write.headers]
+        self.bytes_in += sum([len(buffer) for write in writes for buffer in write.buffers])
+        self.batches_in += len(headers)
+        is_judged = self.validator.is_judged
+        if is_judged or rolled_at:
+            self.validator.written(self.settings, rolled_at)
+        if is_judged:
+            tell_appended(headers, taken)
+            return
+        for append, header in zip(taken, headers, strict=True):
+            if not append.written.done():
+                append.written.set_result(Appended(header.base_offset, header.last_offset_delta + 1))
 
     def _copied(self, work: PartitionWork, taken: Taken, rolled_at: list[int]) -> None:
         now_ms = next((write.now_ms for write in _writes(work.steps)), 0)

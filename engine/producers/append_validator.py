@@ -1,17 +1,18 @@
 """Validates the appends of one partition before the write: accepted, duplicate, or rejected.
 
-Pure: no disk, no clock, no waiting. `admit` runs when a group starts (Partition.take_work), where offsets are assigned.
-One plan per partition is in progress at a time, so the state then holds all earlier writes; the changes of the plan
-itself are tentative: applied by `written`, dropped by `failed`. Rejections and duplicates are reported when the plan is
-written, never before, so that a duplicate of an append in the same plan shares its outcome.
+Pure: no disk, no clock, no waiting. `admit` runs when a group starts (Partition.take_work), where offsets are assigned,
+and only for plans that need it (Partition.has_demands). One plan per partition is in progress at a time, so the state
+then holds all earlier writes; the changes of the plan itself are tentative: applied by `written`, dropped by `failed`.
+Rejections and duplicates are reported when the plan is written, never before, so that a duplicate of an append in the
+same plan shares its outcome.
 
 The order of the checks: (1) duplicate: returns its first positions, writes nothing; (2) the fencing token of the
 partition; (3) the expected log end of the append; (4) its own sequence. So a retry of a conditional append that has
 succeeded is a duplicate, not a mismatch.
 
 To add a condition: a field of AppendConditions, which crosses links as it is; its state in AppendValidator, with a line
-in `_has_demands` if appends without that field can be rejected too, a case in `_judge`, and its tentative change in
-`_note`, applied by `_commit`. A property of the batch is in its header and needs no field.
+in Partition.has_demands if appends without that field can be rejected too, a case in `_judge`, and its tentative change
+in `_note`, applied by `_commit`. A property of the batch is in its header and needs no field.
 Invariants: an append without conditions costs one check of its conditions and one of its header; a verdict never
 changes; `written` and `failed` both leave nothing tentative; the applied state covers exactly the log up to its end.
 """
@@ -35,7 +36,6 @@ from engine.errors import (
 )
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER, Buffer, Header
-from engine.format.batch_header import PRODUCER_ID_AT
 from engine.format.keyed_batch import KeyEntry, read_entry
 from engine.producers.fencing import Fencing
 from engine.producers.partition_keys import PartitionKeys
@@ -129,7 +129,7 @@ class AppendValidator:
         self.counts = AppendCounts()
         self.has_state = False  # the log may hold state, or has since the start
         self._name = name
-        self._is_judged = False  # the plan in progress has appends with conditions
+        self.is_judged = False  # the plan in progress was admitted here
         self._noted: list[_Noted] = []
         self._states: list[State] = []
 
@@ -141,9 +141,7 @@ class AppendValidator:
 
         `now_ms` here and below is steady time (engine/runtime/clock.py).
         """
-        if not self._has_demands(appends):
-            return appends
-        self.has_state = self._is_judged = True
+        self.has_state = self.is_judged = True
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
@@ -164,9 +162,9 @@ class AppendValidator:
 
         It began new segments at these offsets; the state at each is kept for `taken_states`.
         """
-        if not (self._is_judged or rolled_at):
+        if not (self.is_judged or rolled_at):
             return
-        self._is_judged = False
+        self.is_judged = False
         for offset in rolled_at:
             self._commit(settings, offset)
             self.fencing.commit(offset)
@@ -180,7 +178,7 @@ class AppendValidator:
 
     def failed(self) -> None:
         """Drop the tentative changes: the last judged plan is not in the log."""
-        self._is_judged = False
+        self.is_judged = False
         self._noted.clear()
         self.producers.forget()
         self.fencing.forget()
@@ -239,12 +237,6 @@ class AppendValidator:
         self.producers.expire(now_ms - settings.producer_expiry_ms)
         self.keys.use(settings)
         self.keys.expire(now_ms)
-
-    def _has_demands(self, appends: list[Append]) -> bool:
-        """Return whether any has conditions, a producer id (its first bit is the sign), or a token to carry."""
-        if self.fencing.present.token:
-            return True
-        return any(append.conditions is not None or append.batch[PRODUCER_ID_AT] < 0x80 for append in appends)
 
     def _judge(
         self, header: Header, conditions: AppendConditions, end: int, now_ms: int

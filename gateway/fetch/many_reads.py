@@ -106,14 +106,14 @@ async def wait(
                 if index not in waits or waits[index].future.done():
                     partition = context.topics.topic(one.topic).partitions[one.partition]
                     end = max(partition.high_watermark, one.offset) + 1
-                    waits[index] = _Wait(partition, end, partition.wait_for_high_watermark(end))
+                    waits[index] = _Wait(partition, end, partition.watermark.polls.wait_for(end))
             futures = [one.future for one in waits.values()]
             await asyncio.wait(futures if over is None else [*futures, over], return_when=asyncio.FIRST_COMPLETED)
             if enough_bytes > 1:
                 await asyncio.sleep(PAUSE_S)
     finally:
         for partition, end, future in waits.values():
-            partition.give_up_high_watermark(end, future)
+            partition.watermark.polls.give_up(end, future)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # marks the error as retrieved: the look at the partition finds it again
 

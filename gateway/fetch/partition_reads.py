@@ -197,7 +197,7 @@ async def _wait(
     with context.long_polls.waiting(), suppress(TimeoutError):
         while not lifecycle.is_draining and not _has_enough(context, partition, offset, min_bytes):
             leader.check_serves_reads(from_follower=from_follower)  # the next leader would never be asked otherwise
-            await partition.high_watermark_by(deadline, max(partition.high_watermark, offset) + 1)
+            await partition.watermark.polls.wait_until(deadline, max(partition.high_watermark, offset) + 1)
 
 
 def _has_enough(context: ReadContext, partition: Partition, offset: int, min_bytes: int) -> bool:

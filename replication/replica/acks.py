@@ -104,7 +104,7 @@ async def acknowledged(
         is_sure = is_led_on and not replica.host.is_in_doubt
         if acks is Acks.ALL or not is_sure:  # after a leadership ends, only the next leader's commits are certain
             if partition.high_watermark < appended.end:
-                await partition.acknowledged_by(deadline, appended.end)
+                await partition.watermark.acks.wait_until(deadline, appended.end)
             if core is not None and replica.core is core and not replica.takes_all:
                 _demand_enough(partition.name, core, appended.end)
         return appended

@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.architecture.request_path import Call, Follower, RequestPath, paths
 
 BOUNDS = {
-    "produce": (25, 67),
+    "produce": (22, 53),
     "fetch": (18, 49),
-    "woken long poll": (21, 73),
-    "long poll and the produce that wakes it": (37, 170),
+    "woken long poll": (21, 72),
+    "long poll and the produce that wakes it": (36, 157),
 }
 
 

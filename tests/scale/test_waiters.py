@@ -27,7 +27,7 @@ Finish = Callable[[PositionWaiters, list[asyncio.Task[None]]], object]
 
 async def _wait(waiters: PositionWaiters, end: int, deadline: float) -> None:
     try:
-        await waiters.outcome(end, waiters.wait_for(end), deadline)
+        await waiters.wait_until(deadline, end)
     except (TimeoutError, RuntimeError, asyncio.CancelledError):
         return
 

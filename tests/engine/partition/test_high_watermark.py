@@ -99,7 +99,7 @@ async def test_places_of_an_earlier_life_are_found(new_node, monkeypatch, is_col
         if is_cold:
             monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         for count, end in enumerate(ends(), 1):
-            waiting = partition.wait_for_ack(end)
+            waiting = partition.watermark.acks.wait_for(end)
             partition.advance_high_watermark(end)
             await asyncio.wait_for(waiting, 10)
             assert await committed(node) == b"".join(made[:count])
@@ -136,7 +136,7 @@ async def test_a_place_that_the_disk_does_not_tell_at_once_is_found_without_anot
             monkeypatch.setattr(Segment, "begin_read", fail_at_first(Segment.begin_read))
         else:
             monkeypatch.setattr("engine.partition.reader.place_below", fail_at_first(place_below))
-        waiting = partition.wait_for_ack(4)
+        waiting = partition.watermark.acks.wait_for(4)
         partition.advance_high_watermark(4)
         await asyncio.wait_for(waiting, 30)
         assert (partition.high_watermark, failures) == (4, 0)
@@ -157,7 +157,7 @@ async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
         monkeypatch.setattr("engine.partition.reader.place_below", place_found_slowly)
         for end in ends()[:-1]:
             partition.advance_high_watermark(end)
-        waiting = partition.wait_for_ack(ends()[-2])
+        waiting = partition.watermark.acks.wait_for(ends()[-2])
         may_tell.set()
         await asyncio.wait_for(waiting, 30)
         assert asked == [ends()[-2]]
@@ -200,7 +200,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
             partition.watermark.sought = None
         assert partition.log_end == ends()[2]
         assert partition.high_watermark == 0
-        waiting = partition.wait_for_ack(ends()[1])
+        waiting = partition.watermark.acks.wait_for(ends()[1])
         partition.advance_high_watermark(ends()[1])
         await asyncio.wait_for(waiting, 30)
 
@@ -209,12 +209,14 @@ def broken(*_):
     raise OSError(5, "broken")
 
 
-async def test_a_node_that_is_alone_keeps_no_more_than_the_ends_of_groups(node):
+async def test_a_node_that_is_alone_keeps_no_boundaries(node):
     partition = node.shard.partition("t", 0)
     partition.when_positions_move = lambda: None
     for _ in range(3):
         await node.leaders["t", 0].append(record_batch.encode_values([b"v"], 5), Acks.LEADER)
-    assert [group.steps for group in partition.watermark.boundaries._groups] == [(), (), ()]
+    assert len(partition.watermark.boundaries) == 0
+    partition.advance_high_watermark(3)
+    assert partition.read_limit == (3, partition.log.end_position)
 
 
 def held_bytes(partition) -> int:
@@ -242,7 +244,7 @@ async def test_where_batches_end_is_forgotten_when_too_many_are_not_committed(no
         await copied(node, [one])
     assert len(partition.watermark.boundaries) == 3
     for count, end in enumerate(ends(), 1):
-        waiting = partition.wait_for_ack(end)
+        waiting = partition.watermark.acks.wait_for(end)
         partition.advance_high_watermark(end)
         await asyncio.wait_for(waiting, 30)
         assert await committed(node) == b"".join(made[:count])
@@ -262,7 +264,7 @@ def stamped_behind(made: list[bytes], offset: int) -> list[bytearray]:
 async def test_an_acknowledgement_is_waited_for_apart_from_long_polls(node):
     partition = followed(node)
     await copied(node, batches())
-    poll, ack = partition.wait_for_high_watermark(3), partition.wait_for_ack(3)
+    poll, ack = partition.watermark.polls.wait_for(3), partition.watermark.acks.wait_for(3)
     assert partition.watermark.waiting
     assert partition.statistics().waiting == 2
     partition.wake_all()
@@ -272,7 +274,7 @@ async def test_an_acknowledgement_is_waited_for_apart_from_long_polls(node):
     with pytest.raises(StorageFailed):
         await ack
     assert not partition.watermark.waiting
-    later = partition.wait_for_ack(4)
+    later = partition.watermark.acks.wait_for(4)
     partition.advance_high_watermark(4)
     assert await later == 4, "only those that waited then have failed"
 

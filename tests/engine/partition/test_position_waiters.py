@@ -43,7 +43,7 @@ async def test_a_failure_ends_the_waits_that_are_there_and_those_that_come():
 
 async def test_a_cancelled_wait_is_forgotten():
     waiters = PositionWaiters(0)
-    task = asyncio.create_task(waiters.outcome(1, waiters.wait_for(1), asyncio.get_running_loop().time() + 100))
+    task = asyncio.create_task(waiters.wait_until(asyncio.get_running_loop().time() + 100, 1))
     await asyncio.sleep(0)
     assert (len(waiters), len(loop_waits().deadlines)) == (1, 1)
     task.cancel()
@@ -55,7 +55,7 @@ async def test_a_cancelled_wait_is_forgotten():
 async def test_a_wait_that_times_out_is_forgotten():
     waiters = PositionWaiters(0)
     with pytest.raises(TimeoutError):
-        await waiters.outcome(1, waiters.wait_for(1), asyncio.get_running_loop().time())
+        await waiters.wait_until(asyncio.get_running_loop().time(), 1)
     assert (len(waiters), len(loop_waits().deadlines)) == (0, 0)
 
 

@@ -119,7 +119,7 @@ async def test_what_retention_takes_of_a_token_is_kept_and_the_log_comes_to_rest
         writer = Writer(node)
         await outcomes(writer.append(setting("before")), writer.append(setting(token)))
         partition = node.shard.partition("t", 0)
-        await partition.wait_for_high_watermark(2)
+        await partition.watermark.polls.wait_for(2)
         for _ in range(3):
             await node.shard.delete_before(partition, partition.log_end)
         assert partition.log.log_start == partition.log_end == 2, "nothing was written to say it again"

@@ -104,7 +104,7 @@ async def test_a_cut_leaves_whole_batches_and_the_log_goes_on_there(new_node, of
 
 async def test_what_waited_for_records_that_are_cut_off_is_told_so(node):
     partition = node.shard.partition("t", 0)
-    ack, poll = partition.wait_for_ack(14), partition.wait_for_high_watermark(14)
+    ack, poll = partition.watermark.acks.wait_for(14), partition.watermark.polls.wait_for(14)
     await node.shard.truncate(partition, 12)
     with pytest.raises(EndCutOff):
         await ack
@@ -118,7 +118,7 @@ async def test_a_cut_below_the_high_watermark_sets_it_back(node):
     """Unclean elections only."""
     partition = node.shard.partition("t", 0)
     partition.advance_high_watermark(18)
-    poll = partition.wait_for_high_watermark(19)
+    poll = partition.watermark.polls.wait_for(19)
     await node.shard.truncate(partition, 13)
     assert (partition.high_watermark, partition.log_end, await poll) == (12, 12, 12)
     with pytest.raises(OffsetAboveHighWatermark):
