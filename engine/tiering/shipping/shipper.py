@@ -227,6 +227,9 @@ class PartitionShipper:
         manifest = await self._give_up_below(manifest, await self._expire(manifest, local))
         await self._clean(manifest)
         self._failures = 0
+        if self._plan.reason and self._plan.reason != self._last_error:
+            extra = {"prefix": self._prefix, "reason": self._plan.reason}
+            log.error("a partition is not shipped until an operator acts", extra=extra)
         self._last_error = self._plan.reason or None
         self._state = State.HALTED if self._plan.halt else State.IDLE
 

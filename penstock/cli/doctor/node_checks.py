@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
+from typing import Any
 
+from penstock.admin.single_request import SingleRequestClient
 from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding
 from penstock.cli.node import Node
 from penstock.errors import ProblemError
@@ -13,6 +16,7 @@ from penstock.transport.exchange import Request
 
 SAMPLE = re.compile(r"^(?P<name>[a-z_]+)(?:\{[^}]*\})? (?P<value>\S+)$", re.MULTILINE)
 LAG_S = 600
+TOPICS_MAX = 1000
 LOOP_LAG_S = 0.1
 
 
@@ -33,6 +37,7 @@ def check_node(node: Node) -> Iterator[Finding]:
         yield Finding("metrics", WARN, f"the node answers {answer.status}", "use a --token with the right to read this")
         return
     yield from _metrics(answer.body.decode())
+    yield from _uploads(_tier_statuses(once))
 
 
 def _version(theirs: str) -> Finding:
@@ -67,9 +72,24 @@ def _metrics(text: str) -> Iterator[Finding]:
             "see the log of the last start",
         )
     lag_s = max(of("penstock_tier_lag_seconds"), default=0.0)
-    todo = "see the last error in penstock tier status" if lag_s > LAG_S else ""
+    todo = "penstock tier status TOPIC reports why" if lag_s > LAG_S else ""
     yield Finding("tiering", WARN if lag_s > LAG_S else OK, f"{lag_s:.0f} s behind", todo)
     shares = [used / most for used, most in zip(of("process_open_fds"), of("process_max_fds"), strict=True)]
     share = max(shares, default=0.0)
     todo = "raise the limit of open files" if share > 0.8 else ""
     yield Finding("files of the node", WARN if share > 0.8 else OK, f"{share:.0%} of its limit", todo)
+
+
+def _tier_statuses(once: SingleRequestClient) -> Iterator[Mapping[str, Any]]:
+    for topic in once.list_topics()["topics"][:TOPICS_MAX]:
+        with suppress(ProblemError):  # it was deleted meanwhile, or the token has no right to it
+            yield once.tier_status(topic["topic"])
+
+
+def _uploads(statuses: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield a failure that names the first partition whose upload failed or waits for an operator, if there is one."""
+    rows = ((status["topic"], row) for status in statuses for row in status["partitions"])
+    failed = [f"{topic}/{row['partition']}" for topic, row in rows if row["last_error"]]
+    if failed:
+        others = f" and {len(failed) - 1} more are" if failed[1:] else " is"
+        yield Finding("uploads", FAIL, f"{failed[0]}{others} not uploaded", "penstock tier status TOPIC reports why")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -89,13 +90,22 @@ async def test_a_log_whose_batches_lie_otherwise_than_the_stores_is_halted(
     [(2, {"log_start": 0}, "the local log begins at 24"), (0, {"log_end": 6}, "the store ends at 12, the log at 6")],
 )
 async def test_a_halt_is_told_and_ends_when_it_is_mended(
-    file_store: ObjectStore, tmp_path: Path, make: Make, first: int, positions: dict[str, int], reason: str
+    file_store: ObjectStore,
+    tmp_path: Path,
+    make: Make,
+    caplog: pytest.LogCaptureFixture,
+    first: int,
+    positions: dict[str, int],
+    reason: str,
 ) -> None:
     segments = sealed(tmp_path, 3)
     await make(file_store, Source(local_log(segments[:1]))).ship_once()
     source = Source(local_log(segments[first:], **positions))
     shipper = make(file_store, source)
     await shipper.ship_once()
+    await shipper.ship_once()
+    (logged,) = (entry for entry in caplog.records if entry.levelno == logging.ERROR)
+    assert reason in logged.reason
     found = shipper.statistics()
     assert found.state == "halted"
     assert found.last_error is not None

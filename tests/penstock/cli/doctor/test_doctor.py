@@ -136,6 +136,17 @@ def test_what_a_node_says_of_damage_is_a_failure() -> None:
     assert (found["partitions"].level, found["files of the node"].level) == ("fail", "warn")
 
 
+def test_a_partition_that_is_not_uploaded_is_a_failure() -> None:
+    def status(topic: str, *errors: str | None) -> dict[str, object]:
+        return {"topic": topic, "partitions": [{"partition": at, "last_error": one} for at, one in enumerate(errors)]}
+
+    assert list(node_checks._uploads([status("a", None, None)])) == []
+    (one,) = node_checks._uploads([status("a", None), status("b", None, "the store ends at 12, the log at 6")])
+    assert (one.level, one.found) == ("fail", "b/1 is not uploaded")
+    (two,) = node_checks._uploads([status("a", "x", "y"), status("b", "z")])
+    assert two.found == "a/0 and 2 more are not uploaded"
+
+
 def test_a_directory_that_cannot_be_written_to_is_a_failure(tmp_path: Path, monkeypatch) -> None:
     def refuse(*_args: object) -> None:
         raise OSError(28, "No space left on device")
