@@ -11,17 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from random import Random
-from typing import Protocol
 
-from engine.directory.topics import TopicRecord
-from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
-from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from gateway.access.access import Access
 from gateway.admin import partition_calls as admin_calls
-from gateway.admin.context import AdminContext, Operate, OwnerContext, TierStatus
+from gateway.admin.context import AdminContext, Operate, OwnerContext
 from gateway.admin.peer_calls import admin_handlers
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
@@ -29,7 +25,7 @@ from gateway.connections.request_order import RequestOrder
 from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
 from gateway.connections.stream_budget import StreamBudget
 from gateway.fetch import partition_reads
-from gateway.fetch.context import FetchContext, ReadContext, TierReader
+from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.fetch import nearby_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.http.context import HttpContext
@@ -57,22 +53,12 @@ from gateway.routing.router import Router
 from gateway.routing.topic_finder import TopicFinder
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
+from node.shard_events import NodeTier
 from replication.cluster.keys import partition_name
 from replication.cluster.producer_ids import ProducerIds
-from replication.replica.standalone import Replicas, StandaloneReplicas
+from replication.replica.standalone import Replicas
 
 READ_BYTES_MAX = 128 * 1024 * 1024  # for all data that is read and rendered concurrently: 32 fetches of the usual size
-
-
-class NodeTier(TierReader, TierStatus, Protocol):
-    """The tiered store as a process uses it. The worker process ships segments, or the only process of the node."""
-
-    store_url: str
-
-    def add(self, topic: TopicRecord, partition: Partition) -> None: ...
-    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
-    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        """Stop serving partitions that were reassigned to other nodes."""
 
 
 class Node:
@@ -92,7 +78,8 @@ class Node:
         clock: Clock,
         executor: Executor,
         random: Random,
-        replicas: Replicas | None = None,
+        replicas: Replicas,
+        partitioners: Partitioners,
         *,
         is_ready: bool = True,
         topic_finder: TopicFinder | None = None,
@@ -105,7 +92,7 @@ class Node:
         self.peers = peers
         self.clock = clock
         self.executor = executor
-        self.replicas = replicas or StandaloneReplicas(shard.committer, settings.node_id)
+        self.replicas = replicas
         self.lifecycle = Lifecycle(is_ready=is_ready)
         self.offload = Offload(executor)
         self.access = Access()
@@ -115,7 +102,7 @@ class Node:
         self.long_polls = LongPolls(settings.long_polls_max, settings.long_poll_partitions_max)
         self.failover = LeaderFailover(peers, random)
         self.keys = KeysInFlight()
-        self.partitioners = Partitioners(random)
+        self.partitioners = partitioners
         self.bodies = RequestBodies(
             settings.request_bytes_in_flight_max, settings.connection_bytes_in_flight_max, self.offload
         )
@@ -153,9 +140,6 @@ class Node:
             self.metrics,
             clock,
         )
-        shard.when_opened = self._opened
-        shard.when_closed = self._closed
-        shard.when_moved_away = self._moved_away
 
     def __repr__(self) -> str:
         return f"Node({self.peers.url}, {self.peers}, {self.shard})"
@@ -252,20 +236,6 @@ class Node:
             self.offload,
             self.metrics,
         )
-
-    def _opened(self, topic: Topic, partition: Partition) -> None:
-        self.replicas.opened(topic, partition)
-        self.tier.add(topic.record, partition)
-
-    def _closed(self, topic: Topic) -> None:
-        self.partitioners.forget(topic.record.topic_id)
-        self.replicas.closed(topic.partitions.values())
-        self.tier.remove_topic(topic.record, list(topic.partitions.values()))
-
-    def _moved_away(self, topic: Topic, partitions: list[Partition]) -> None:
-        self.partitioners.forget(topic.record.topic_id)
-        self.replicas.closed(partitions)
-        self.tier.leave(topic.record, partitions)
 
     def _histograms(self) -> Iterator[Histogram]:
         yield from self.stages.histograms()

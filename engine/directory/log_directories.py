@@ -49,11 +49,16 @@ class Located:
 class LogDirectories:
     """The opened directories of a node or of one shard process. Calls `when_failed` for one that fails later."""
 
-    def __init__(self, first: DataDirectory, further: Sequence[DataDirectory] = ()) -> None:
+    def __init__(
+        self,
+        first: DataDirectory,
+        further: Sequence[DataDirectory] = (),
+        when_failed: Callable[[DataDirectory], None] | None = None,
+    ) -> None:
         self.first = first
         self.further = list(further)
         self.has_failed = False  # one of them, since it was opened
-        self.when_failed: Callable[[DataDirectory], None] = log_offline
+        self._when_failed = when_failed or log_offline
 
     def __repr__(self) -> str:
         return f"LogDirectories({self.first}, {self.further})"
@@ -142,7 +147,7 @@ class LogDirectories:
         if directory is not None and directory.fault is None:
             directory.fault = fault
             self.has_failed = True
-            self.when_failed(directory)
+            self._when_failed(directory)
 
     def release(self) -> None:
         """Release all locks without noting a clean stop."""

@@ -15,7 +15,7 @@ from functools import partial
 
 from engine.directory.data_directory import DataDirectory
 from engine.directory.high_watermark_checkpoint import save_hints
-from engine.directory.log_directories import LogDirectories, log_offline
+from engine.directory.log_directories import LogDirectories
 from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
 from engine.errors import EngineError, StorageFailed, Unreachable
 from engine.format import paths
@@ -45,7 +45,6 @@ class LogDirectoryManager:
         key_of: Callable[[Partition], str],
         closed: UnopenedRecoveryPoints,
     ) -> None:
-        self.when_failed: Callable[[DataDirectory], None] = log_offline
         self._disk = disk
         self._directories = directories
         self._executor = executor
@@ -55,18 +54,14 @@ class LogDirectoryManager:
         self._saving = asyncio.Lock()
         self._saved_hints: dict[DataDirectory, dict[str, int]] = {}
         self._told: dict[str, str] = {}  # by directory, the logged reason of its last failed checkpoint
-        directories.when_failed = self._failed
 
     def __repr__(self) -> str:
         return f"LogDirectoryManager({self._directories})"
 
     def add(self, partition: Partition) -> None:
-        """Manage an opened partition."""
-        if self._directories.is_several:
-            partition.mapped_error = partial(self._mapped_error, partition)
-            fault = self.directory_of(partition).fault
-            if fault is not None:  # perhaps since it was opened
-                partition.go_offline(fault)
+        """Manage an opened partition, whose directory may have failed since it was opened."""
+        if self._directories.is_several and (fault := self.directory_of(partition).fault) is not None:
+            partition.go_offline(fault)
 
     def note(self, partition: Partition, error: OSError, doing: str) -> bool:
         """Record a disk error. Returns whether it took the whole directory offline, which is then reported."""
@@ -181,15 +176,14 @@ class LogDirectoryManager:
         if hints or self._disk.stat(directory.file(paths.high_watermarks_file(directory.part))) is not None:
             save_hints(self._disk, directory.path, directory.part, hints)
 
-    def _failed(self, directory: DataDirectory) -> None:
-        """Takes all partitions of the directory offline."""
+    def take_offline(self, directory: DataDirectory) -> None:
+        """Take all partitions of a failed directory offline."""
         assert directory.fault is not None
         for partition in self._partitions_in(directory):
             partition.go_offline(directory.fault)
-        self.when_failed(directory)
 
-    def _mapped_error(self, partition: Partition, error: EngineError) -> EngineError:
-        """A broken disk fails every partition of its directory, not only the first that uses it."""
+    def mapped_error(self, partition: Partition, error: EngineError) -> EngineError:
+        """Map an error to that of the directory: a broken disk fails all partitions, not only the first user."""
         if isinstance(error, StorageFailed) and error.os_error is not None:
             directory = self.directory_of(partition)
             if self._directories.note(directory, error.os_error, error.detail):

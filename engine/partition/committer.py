@@ -17,14 +17,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from engine.errors import EngineError, StorageFailed
 from engine.format.batch import Buffer
 from engine.log.segment import Segment
 from engine.partition.follower_append import FollowerAppend
 from engine.partition.partition import Partition
-from engine.partition.writer import Group, PartitionWork
+from engine.partition.writer import Group, PartitionWork, WriterThread
 from engine.producers.append_validator import Append, AppendConditions, Appended
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
@@ -124,14 +123,12 @@ class GroupTimes:
             self.flushes += files
 
 
-class Writer(Protocol):
-    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None: ...
-
-
 class Committer:
     """Takes appends for many partitions; at most one group is in progress."""
 
-    def __init__(self, writer: Writer, clock: Clock, when_sealed: Callable[[Partition, list[Segment]], None]) -> None:
+    def __init__(
+        self, writer: WriterThread, clock: Clock, when_sealed: Callable[[Partition, list[Segment]], None]
+    ) -> None:
         self._writer = writer
         self._clock = clock
         self._when_sealed = when_sealed
@@ -297,18 +294,14 @@ class Committer:
             self._finished()
             return
         self.groups += 1
-        group = Group([share.work for share in self._under_way], now=self._clock.monotonic)
-        if any(share.work.sync and share.wants_early_ack for share in self._under_way):
-            group.when_written = self._in_loop(self._written)
+        is_early = any(share.work.sync and share.wants_early_ack for share in self._under_way)
+        when_written = self._in_loop(self._written) if is_early else None
+        group = Group([share.work for share in self._under_way], when_written, self._clock.monotonic)
         self._writer.submit(group, self._in_loop(self._done))
 
-    def _in_loop(self, callback: Callable[[Group], None]) -> Callable[[Group], None]:
+    def _in_loop(self, callback: Callable[[Group], object]) -> Callable[[Group], object]:
         """The writer calls from its own thread."""
-
-        def call(group: Group) -> None:
-            self._loop.call_soon_threadsafe(callback, group)
-
-        return call
+        return lambda group: self._loop.call_soon_threadsafe(callback, group)
 
     def _written(self, _: Group) -> None:
         now = self._clock.monotonic()

@@ -240,10 +240,10 @@ class HighWatermark:
     """Starts at the end of the log: on a standalone node the whole log is committed.
 
     `polls` are the waits of long polls: `wake_all` ends them early. `acks` are never ended before their position.
-    `waited_for` is called when a wait of either kind begins.
+    `waited_for` is called when a wait of either kind begins, `place_unknown` when a place must be read from the disk.
     """
 
-    def __init__(self, log: Log, waited_for: Callable[[], None]) -> None:
+    def __init__(self, log: Log, waited_for: Callable[[], None], place_unknown: Callable[[], None]) -> None:
         self.position = log.log_end
         self.place = log.end_position
         self.polls = PositionWaiters(log.log_end, polls_of, waited_for)
@@ -252,9 +252,9 @@ class HighWatermark:
         self.generation = (
             0  # grows when the log is truncated or less of it is known: earlier searches for places are void
         )
-        self.when_place_unknown: Callable[[], None] = _nothing
         self.sought: int | None = None  # the position whose place is being read from the disk
         self._log = log
+        self._place_unknown = place_unknown
 
     def __repr__(self) -> str:
         return f"HighWatermark({self.position}, polls={len(self.polls)}, acks={len(self.acks)})"
@@ -280,7 +280,7 @@ class HighWatermark:
             self.advance_to(*found)
         elif self.sought is None:
             self.sought = position
-            self.when_place_unknown()
+            self._place_unknown()
         else:
             self.sought = max(self.sought, position)
 
@@ -315,7 +315,3 @@ class HighWatermark:
             return place_below(self._log, position, Segment.pread_nowait)
         except (WouldBlock, OSError, Corrupt):  # a thread retries, and reports the error
             return None
-
-
-def _nothing() -> None:
-    """No-op until a disk search is set."""

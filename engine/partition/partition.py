@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from engine.errors import (
@@ -56,11 +57,39 @@ class PartitionStatistics:
     waiting: int
 
 
+def _nothing(_: Partition) -> None:
+    """No-op: nothing follows the event."""
+
+
+def _as_it_is(_: Partition, error: EngineError) -> EngineError:
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEvents:
+    """The calls that partitions make, each with the partition. One object serves all partitions of a shard."""
+
+    positions_moved: Callable[[Partition], None] = _nothing  # log_end or durable_end
+    sync_awaited: Callable[[Partition], None] = _nothing  # a wait has begun, and the last bytes are not fsynced
+    went_offline: Callable[[Partition], None] = _nothing
+    place_unknown: Callable[[Partition], None] = _nothing  # the high watermark's place must be read from the disk
+    mapped_error: Callable[[Partition, EngineError], EngineError] = _as_it_is  # that of the directory, if that failed
+
+
+UNHEARD = PartitionEvents()
+
+
 class Partition:
     """Takes batches, keeps the positions, and wakes the waits for them."""
 
     def __init__(
-        self, topic: str, number: int, log: Log, settings: TopicSettings, validator: AppendValidator | None = None
+        self,
+        topic: str,
+        number: int,
+        log: Log,
+        settings: TopicSettings,
+        validator: AppendValidator | None = None,
+        events: PartitionEvents = UNHEARD,
     ) -> None:
         self.topic = topic
         self.number = number
@@ -75,19 +104,15 @@ class Partition:
         self.unsynced_since: float | None = None
         self.is_sync_put_off = False  # the last sync could not begin; retried after a pause
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
-        self.when_positions_move: Callable[[], None] = _nothing
-        self.when_waited_for: Callable[[], None] = _nothing
-        self.when_offline: Callable[[], None] = _nothing
         self.is_replicated = False  # there are other replicas, whose ends are between any two batches
-        # maps it to an error of the whole directory, if that failed
-        self.mapped_error: Callable[[EngineError], EngineError] = _as_it_is
         self.opened_at = log.log_end  # records appended since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0
         self.bytes_out = 0
         self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
         self._rolling: list[asyncio.Future[int]] = []  # for the group in progress
-        self.watermark = HighWatermark(log, lambda: self.when_waited_for())  # noqa: PLW0108 - it is set later
+        self.watermark = HighWatermark(log, self._waited_for, partial(events.place_unknown, self))
+        self._events = events
         self._unsynced: list[Segment] = []
         self._sealed: list[Segment] = []  # to be closed once they are durable
         self._directory_unsynced = log.active.size_bytes == 0  # the file may be new: engine/log/recovery.py
@@ -137,6 +162,10 @@ class Partition:
     def read_limit(self) -> tuple[int, BytePosition]:
         """The high watermark and its place: readers must not pass them."""
         return self.watermark.position, self.watermark.place
+
+    def _waited_for(self) -> None:
+        if self.unsynced_since is not None:
+            self._events.sync_awaited(self)
 
     def fail_acks(self, error: EngineError) -> None:
         """Fail the present waits for an acknowledgement, for instance because another node leads."""
@@ -231,7 +260,7 @@ class Partition:
         for write in _writes(steps):
             write.buffers = []  # they are in the page cache; `boundaries` keeps the rest until it is committed
         if self.is_replicated or self.settings.durability != "group":  # else nothing is committed before its sync
-            self.when_positions_move()
+            self._events.positions_moved(self)
         return sealed
 
     def synced(self, work: PartitionWork) -> None:
@@ -254,7 +283,7 @@ class Partition:
             self._unsynced = []
             self._directory_unsynced = False
             self.unsynced_since = None
-            self.when_positions_move()
+            self._events.positions_moved(self)
         if self.durable_end == self.log_end:
             self.copies.synced(self.log_end)
         self._tell_rolled()
@@ -266,7 +295,7 @@ class Partition:
         """
         if self.offline is not None:
             return
-        self._end(self.mapped_error(error))
+        self._end(self._events.mapped_error(self, error))
 
     def _end(self, error: EngineError) -> None:
         if self.offline is not None:  # offline with its whole directory by now
@@ -279,7 +308,7 @@ class Partition:
         self._roll_waiters = _failed(self._roll_waiters, error)
         self.copies.end(error)
         self.watermark.fail(error)
-        self.when_offline()
+        self._events.went_offline(self)
 
     def cut(self, old_end: int) -> None:
         """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
@@ -350,14 +379,6 @@ class Partition:
         self._rolling = _failed(self._rolling, error)
         if not error.retryable:
             self.go_offline(error)
-
-
-def _nothing() -> None:
-    """No-op until a callback is set."""
-
-
-def _as_it_is(error: EngineError) -> EngineError:
-    return error
 
 
 def _failed(waiters: list[asyncio.Future[int]], error: EngineError) -> list[asyncio.Future[int]]:

@@ -76,7 +76,7 @@ class Group:
     """The writes of many partitions, then their syncs; the durations are noted here by the clock `now`."""
 
     work: list[PartitionWork]
-    when_written: Callable[[Group], None] | None = None
+    when_written: Callable[[Group], object] | None = None
     now: Callable[[], float] = _no_time
     write_s: float = 0.0
     sync_s: float = 0.0
@@ -182,7 +182,7 @@ def _failure(text: str, error: Exception, *, hint: str = "") -> StorageFailed:
     return failure
 
 
-def _tell(callback: Callable[[Group], None], group: Group) -> None:
+def _tell(callback: Callable[[Group], object], group: Group) -> None:
     """Fails only if the event loop is closed already; the writer has others to serve."""
     try:
         callback(group)
@@ -195,12 +195,12 @@ class WriterThread:
 
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
-        self._queue: SimpleQueue[tuple[Group, Callable[[Group], None]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Group, Callable[[Group], object]] | None] = SimpleQueue()
         self._syncing = ThreadPoolExecutor(SYNC_THREADS, f"{name}-sync")  # starts its threads at first need
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None:
+    def submit(self, group: Group, when_done: Callable[[Group], object]) -> None:
         """Carry out a group; calls `when_done` in the writer thread."""
         self._queue.put((group, when_done))
 

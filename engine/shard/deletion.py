@@ -6,44 +6,43 @@ only once the topic has vanished durably, or a topic that returns would lack the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from engine.directory.catalog import Catalog
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError
 from engine.partition.partition import Partition
+from engine.shard.served_topics import Topic
 
 
-class Shard(Protocol):
-    """The part of engine/shard/shard.py that a deletion needs."""
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """Deletes topics. `close` ends the service of one, `reopen` begins it again; the others report the outcome."""
 
     catalog: Catalog
-    when_closed: Callable[[Any], None]
-    when_moved_away: Callable[[Any, list[Partition]], None]
+    close: Callable[[TopicRecord], Awaitable[Topic]]
+    reopen: Callable[[TopicRecord], Awaitable[Topic]]
+    deleted: Callable[[Topic], None]
+    kept: Callable[[Topic, list[Partition]], None]
 
-    async def closed(self, record: TopicRecord) -> Any: ...
-    async def open_topic(self, record: TopicRecord) -> Any: ...
+    async def delete(self, name: str) -> None:
+        """Delete a topic. Raises UnknownTopic, StorageFull, StorageFailed."""
+        async with self.catalog.changing:
+            await self._delete(self.catalog.record(name))
 
+    async def finish(self, name: str) -> None:
+        """Finish an interrupted deletion before a topic of the name is created: it may have vanished, not durably."""
+        if name in self.catalog.half_deleted:
+            await self._delete(self.catalog.half_deleted[name])
 
-async def delete_topic(shard: Shard, name: str) -> None:
-    async with shard.catalog.changing:
-        await _delete(shard, shard.catalog.record(name))
-
-
-async def finish_deletion(shard: Shard, name: str) -> None:
-    """Finish an interrupted deletion before a topic of the name is created: it may have vanished, not durably."""
-    if name in shard.catalog.half_deleted:
-        await _delete(shard, shard.catalog.half_deleted[name])
-
-
-async def _delete(shard: Shard, record: TopicRecord) -> None:
-    topic = await shard.closed(record)
-    try:
-        await shard.catalog.delete(record)
-    except EngineError:
-        shard.when_moved_away(topic, list(topic.partitions.values()))
-        if record.name not in shard.catalog.half_deleted:
-            await shard.open_topic(record)
-        raise
-    shard.when_closed(topic)
+    async def _delete(self, record: TopicRecord) -> None:
+        topic = await self.close(record)
+        try:
+            await self.catalog.delete(record)
+        except EngineError:
+            self.kept(topic, list(topic.partitions.values()))
+            if record.name not in self.catalog.half_deleted:
+                await self.reopen(record)
+            raise
+        self.deleted(topic)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from engine.log.batch_boundaries import place_above, place_below
 from engine.log.log import BytePosition, Log
 from engine.log.recovery import Checkpoint, LastStop, RecoveryReport, open_log
 from engine.log.segment import Segment
-from engine.partition.partition import Partition
+from engine.partition.partition import Partition, PartitionEvents
 from engine.producers.append_validator import AppendValidator
 from engine.producers.state_loader import loaded_validator
 from engine.runtime.clock import Clock
@@ -62,16 +62,27 @@ class Progress:
     seconds: float = 0.0
 
 
+def wanted_of(
+    record: TopicRecord, numbers: Iterable[int], checkpoints: Mapping[str, Checkpoint], hints: Mapping[str, int]
+) -> list[Wanted]:
+    """Return the partitions of a topic with what the last run has saved of them."""
+    keys = ((number, f"{record.topic_id}/{number}") for number in numbers)
+    return [Wanted(record, number, checkpoints.get(key, Checkpoint()), hints.get(key, 0)) for number, key in keys]
+
+
 class Opener:
     """Opens partitions in the executor's threads. `report` sums up the results of recovery so far."""
 
-    def __init__(self, disk: Disk, directories: LogDirectories, executor: Executor, clock: Clock) -> None:
+    def __init__(
+        self, disk: Disk, directories: LogDirectories, executor: Executor, clock: Clock, events: PartitionEvents
+    ) -> None:
         self.report = RecoveryReport()
         self.progress = Progress()
         self._disk = disk
         self._directories = directories
         self._executor = executor
         self._clock = clock
+        self._events = events
         self._counting = threading.Lock()
 
     def __repr__(self) -> str:
@@ -119,7 +130,7 @@ class Opener:
         self.report += report
         if report.cut_bytes:
             _tell_cut(wanted, last_stop, report, opened)
-        partition = Partition(record.name, number, opened, record.settings, validator)
+        partition = Partition(record.name, number, opened, record.settings, validator, self._events)
         if committed is not None:
             partition.begin_replicated(*committed)
         return partition
@@ -159,7 +170,7 @@ class Opener:
         recovery_point, log_start = wanted.checkpoint
         nothing = Segment(self._disk, directory, max(recovery_point, log_start))
         empty = Log(self._disk, directory, [nothing], log_start=log_start, leader_epoch=0)
-        partition = Partition(wanted.record.name, wanted.number, empty, wanted.record.settings)
+        partition = Partition(wanted.record.name, wanted.number, empty, wanted.record.settings, events=self._events)
         partition.durable_end = recovery_point
         partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{wanted.name}: {error}")
         return partition

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.quarantine import Quarantine
-from engine.cleaning.retention import Bounds, expired_below
+from engine.cleaning.retention import Bounds
 from engine.cleaning.sealing import Sealer
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
-from engine.directory.log_directories import LogDirectories
+from engine.directory.log_directories import LogDirectories, log_offline
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.directory.topics import TopicRecord
 from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
-from engine.errors import EngineError, UnknownPartition, UnknownTopic, storage_error
+from engine.errors import EngineError, UnknownPartition, UnknownTopic
 from engine.format.batch import Buffer
 from engine.log.recovery import Checkpoint, LastStop, RecoveryReport
 from engine.log.truncation import batch_start
 from engine.partition.committer import Committer
-from engine.partition.fence_keeping import keep_fence, note_fenced
-from engine.partition.partition import Partition
+from engine.partition.fence_keeping import note_fenced
+from engine.partition.partition import Partition, PartitionEvents
 from engine.partition.reader import Reader
 from engine.partition.writer import WriterThread
 from engine.producers.key_window import TOTAL_KEYS_MAX, KeyBudget
@@ -39,11 +40,12 @@ from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
-from engine.shard.deletion import delete_topic, finish_deletion
+from engine.shard.deletion import TopicDeletion
 from engine.shard.divergence import DivergenceHandler
 from engine.shard.housekeeping import Housekeeping
-from engine.shard.opening import Opener, Wanted
+from engine.shard.opening import Opener, Wanted, wanted_of
 from engine.shard.opening_partitions import Arriving
+from engine.shard.record_deletion import RecordDeletion
 from engine.shard.served_topics import ServedTopics, Topic
 
 P = ParamSpec("P")
@@ -52,6 +54,32 @@ T = TypeVar("T")
 log = logging.getLogger("penstock.engine")
 
 _NOT_KNOWN = LastStop.POWER_LOSS  # for unexpected files: how they were left is unknown
+
+
+def _nothing(*_: object) -> None:
+    """No-op: nothing follows the event."""
+
+
+def _own_epoch(partition: Partition) -> int | None:
+    return partition.log.leader_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEvents:
+    """The calls that a shard makes: what happens to its partitions, and two positions that others know."""
+
+    opened: Callable[[Shard, Topic, Partition], None] = _nothing
+    closed: Callable[[Topic], None] = _nothing  # deleted, or set aside
+    moved_away: Callable[[Topic, list[Partition]], None] = _nothing  # to other nodes
+    positions_moved: Callable[[Partition], None] = _nothing  # log_end or durable_end
+    went_offline: Callable[[Partition], None] = _nothing
+    sealed: Callable[[Partition], None] = _nothing  # it has more to ship
+    directory_failed: Callable[[DataDirectory], None] = log_offline
+    tiered_end: Callable[[Partition], int | None] = _nothing  # None: nothing is tiered
+    leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None: another node leads
+
+
+UNHEARD = ShardEvents()
 
 
 class Shard:
@@ -67,10 +95,11 @@ class Shard:
         owns: Callable[[str, int], bool] = lambda topic_id, partition: True,  # noqa: ARG005 - all of them
         further: Sequence[DataDirectory] = (),
         keys_max: int = TOTAL_KEYS_MAX,
+        events: ShardEvents = UNHEARD,
     ) -> None:
         self.disk = disk
         self.directory = directory
-        self.directories = LogDirectories(directory, further)
+        self.directories = LogDirectories(directory, further, self._directory_failed)
         self.clock = clock
         self.owns = owns
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
@@ -82,30 +111,32 @@ class Shard:
             disk,
             executor,
             self._background,
-            lambda one: self.when_sealed(one),  # noqa: PLW0108 - set later
+            events.sealed,
             lambda *damage: self.quarantine.note(*damage),  # noqa: PLW0108 - made below
         )
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
-        self.opener = Opener(disk, self.directories, executor, clock)
         self._closed = UnopenedRecoveryPoints(disk, self.directories)
         self._arriving = Arriving()
         self.keeper = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, self._closed)
+        moved, offline, look_at = events.positions_moved, events.went_offline, self.committer.look_at
+        reports = PartitionEvents(moved, look_at, offline, self._find_watermark, self.keeper.mapped_error)
+        self.opener = Opener(disk, self.directories, executor, clock, reports)
         self.trimmer = LogStartAdvancer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
-        self.when_opened: Callable[[Topic, Partition], None] = _nothing
-        self.when_closed: Callable[[Topic], None] = _nothing
-        self.when_moved_away: Callable[[Topic, list[Partition]], None] = _nothing
-        self.when_sealed: Callable[[Partition], None] = _nothing
-        self.tiered_end: Callable[[Partition], int | None] = _nothing
-        self.leading_epoch: Callable[[Partition], int | None] = lambda one: one.log.leader_epoch  # None: another leads
+        self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
+        self.deletion = RecordDeletion(
+            disk, executor, clock, self.keeper, self.trimmer, events.tiered_end, events.leading_epoch
+        )
+        self._deleter = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
         self.key_budget = KeyBudget(keys_max)
         self._cutter = DivergenceHandler(
             disk, executor, clock, self.committer, self.keeper, self.sealer, self.key_budget
         )
         self.housekeeping = Housekeeping(
-            self.partitions, self.committer, self.keeper, clock, self._expiry, self._background
+            self.partitions, self.committer, self.keeper, clock, self.deletion.due, self._background
         )
+        self._events = events
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
         self._committed_hints: dict[str, int] = {}
@@ -176,7 +207,7 @@ class Shard:
     ) -> tuple[Topic, bool]:
         """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
         async with self.catalog.changing:
-            await finish_deletion(self, name)
+            await self._deleter.finish(name)
             record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides)
             if name not in self.topics:
                 await self.open_topic(record)
@@ -194,7 +225,7 @@ class Shard:
 
         Raises StorageFull, StorageFailed: it is then served as before, or a second call continues its deletion.
         """
-        await self._background.finish(delete_topic(self, name), "deleting a topic")
+        await self._background.finish(self._deleter.delete(name), "deleting a topic")
 
     async def open_topic(self, record: TopicRecord) -> Topic:
         """Start serving a new topic, or one that returns: then its files are recovered as they are."""
@@ -218,10 +249,10 @@ class Shard:
 
     async def close_topic(self, name: str) -> None:
         """Stop serving a topic, which is deleted or set aside: its waits fail, and no write follows."""
-        self.when_closed(await self.closed(self.topic(name).record))
+        self._events.closed(await self.closed(self.topic(name).record))
 
     async def closed(self, record: TopicRecord) -> Topic:
-        """Close as `close_topic` does, without `when_closed`. Returns a topic without partitions if it is not open."""
+        """Close as `close_topic` does, without its event. Returns a topic without partitions if it is not open."""
         topic = self.topics.let_go(record.name) or Topic(record, record.settings)
         if topic.partitions:
             with self._closed.closing(record, topic.partitions.values()):
@@ -233,7 +264,7 @@ class Shard:
         topic = self.topic(name)
         gone = [topic.partitions.pop(number) for number in numbers if number in topic.partitions]
         await self._let_go(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} are on other nodes now"))
-        self.when_moved_away(topic, gone)
+        self._events.moved_away(topic, gone)
         with suppress(OSError):  # so that they do not count as damaged if they return; their return checks it too
             await self.keeper.save_checkpoints()
 
@@ -289,7 +320,7 @@ class Shard:
         """
         bound = min(offset, partition.durable_end)
         if partition.offline is None and bound > partition.log.log_start:
-            await self._background.finish(self._trim(partition, bound), "deleting records")
+            await self._background.finish(self.deletion.delete_below(partition, bound), "deleting records")
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
         """Start an epoch as leader. Fails the appends in the partition's queue. Raises as `truncate` does."""
@@ -323,16 +354,8 @@ class Shard:
     async def _delete_before(self, partition: Partition, offset: int) -> None:
         if offset > min(partition.log.sealed_end, partition.durable_end):
             await self.committer.roll(partition)  # also makes all durable: no log may end before it starts
-        await self._trim(partition, offset)
-        self.when_sealed(partition)  # the store follows log_start
-
-    async def _trim(self, partition: Partition, offset: int) -> None:
-        try:
-            await keep_fence(self.disk, self._executor, partition, offset)
-            await self.trimmer.trim(partition, Bounds(offset, offset))
-        except OSError as error:
-            self.keeper.note(partition, error, "deleting records")
-            raise storage_error(f"{partition.name}: deleting records", error) from error
+        await self.deletion.delete_below(partition, offset)
+        self._events.sealed(partition)  # the store follows log_start
 
     async def _open_topics(
         self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop | None
@@ -344,11 +367,8 @@ class Shard:
         await self._take_in(topics, wanted, partitions)
 
     def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
-        return [
-            Wanted(record, number, checkpoints.get(key, Checkpoint()), self._committed_hints.get(key, 0))
-            for number in filter(partial(self.owns, record.topic_id), record.here)
-            for key in (f"{record.topic_id}/{number}",)
-        ]
+        owned = filter(partial(self.owns, record.topic_id), record.here)
+        return wanted_of(record, owned, checkpoints, self._committed_hints)
 
     async def _take_in(self, topics: Mapping[str, Topic], wanted: list[Wanted], partitions: list[Partition]) -> None:
         """In slices. Standalone, a topic is served once complete; in a cluster, partitions once their leader starts."""
@@ -357,32 +377,17 @@ class Shard:
                 topic = topics[one.record.name]
                 topic.partitions[one.number] = partition
                 self.keeper.add(partition)
-                partition.watermark.when_place_unknown = partial(self._find_watermark, partition)
                 partition.validator.keys.window.join(self.key_budget, self.clock.steady_ms())
-                self.when_opened(topic, partition)
+                self._events.opened(self, topic, partition)
             self.topics.serve(topics)
 
     def _find_watermark(self, partition: Partition) -> None:
         work = partial(self.reader.find_watermark, partition, partition.watermark.generation)
         self._finding.keep(work, "finding the high watermark", of=partition.name)
 
-    def _expiry(self, partition: Partition) -> Coroutine[Any, Any, None] | None:
-        """Returns the pending work; None without any."""
-        return self._expire(partition) if self.trimmer.is_due(partition, self._expired(partition)) else None
-
-    def _expired(self, partition: Partition) -> Bounds:
-        is_leader = self.leading_epoch(partition) is not None
-        return expired_below(partition, self.clock.steady_ms(), self.tiered_end(partition), is_leader=is_leader)
-
-    async def _expire(self, partition: Partition) -> None:
-        bounds = self._expired(partition)
-        if self.trimmer.is_due(partition, bounds):
-            try:
-                await keep_fence(self.disk, self._executor, partition, bounds.local)
-                await self.trimmer.trim(partition, bounds)
-            except OSError as error:
-                if not self.keeper.note(partition, error, "expiring records"):
-                    raise
+    def _directory_failed(self, directory: DataDirectory) -> None:
+        self.keeper.take_offline(directory)
+        self._events.directory_failed(directory)
 
     def _opened(self) -> Iterable[Partition]:
         return self._arriving.and_served(self.partitions())
@@ -393,7 +398,3 @@ class Shard:
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
-
-
-def _nothing(*_: object) -> None:
-    """No-op until a callback is set."""

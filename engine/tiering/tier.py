@@ -46,18 +46,15 @@ def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) ->
 
 
 class Tier:
-    """Ships and reads back every partition of a shard."""
+    """Ships and reads back every partition of a shard. `sealed` and `tiered_end` answer its `ShardEvents`."""
 
-    def __init__(self, shard: Shard, shipping: Shipping, remote_logs: RemoteLogs, store_url: str) -> None:
+    def __init__(self, shipping: Shipping, remote_logs: RemoteLogs, store_url: str) -> None:
         self.store_url = store_url
-        self._shard = shard
         self._shipping = shipping
         self._remote_logs = remote_logs
         self._topic_ids: dict[Partition, str] = {}
         self._tiered_ends: dict[Partition, int] = {}
-        self._waiting: list[tuple[TopicRecord, Partition]] | None = []  # until the start; then None
-        shard.when_sealed = self._sealed
-        shard.tiered_end = self.tiered_end
+        self._waiting: list[tuple[Shard, TopicRecord, Partition]] | None = []  # until the start; then None
 
     def __repr__(self) -> str:
         return f"Tier({self._shipping}, {self._remote_logs})"
@@ -66,22 +63,22 @@ class Tier:
         """Start to ship. Partitions added later start at once."""
         await self._remote_logs.start()
         waiting, self._waiting = self._waiting or [], None
-        for topic, partition in waiting:
-            self._ship(topic, partition)
+        for added in waiting:
+            self._ship(*added)
 
     async def stop(self) -> None:
         await self._shipping.stop()
         if self._waiting is None:
             await self._remote_logs.stop()
 
-    def add(self, topic: TopicRecord, partition: Partition) -> None:
+    def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None:
         """Ship an opened partition."""
         self._topic_ids[partition] = topic.topic_id
         self._remote_logs.add(topic, partition.number)
         if self._waiting is None:
-            self._ship(topic, partition)
+            self._ship(shard, topic, partition)
         else:
-            self._waiting.append((topic, partition))
+            self._waiting.append((shard, topic, partition))
 
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         """Remove the objects of a deleted topic."""
@@ -113,18 +110,19 @@ class Tier:
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         return await self._remote_logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
 
-    def _ship(self, topic: TopicRecord, partition: Partition) -> None:
+    def sealed(self, partition: Partition) -> None:
+        """Wake the shipper of a partition that has more to ship."""
+        if (topic_id := self._topic_ids.get(partition)) is not None:
+            self._shipping.wake(topic_id, partition.number)
+
+    def _ship(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None:
         if partition.offline is None:
-            source = _Source(self._shard, partition, lambda end: self._tiered(topic.topic_id, partition, end))
+            source = _Source(shard, partition, lambda end: self._tiered(topic.topic_id, partition, end))
             self._shipping.add(topic, partition.number, source)
 
     def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
         self._tiered_ends[partition] = end_offset
         self._remote_logs.adopt(topic_id, partition.number, self._shipping.manifest(topic_id, partition.number))
-
-    def _sealed(self, partition: Partition) -> None:
-        if (topic_id := self._topic_ids.get(partition)) is not None:
-            self._shipping.wake(topic_id, partition.number)
 
 
 class _Source:

@@ -17,6 +17,9 @@ class Lifecycle:
         self.is_draining = False
         self.draining = PositionWaiters(0)  # waits for DRAINING end when the process begins to drain
 
+    def ready(self) -> None:
+        self.is_ready = True
+
     def check_accepting(self) -> None:
         """Raises Draining once new work is refused."""
         if self.is_refusing:

@@ -225,11 +225,11 @@ class Caller:
     ) -> None:
         """With `when_lost` the link is made once, and its loss calls `when_lost` instead of a reconnect.
 
-        Without `dial`, `path` is that of a Unix socket.
+        Without `dial`, `path` is that of a Unix socket. `handlers` may grow until the first connection.
         """
         self.path = path
         self._dial = dial
-        self._handlers = handlers or {}
+        self._handlers = {} if handlers is None else handlers
         self._when_lost = when_lost
         self._link: Link | None = None
         self._connecting: asyncio.Task[None] | None = None

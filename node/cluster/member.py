@@ -141,11 +141,6 @@ class ClusterMember:
         last_stop = LastStop.POWER_LOSS if lost else first.last_stop
         if self._settings.is_embedded:  # no other replica could have lost records: it leads again with what it has
             last_stop = LastStop.CLEAN
-
-        async def save(registration_state: RegistrationState) -> None:
-            await self._in_thread(partial(save_registration_state, first.disk, first.path, registration_state))
-
-        self._own.save_registration_state = save
         await self._sessions.use_directory(first)
         if self._identity is None:
             await self._acquire_identity(first, catalog)
@@ -365,8 +360,19 @@ async def create_member(
 ) -> ClusterMember:
     """Make the member of the cluster in the settings, not registered yet. Raises StartRefused."""
     url, shard_urls, internal_urls = urls
+
+    async def save(state: RegistrationState) -> None:
+        path = settings.directories[0]
+        await asyncio.get_running_loop().run_in_executor(executor, save_registration_state, disk, path, state)
+
     own = OwnNode(
-        settings.node_id, url, settings.rack, version("penstock-server"), tuple(shard_urls), tuple(internal_urls)
+        settings.node_id,
+        url,
+        settings.rack,
+        version("penstock-server"),
+        tuple(shard_urls),
+        tuple(internal_urls),
+        save_registration_state=save,
     )
     member = ClusterMember(settings, own, internal_ports, executor, clock, random, new_id)
     await member.find_cluster(disk)

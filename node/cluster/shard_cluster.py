@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from engine.errors import EngineError
-from engine.partition.partition import Partition
+from engine.partition.committer import Committer
 from engine.shard.shard import Shard
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
@@ -43,7 +43,7 @@ PROPOSE_S = 30.0  # after this the outcome is unknown, and the state is read aga
 
 
 class ShardCluster:
-    """The shard's cluster. Made before the shard, which asks it for the hosted partitions."""
+    """The shard's cluster. Made before the shard, whose events go to its replicas."""
 
     def __init__(self, task: ShardTask, cluster: ClusterTask) -> None:
         self.view = ClusterView()
@@ -54,7 +54,6 @@ class ShardCluster:
 
     def create_host(
         self,
-        shard: Shard,
         peers: Peers,
         supervisor: Callable[[], Link],
         new_session: Callable[[], str],
@@ -62,9 +61,8 @@ class ShardCluster:
     ) -> ReplicaHost:
         """Make the replica host, before any partition is opened."""
         settings = self._task.settings
-        self._peers, self._shard, self._supervisor = peers, shard, supervisor
+        self._peers, self._supervisor = peers, supervisor
         self.host = ReplicaHost(
-            shard,
             self._task.index,
             _limits(settings),
             connect=self._exchanges.to,
@@ -74,7 +72,6 @@ class ShardCluster:
             partition_offline=self._partition_offline,
             new_session=new_session,
         )
-        shard.leading_epoch = self._leading_epoch
         return self.host
 
     async def load_view(self, link: Link) -> None:
@@ -106,7 +103,7 @@ class ShardCluster:
         await self.host.stop()
         await self._exchanges.close()
 
-    def handlers(self) -> dict[str, Handler]:
+    def handlers(self, shard: Shard) -> dict[str, Handler]:
         """Return the handlers for calls of the supervisor."""
 
         def sync_handler(apply: Callable[[Any], None]) -> Handler:
@@ -119,13 +116,13 @@ class ShardCluster:
         async def leader_epochs(_: Any, __: bytes) -> tuple[Any, bytes]:
             rows = [
                 (topic.record.topic_id, number, partition.log.leader_epoch)
-                for topic in self._shard.topics.values()
+                for topic in shard.topics.values()
                 for number, partition in topic.partitions.items()
             ]
             return rows, b""
 
         async def pause(is_paused: Any, _: bytes) -> tuple[None, bytes]:
-            await self._pause(is_paused)
+            await self._pause(shard.committer, is_paused)
             return None, b""
 
         calls: dict[str, Callable[[Any], None]] = {
@@ -139,13 +136,13 @@ class ShardCluster:
         asked: dict[str, Handler] = {"leader_epochs": leader_epochs, "pause": pause}
         return {**asked, **{name: sync_handler(apply) for name, apply in calls.items()}}
 
-    async def _pause(self, is_paused: bool) -> None:
+    async def _pause(self, committer: Committer, is_paused: bool) -> None:
         """Pause or resume appends. Returns once all appends are committed, or after SETTLE_S."""
         for replica in self.host.replicas():
             replica.pause(is_paused)
         deadline = asyncio.get_running_loop().time() + SETTLE_S
         while is_paused and asyncio.get_running_loop().time() < deadline:
-            if not self._shard.committer.queued_bytes and all(one.is_settled for one in self.host.replicas()):
+            if not committer.queued_bytes and all(one.is_settled for one in self.host.replicas()):
                 return
             await asyncio.sleep(SETTLE_CHECK_S)
 
@@ -168,11 +165,6 @@ class ShardCluster:
         for topic in map(topic_from_plain, plain["deleted"]):
             self.view.remove_topic(topic)
             self.host.on_deleted(topic.topic_id)
-
-    def _leading_epoch(self, partition: Partition) -> int | None:
-        """Return the leader epoch for the shipper; None on a follower."""
-        core = self.host.replica(partition).core
-        return None if core is None else core.leader_epoch
 
     async def _propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
         plain = [proposal_to_plain(proposal) for proposal in proposals]

@@ -36,6 +36,7 @@ from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.store.store import ObjectStore, open_store
 from engine.tiering.tier import Tier
 from gateway.links.addresses import reserved_port, url_of
+from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from node.cluster.sessions import check_standalone, open_coordination
@@ -44,7 +45,9 @@ from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
 from node.setup.reloading import read_tokens_at_start, reloader_for_node, use_tokens
+from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
+from replication.replica.standalone import StandaloneReplicas
 
 DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
 STORE_THREADS = 4  # for uploads and reads of the store: a store that hangs blocks nothing else
@@ -97,15 +100,30 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             directories.release()
             raise
         keys_max = settings.idempotency_keys_total_max
-        shard = Shard(disk, directory, clock, executor, new_id, further=directories.further, keys_max=keys_max)
         components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor)
         options = ShipperOptions(idle_seconds=settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
         remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
-        tier = Tier(shard, shipping, remote_logs, store.url)
+        tier = Tier(shipping, remote_logs, store.url)
+        replicas, partitioners = StandaloneReplicas(settings.node_id), Partitioners(random.Random())
+        events = shard_events(replicas, tier, partitioners)
+        further = directories.further
+        shard = Shard(disk, directory, clock, executor, new_id, further=further, keys_max=keys_max, events=events)
         blocks = StoredBlocks(coordination.session())
         producer_ids = ProducerIds(blocks)
-        node = Node(settings, shard, tier, shard, peers or Peers(), producer_ids, clock, executor, random.Random())
+        node = Node(
+            settings,
+            shard,
+            tier,
+            shard,
+            peers or Peers(),
+            producer_ids,
+            clock,
+            executor,
+            random.Random(),
+            replicas,
+            partitioners,
+        )
         use_tokens(node, tokens)
         try:
             await shard.start()

@@ -35,8 +35,9 @@ from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.shippers import TierStatistics
 from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
-from gateway.links.link import Busy, Caller, Handler, Link, LinkLost, listen
+from gateway.links.link import Busy, Caller, Handler, LinkLost, listen
 from gateway.links.process_links import Process, ProcessLinks
+from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import TopicFinder
 from node.cluster.shard_cluster import ShardCluster
@@ -57,7 +58,9 @@ from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
 from node.setup.reloading import handlers_for_supervisor, use_tokens
+from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, floor_of
+from replication.replica.standalone import Replicas, StandaloneReplicas
 
 STATISTICS_S = 5.0
 
@@ -78,16 +81,22 @@ async def run(task: ShardTask) -> None:
         view = None if cluster is None else cluster.view
         peers = Peers(task.index, task.count, links, view, settings.node_id)
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
-        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max)
-        shard.catalog.unidentified = task.unidentified
+        supervisor_gone = asyncio.Event()
+        handlers: dict[str, Handler] = {**HEARTBEAT}  # complete before `supervisor` connects
+        supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
         worker = Caller(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
-        tier = ShardTier(shard, logs, worker, store.url)
-        changes = SupervisedChanges(shard)
-        changes.is_standalone = cluster is None
-        replicas = None if cluster is None else cluster.create_host(shard, peers, changes.link, new_id, clock.boottime)
-        producer_ids = ProducerIds(SupervisedBlocks(changes))
+        tier = ShardTier(logs, worker, store.url)
+        replicas: Replicas = StandaloneReplicas(settings.node_id)
+        if cluster is not None:
+            replicas = cluster.create_host(peers, supervisor.link, new_id, clock.boottime)
+        partitioners = Partitioners(random.Random())
+        events = shard_events(replicas, tier, partitioners, partial(report_failure, supervisor))
+        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max, events)
+        shard.catalog.unidentified = task.unidentified
+        changes = SupervisedChanges(shard, supervisor, is_standalone=cluster is None)
+        producer_ids = ProducerIds(SupervisedBlocks(supervisor))
         peers.url, peers.direct_url = task.url, task.direct_url
         node = Node(
             settings,
@@ -100,20 +109,18 @@ async def run(task: ShardTask) -> None:
             executor,
             random.Random(),
             replicas,
+            partitioners,
             is_ready=False,
             topic_finder=None if cluster is None else TopicFinder(changes.find_topic),
             operate=None if cluster is None else changes.operate,
-            siblings=lambda: {"worker": worker, "supervisor": changes.supervisor},
+            siblings=lambda: {"worker": worker, "supervisor": supervisor},
         )
-        changes.when_all_ready = lambda: setattr(node.lifecycle, "is_ready", True)
         await logs.start()
-        supervisor_gone = asyncio.Event()
         listener = Listener(node, settings, task.ports)
-        handlers = {**changes.handlers(), **handlers_for_supervisor(node, listener), **HEARTBEAT}
+        handlers |= {**changes.handlers(), **handlers_for_supervisor(node, listener)}
         if cluster is not None:
-            handlers |= cluster.handlers()
-        changes.supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
-        link = await connect_to_supervisor(changes.supervisor)
+            handlers |= cluster.handlers(shard)
+        link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
         tokens, _ = await link.call(
             "tokens", None, timeout_s=CHANGE_S
@@ -124,7 +131,7 @@ async def run(task: ShardTask) -> None:
         await shard.start(list(map(record_from, records)))
         changes.is_started.set()
         for_peers = node.peer_handlers()
-        server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers()})
+        server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers(shard)})
         if cluster is not None:
             await cluster.open(for_peers)
         links.connect()
@@ -141,7 +148,7 @@ async def run(task: ShardTask) -> None:
         if cluster is not None:
             await cluster.close()
         server.close()
-        for caller in (worker, changes.supervisor):
+        for caller in (worker, supervisor):
             caller.close()
         links.close()
         await logs.stop()
@@ -157,56 +164,41 @@ def _siblings(task: ShardTask) -> dict[Process, Caller]:
 class SupervisedChanges:
     """Forwards topic changes to the supervisor, and applies those that it sends to every shard."""
 
-    supervisor: Caller
-
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, supervisor: Caller, *, is_standalone: bool) -> None:
         self._shard = shard
+        self._supervisor = supervisor
         self._openings: dict[str, asyncio.Future[Any]] = {}  # topics and partitions being opened, by topic
         self.is_started = asyncio.Event()
-        self.is_standalone = True
-        shard.keeper.when_failed = self._directory_failed
-        self.when_all_ready: Callable[[], None] = lambda: None
-
-    def link(self) -> Link:
-        """Return the link to the supervisor. Raises Busy without one."""
-        return self.supervisor.link()
+        self._is_standalone = is_standalone
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
         # checked before the call: a link cannot carry integers of any size
-        check_topic_wish(name, partitions, replication_factor, overrides, is_standalone=self.is_standalone)
+        check_topic_wish(name, partitions, replication_factor, overrides, is_standalone=self._is_standalone)
         arguments = (name, partitions, replication_factor, dict(overrides))
-        is_new, _ = await self.supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
+        is_new, _ = await self._supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
         changed_topic(self._shard.topic(name).record, overrides, partitions)
-        await self.supervisor.link().call("alter_topic", (name, dict(overrides), partitions), timeout_s=CHANGE_S)
+        await self._supervisor.link().call("alter_topic", (name, dict(overrides), partitions), timeout_s=CHANGE_S)
         return self._shard.topic(name)
 
     async def find_topic(self, name: str) -> bool:
         """True if the cluster has the topic; this node then has it too."""
-        if self.is_standalone:
+        if self._is_standalone:
             return False
-        is_there, _ = await self.supervisor.link().call("find_topic", name, timeout_s=CHANGE_S)
+        is_there, _ = await self._supervisor.link().call("find_topic", name, timeout_s=CHANGE_S)
         return bool(is_there)
 
     async def delete_topic(self, name: str) -> None:
-        await self.supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
+        await self._supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
 
     async def operate(self, name: str, *arguments: Any) -> Any:
         """Run an operation of node/cluster/operations.py on the cluster."""
-        result, _ = await self.supervisor.link().call("operate", (name, *arguments), timeout_s=CHANGE_S)
+        result, _ = await self._supervisor.link().call("operate", (name, *arguments), timeout_s=CHANGE_S)
         return result
-
-    def _directory_failed(self, directory: DataDirectory) -> None:
-        """Report a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
-        assert directory.fault is not None
-        with suppress(Busy, LinkLost):
-            arguments = (directory.directory_id, directory.fault.detail)
-            sent = self.supervisor.link().begin("directory_failed", arguments)
-            sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Open a topic, one at a time per topic: a cancelled caller leaves threads that still open its files."""
@@ -259,10 +251,6 @@ class SupervisedChanges:
                 await self._shard.close_partitions(name, numbers)
             return None, b""
 
-        async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
-            self.when_all_ready()
-            return None, b""
-
         async def directory_failed(arguments: Any, _: bytes) -> tuple[None, bytes]:
             directory_id, detail = arguments
             self._shard.directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
@@ -275,42 +263,46 @@ class SupervisedChanges:
             "altered": altered,
             "close_topic": close_topic,
             "close_partitions": close_partitions,
-            "all_ready": all_ready,
         }
+
+
+def report_failure(supervisor: Caller, directory: DataDirectory) -> None:
+    """Report a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
+    assert directory.fault is not None
+    with suppress(Busy, LinkLost):
+        sent = supervisor.link().begin("directory_failed", (directory.directory_id, directory.fault.detail))
+        sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
 class SupervisedBlocks:
     """Allocates blocks of producer ids from the supervisor, which alone has a coordination session."""
 
-    def __init__(self, changes: SupervisedChanges) -> None:
-        self._changes = changes
+    def __init__(self, supervisor: Caller) -> None:
+        self._supervisor = supervisor
 
     async def take(self) -> range:
-        bounds, _ = await self._changes.supervisor.link().call("take_producer_ids", None, timeout_s=CHANGE_S)
+        bounds, _ = await self._supervisor.link().call("take_producer_ids", None, timeout_s=CHANGE_S)
         return range(*bounds)
 
     async def end(self) -> int:
-        end, _ = await self._changes.supervisor.link().call("end_of_producer_ids", None, timeout_s=CHANGE_S)
+        end, _ = await self._supervisor.link().call("end_of_producer_ids", None, timeout_s=CHANGE_S)
         return int(end)
 
 
 class ShardTier:
     """Reads the tiered store for a shard; the worker process ships to it."""
 
-    def __init__(self, shard: Shard, logs: RemoteLogs, worker: Caller, store_url: str) -> None:
+    def __init__(self, logs: RemoteLogs, worker: Caller, store_url: str) -> None:
         self.store_url = store_url
-        self._shard = shard
         self._logs = logs
         self._worker = worker
         self._topic_ids: dict[Partition, str] = {}
         self._tiered_ends: dict[Partition, int] = {}
-        shard.when_sealed = self._sealed
-        shard.tiered_end = lambda partition: self._tiered_ends.get(partition, 0)
 
     def __repr__(self) -> str:
-        return f"TierOfShard({self._logs})"
+        return f"ShardTier({self._logs})"
 
-    def add(self, topic: TopicRecord, partition: Partition) -> None:
+    def add(self, _: Shard, topic: TopicRecord, partition: Partition) -> None:
         self._topic_ids[partition] = topic.topic_id
         self._logs.add(topic, partition.number)
 
@@ -323,6 +315,14 @@ class ShardTier:
             self._tiered_ends.pop(partition, None)
         self._logs.remove(topic, [partition.number for partition in partitions])
 
+    def sealed(self, partition: Partition) -> None:
+        """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
+        with suppress(Busy, LinkLost, KeyError):
+            self._worker.link().begin("wake", (self._topic_ids[partition], partition.number))
+
+    def tiered_end(self, partition: Partition) -> int:
+        return self._tiered_ends.get(partition, 0)
+
     async def statistics(self, partition: Partition) -> TierStatistics:
         arguments = (self._topic_ids[partition], partition.number)
         fields, _ = await self._worker.link().call("statistics", arguments, timeout_s=STATISTICS_S)
@@ -334,11 +334,11 @@ class ShardTier:
     async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
         return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
 
-    def handlers(self) -> dict[str, Handler]:
+    def handlers(self, shard: Shard) -> dict[str, Handler]:
         """Return the handlers for calls of the worker."""
 
         def partition_of(topic_id: str, name: str, number: int) -> Partition:
-            partition = self._shard.partition(name, number)
+            partition = shard.partition(name, number)
             if self._topic_ids.get(partition) != topic_id:
                 raise UnknownTopic(f"there is no topic {name!r} of that id")
             return partition
@@ -348,11 +348,11 @@ class ShardTier:
             partition = partition_of(*which)
             if partition.offline is not None:
                 raise partition.offline
-            log = local_log(partition, self._shard.leading_epoch(partition), above)
+            log = local_log(partition, shard.leading_epoch(partition), above)
             sealed = [dataclasses.astuple(segment) for segment in log.sealed]
             kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
-            known_end = self._tiered_ends.get(partition, 0)
+            known_end = self.tiered_end(partition)
             return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
 
         async def tiered(arguments: Any, _: bytes) -> tuple[None, bytes]:
@@ -362,7 +362,7 @@ class ShardTier:
 
         async def expired(arguments: Any, _: bytes) -> tuple[int, bytes]:
             *which, end_offset = arguments
-            return await self._shard.raise_log_start(partition_of(*which), end_offset), b""
+            return await shard.raise_log_start(partition_of(*which), end_offset), b""
 
         async def files_to_scrub(arguments: Any, _: bytes) -> tuple[Any, bytes]:
             return [dataclasses.astuple(file) for file in sealed_files(partition_of(*arguments))], b""
@@ -376,14 +376,9 @@ class ShardTier:
             *which, base_offset, path = arguments
             return await quarantine.mend(partition_of(*which), base_offset, path), b""
 
-        quarantine = self._shard.quarantine
+        quarantine = shard.quarantine
         scrubbing = {"sealed_files": files_to_scrub, "scrubbed": scrubbed, "mend": mend}
         return {"sealed_log": sealed_log, "tiered": tiered, "expired": expired, **scrubbing}
-
-    def _sealed(self, partition: Partition) -> None:
-        """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
-        with suppress(Busy, LinkLost, KeyError):
-            self._worker.link().begin("wake", (self._topic_ids[partition], partition.number))
 
 
 if __name__ == "__main__":

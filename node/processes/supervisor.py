@@ -149,11 +149,11 @@ class Supervisor:
         self.producer_floor = 0  # greater than every producer id in the logs of this node
         self.tokens: str | None = None  # the last valid content of the tokens file
         self._settings = settings
-        self._directories = directories
+        self._directories = LogDirectories(directories.first, directories.further, self._directory_failed)
         self._run_dir = run_dir
         self._ports = ports
         self._executor = executor
-        self._catalog = Catalog(directories.first.disk, directories, SystemClock(), executor, new_id)
+        self._catalog = Catalog(directories.first.disk, self._directories, SystemClock(), executor, new_id)
         self._children = [Child(index) for index in (*range(settings.shards), WORKER)]
         self._keepers: list[asyncio.Task[None]] = []
         self._all_up = asyncio.Event()
@@ -166,7 +166,6 @@ class Supervisor:
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
         await self.member.prepare(self._directories, self._catalog, self)
-        self._directories.when_failed = self._directory_failed
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: SupervisorConnection(self).link, supervisor_socket(self._run_dir)
         )

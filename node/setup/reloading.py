@@ -114,7 +114,7 @@ def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) ->
 
 
 def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler]:
-    """Return a shard's handlers for changes that its supervisor has seen."""
+    """Return a shard's handlers for what its supervisor has seen: changed files, and that all processes serve."""
 
     async def tokens(text: Any, _: bytes) -> tuple[None, bytes]:
         use_tokens(node, text)
@@ -124,4 +124,8 @@ def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler
         await listener.renew()
         return None, b""
 
-    return {"tokens": tokens, "renew_tls": renew_tls}
+    async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
+        node.lifecycle.ready()
+        return None, b""
+
+    return {"tokens": tokens, "renew_tls": renew_tls, "all_ready": all_ready}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from engine.errors import EngineError, InvalidBatch, OffsetBelowLogStart, UnexpectedOffset
 from engine.format import batch as record_batch
 from engine.format.batch import Buffer
-from engine.partition.committer import Committer
+from engine.runtime.tasks import BackgroundTasks
 from replication.cores import follower
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch
 from replication.cores.follower import FollowerPosition
@@ -47,9 +47,9 @@ class Sent:
 class FollowerDriver:
     """Drives the follower core of one replica; see the module docstring."""
 
-    def __init__(self, replica: Replica, committer: Committer) -> None:
+    def __init__(self, replica: Replica, background: BackgroundTasks) -> None:
         self.replica = replica
-        self._committer = committer
+        self._background = background
         self._handed: tuple[int, Buffer] = (0, b"")  # from the leader, for a log that begins at this offset
         self._trouble: str | None = None  # logged once: every partition retries a full disk each second
         self.truncations = 0
@@ -111,7 +111,7 @@ class FollowerDriver:
             return wait_s
 
     async def _do(self, effect: follower.FollowerEffect | None, sent: Sent) -> float:
-        partition, host = self.replica.partition, self.replica.host
+        partition, shard = self.replica.partition, self.replica.shard
         match effect:
             case None:
                 return 0.0
@@ -120,14 +120,14 @@ class FollowerDriver:
                 return 0.0
             case follower.Truncate(to, is_below_watermark):
                 self._tell_cut(to, is_below_watermark=is_below_watermark)
-                await host.truncate(partition, to)
+                await shard.truncate(partition, to)
                 return 0.0
             case follower.ResetLog(at, log_start):
                 self.restarts += 1
                 has_records = partition.log_end > partition.log.local_log_start  # a log start may be cut short
                 self._tell_cut(at, is_below_watermark=has_records and at < partition.high_watermark)
                 self._handed = (sent.handed_offset, bytes(sent.data))
-                await host.reset_log(partition, at, log_start, self._handed_for(at))
+                await shard.reset_log(partition, at, log_start, self._handed_for(at))
                 return 0.0
             case follower.Backoff():
                 return SOON_S
@@ -138,7 +138,7 @@ class FollowerDriver:
         partition = self.replica.partition
         if sent.data:
             await self._begin_within_a_batch(sent.data)
-            await self._committer.append_as_follower(
+            await self.replica.shard.committer.append_as_follower(
                 partition, sent.data, wants_sync=self._wants_sync(sent), starts_segment=sent.is_segment_start
             )
         log_end = partition.log_end
@@ -146,7 +146,19 @@ class FollowerDriver:
         partition.advance_high_watermark(watermark)
         log_start = min(effect.log_start, watermark)
         if log_start > partition.log.log_start:
-            self.replica.host.raise_log_start(partition, log_start)
+            self._follow_log_start(log_start)
+
+    def _follow_log_start(self, offset: int) -> None:
+        """Delete the records below the leader's log start, in the background. A failure is retried after an answer."""
+        work = self._deleted_below(offset)
+        self._background.start(work, "deleting what the leader has deleted", of=self.replica.partition.name)
+
+    async def _deleted_below(self, offset: int) -> None:
+        partition = self.replica.partition
+        try:
+            await self.replica.shard.follow_log_start(partition, offset)
+        except EngineError as error:
+            log.warning("records not deleted", extra={"partition": partition.name, "reason": str(error)})
 
     def _wants_sync(self, sent: Sent) -> bool:
         """True if batches are fsynced at once: the replica is in sync or at the leader's end. Else by a timer."""
@@ -158,7 +170,7 @@ class FollowerDriver:
         log_ = self.replica.partition.log
         first = record_batch.read_header(data).base_offset if len(data) >= record_batch.HEADER_BYTES else log_.log_end
         if log_.size_bytes == 0 and first < log_.log_end:
-            await self.replica.host.reset_log(self.replica.partition, first, log_.log_start, self._handed_for(first))
+            await self.replica.shard.reset_log(self.replica.partition, first, log_.log_start, self._handed_for(first))
 
     def _handed_for(self, offset: int) -> Buffer:
         """Return the state for a log that begins here. Empty after a truncation below the first local record."""

@@ -44,15 +44,15 @@ class LeaderFetch:
         return state is not None and state.state.is_in_sync(node_id)
 
     async def hand_over(self, offset: int) -> tuple[int, bytes]:
-        return await self._replica.host.hand_over(self._replica.partition, offset)
+        return await self._replica.shard.hand_over(self._replica.partition, offset)
 
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
         replica = self._replica
         core, partition = replica.core, replica.partition
         try:
-            chunk = replica.host.read_uncommitted_nowait(partition, fetch.wanted, max_bytes)
+            chunk = replica.shard.reader.read_uncommitted_nowait(partition, fetch.wanted, max_bytes)
         except WouldBlock:
-            chunk = await replica.host.read_uncommitted(partition, fetch.wanted, max_bytes)
+            chunk = await replica.shard.reader.read_uncommitted(partition, fetch.wanted, max_bytes)
         if chunk is None or core is None or replica.core is not core:
             return None
         end = BatchesEnd(chunk.next_offset, epoch_before(partition.log.epochs, chunk.next_offset))

@@ -14,14 +14,12 @@ import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
-from engine.errors import EngineError, StorageFailed, StorageFull, TooManyOpenFiles
-from engine.format.batch import Buffer
+from engine.errors import EngineError, StorageFull, TooManyOpenFiles
 from engine.log.epochs import EpochStart
-from engine.partition.committer import Committer
 from engine.partition.partition import Partition
-from engine.partition.reader import Chunk
 from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.tasks import in_background, note_failure
+from engine.shard.shard import Shard
 from replication import refusals
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
 from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
@@ -36,7 +34,7 @@ log = logging.getLogger("penstock.replication")
 
 
 class Host(Protocol):
-    """A replica's interface to the shard that hosts it."""
+    """A replica's interface to the other nodes and to the store."""
 
     member: Member | None
     registrations: Registrations
@@ -61,35 +59,26 @@ class Host(Protocol):
         """True if the store, at some time after this call, has this replica as the leader of this epoch."""
 
     def went_offline(self, replica: Replica) -> None: ...
-    async def start_epoch(self, partition: Partition, epoch: int) -> None: ...
-    async def truncate(self, partition: Partition, offset: int) -> None: ...
-    async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None: ...
-    async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]: ...
-    def raise_log_start(self, partition: Partition, offset: int) -> None: ...
-    def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None: ...
-    async def read_uncommitted(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None: ...
 
 
 class Replica:
     """Drives the role of one partition; see the module docstring."""
 
-    def __init__(self, partition: Partition, committer: Committer, key: str, host: Host) -> None:
+    def __init__(self, partition: Partition, shard: Shard, key: str, host: Host) -> None:
         self.partition = partition
+        self.shard = shard
         self.key = key
         self.role: Role = Wait(0)
         self.state: VersionedState | None = None
         self.log_work = asyncio.Lock()
         self.host = host
-        self._committer = committer
+        self._committer = shard.committer
         self._core: Leader | None = None
         self._settings = partition.settings
         self._takes_all = self._takes_one = False  # appends with acks=all, and with the others
         self._is_paused = False
         self._is_unsure = False  # it is unknown whether the store has the last proposal
         self._beginning: asyncio.Task[None] | None = None
-        partition.when_positions_move = self._positions_moved
-        partition.when_waited_for = self._waited_for
-        partition.when_offline = self._went_offline
 
     def __repr__(self) -> str:
         return f"Replica({self.partition!r}, {self.role}, {self._core or ''})"
@@ -301,7 +290,7 @@ class Replica:
                 log.warning("not led again", extra={"partition": self.partition.name, "epoch": role.leader_epoch})
                 return False
             try:
-                await self.host.start_epoch(self.partition, role.leader_epoch)
+                await self.shard.start_epoch(self.partition, role.leader_epoch)
                 if self.role is role and self.host.member is not None:
                     self._lead(self.host.member, log_.epochs)
                     self.host.moved(self)
@@ -348,17 +337,17 @@ class Replica:
 
     # The core at work.
 
-    def _positions_moved(self) -> None:
+    def positions_moved(self, now: float) -> None:
+        """Let the leader core know the new ends of the log, and apply what it decides."""
         core, partition = self._core, self.partition
         if core is not None:
             if partition.settings is not self._settings:
                 self._settings_changed(core)
-            now, log_end = self.host.now(), partition.log.log_end
+            log_end = partition.log.log_end
             if log_end != core.log_end and (effects := core.on_written(log_end, now)):
                 self._carry_out(effects)
             if partition.durable_end != core.durable_end and (effects := core.on_synced(partition.durable_end, now)):
                 self._carry_out(effects)
-        self.host.moved(self)
 
     def _carry_out(self, effects: list[LeaderEffect]) -> None:
         for effect in effects:
@@ -377,16 +366,6 @@ class Replica:
     def _settings_changed(self, core: Leader) -> None:
         self._settings, core.rules = self.partition.settings, TopicRules.of(self.partition.settings)
         self._judge()
-
-    def _waited_for(self) -> None:
-        """Sync now: a long poll or an acknowledgement waits for bytes that are written but not fsynced."""
-        if self.partition.unsynced_since is not None:
-            self._committer.look_at(self.partition)
-
-    def _went_offline(self) -> None:
-        offline = self.partition.offline
-        if offline is not None and offline.code == StorageFailed.code:  # not just closed
-            self.host.went_offline(self)
 
     # Refusals.
 

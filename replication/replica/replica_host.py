@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from engine.directory.placement import shard_of
-from engine.errors import EngineError
-from engine.format.batch import Buffer
+from engine.errors import EngineError, StorageFailed
 from engine.partition.partition import Partition
-from engine.partition.reader import Chunk
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
@@ -76,7 +74,6 @@ class ReplicaHost:
 
     def __init__(
         self,
-        shard: Shard,
         index: int,
         limits: ReplicaLimits,
         *,
@@ -90,7 +87,6 @@ class ReplicaHost:
         self.member: Member | None = None
         self.registrations: Registrations = {}
         self.lag_s_max = limits.lag_s_max
-        self._shard = shard
         self._index = index
         self._limits = limits
         self._connect = connect
@@ -130,12 +126,12 @@ class ReplicaHost:
     def replicas(self) -> Iterable[Replica]:
         return (one.replica for one in self._hosted.values())
 
-    # From the shard.
+    # From the shard (engine.shard.shard.ShardEvents).
 
-    def opened(self, topic: Topic, partition: Partition) -> None:
+    def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         key = f"{topic.record.topic_id}/{partition.number}"
-        replica = Replica(partition, self._shard.committer, key, self)
-        following = FollowerDriver(replica, self._shard.committer)
+        replica = Replica(partition, shard, key, self)
+        following = FollowerDriver(replica, self._background)
         self._hosted[key] = _Hosted(replica, following, LeaderFetch(replica), topic.record.topic_id, partition.number)
         self._by_partition[partition] = replica
         partition.is_replicated = True
@@ -151,6 +147,23 @@ class ReplicaHost:
             if replica is not None:
                 replica.resign()
                 del self._hosted[replica.key]
+
+    def positions_moved(self, partition: Partition) -> None:
+        replica = self._by_partition.get(partition)
+        if replica is not None:
+            replica.positions_moved(self.now())
+            self.moved(replica)
+
+    def partition_went_offline(self, partition: Partition) -> None:
+        """Resign if the disk has failed: the partition was not just closed."""
+        replica, offline = self._by_partition.get(partition), partition.offline
+        if replica is not None and offline is not None and offline.code == StorageFailed.code:
+            self.went_offline(replica)
+
+    def leading_epoch(self, partition: Partition) -> int | None:
+        """Return the leader epoch for the shipper; None on a follower. Raises KeyError if the partition is closed."""
+        core = self._by_partition[partition].core
+        return None if core is None else core.leader_epoch
 
     # From the supervisor.
 
@@ -238,29 +251,6 @@ class ReplicaHost:
         if (hosted := self._hosted.get(replica.key)) is not None:
             self._partition_offline(hosted.topic_id, hosted.number)
 
-    async def start_epoch(self, partition: Partition, epoch: int) -> None:
-        await self._shard.start_epoch(partition, epoch)
-
-    async def truncate(self, partition: Partition, offset: int) -> None:
-        await self._shard.truncate(partition, offset)
-
-    async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
-        await self._shard.reset_log(partition, offset, log_start, handed_over)
-
-    async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
-        return await self._shard.hand_over(partition, offset)
-
-    def raise_log_start(self, partition: Partition, offset: int) -> None:
-        """Delete records below the leader's log start, in the background."""
-        work = self._follow_log_start(partition, offset)
-        self._background.start(work, "deleting what the leader has deleted", of=partition.name)
-
-    def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        return self._shard.reader.read_uncommitted_nowait(partition, offset, max_bytes)
-
-    async def read_uncommitted(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        return await self._shard.reader.read_uncommitted(partition, offset, max_bytes)
-
     # Inside.
 
     def _serving(self, key: str) -> LeaderFetch | None:
@@ -304,12 +294,6 @@ class ReplicaHost:
     def _new_fetcher(self, place: _Place) -> Fetcher:
         exchange = self._connect(place.url)
         return Fetcher(exchange, lambda: self.member, self._index, self._limits.fetches, self._new_session)
-
-    async def _follow_log_start(self, partition: Partition, offset: int) -> None:
-        try:
-            await self._shard.follow_log_start(partition, offset)
-        except EngineError as error:  # retried with the next answer
-            log.warning("records not deleted", extra={"partition": partition.name, "reason": str(error)})
 
     def _send_proposals(self) -> None:
         proposals, self._proposals = self._proposals, []

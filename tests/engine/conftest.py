@@ -7,16 +7,20 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from engine.directory.log_directories import open_data_directories
+from engine.directory.log_directories import log_offline, open_data_directories
+from engine.partition.partition import Partition
 from engine.runtime.disk import Disk, RealDisk
 from engine.runtime.pooled_disk import PooledDisk
-from engine.shard.shard import Shard
+from engine.shard.served_topics import Topic
+from engine.shard.shard import Shard, ShardEvents
 from replication.replica.replica import Replica
-from replication.replica.standalone import led_alone
+from replication.replica.standalone import StandaloneReplicas
 
 IMAGE_BYTES = 24 * 1024 * 1024
 
@@ -47,15 +51,41 @@ class HandClock:
         self.seconds += ms / 1000
 
 
+class Heard:
+    """What follows each event of a shard. A test may exchange it."""
+
+    def __init__(self) -> None:
+        self.replicas = StandaloneReplicas(1)
+        self.leaders: dict[tuple[str, int], Replica] = {}
+        self.opened = self._lead
+        self.closed = self.moved_away = self.sealed = self.tiered_end = lambda *_: None
+        self.positions_moved = self.replicas.positions_moved
+        self.went_offline = self.replicas.partition_went_offline
+        self.directory_failed = log_offline
+        self.leading_epoch = self.replicas.leading_epoch
+
+    def events(self) -> ShardEvents:
+        return ShardEvents(**{field.name: partial(self._call, field.name) for field in fields(ShardEvents)})
+
+    def follow(self, partition: Partition) -> None:
+        """No leader moves the high watermark any more."""
+        self.replicas.closed([partition])
+
+    def _call(self, event: str, *arguments: object) -> object:
+        return getattr(self, event)(*arguments)
+
+    def _lead(self, shard: Shard, topic: Topic, partition: Partition) -> None:
+        self.replicas.opened(shard, topic, partition)
+        self.leaders[partition.topic, partition.number] = self.replicas.replica(partition)
+
+
 class Node:
     """A shard with leaders, as the gateway composes them, without HTTP."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, heard: Heard) -> None:
         self.shard = shard
-        self.leaders: dict[tuple[str, int], Replica] = {}
-        shard.when_opened = lambda topic, partition: self.leaders.__setitem__(
-            (partition.topic, partition.number), led_alone(partition, shard.committer, 1)
-        )
+        self.heard = heard
+        self.leaders = heard.leaders
 
 
 @asynccontextmanager
@@ -77,8 +107,10 @@ async def running_node(
             boot_id="boot",
             new_id=ids.__next__,
         )
-        shard = Shard(disk, directories.first, clock, executor, ids.__next__, further=directories.further)
-        node = Node(shard)
+        heard = Heard()
+        first, others = directories.first, directories.further
+        shard = Shard(disk, first, clock, executor, ids.__next__, further=others, events=heard.events())
+        node = Node(shard, heard)
         try:
             await shard.start()
         except BaseException:

@@ -109,7 +109,7 @@ class OneNode:
         await self.node.shard.open_topic(record)
         for partition in self.node.shard.topic(record.name).partitions.values():
             node_id = self.node.settings.node_id
-            leader = LedByWord(partition, self.node.shard.committer, partition.name, StandaloneHost(node_id))
+            leader = LedByWord(partition, self.node.shard, partition.name, StandaloneHost(node_id))
             leader.lead_standalone(node_id)
             leader.world = self._world
             self.node.replicas._replicas[partition] = leader

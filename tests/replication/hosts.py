@@ -19,7 +19,7 @@ from engine.format.batch import Buffer, Record, decode, encode_values
 from engine.partition.partition import Partition
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
-from engine.shard.shard import Shard
+from engine.shard.shard import Shard, ShardEvents
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.replica_exchange import ReplicaExchanges
@@ -108,10 +108,8 @@ class HostedNode:
             disk, [str(self._path)], node_id=self.node_id, cluster_id=None, boot_id="boot", new_id=ids.__next__
         )
         clock = SystemClock()
-        self.shard = Shard(disk, directories.first, clock, self._executor, ids.__next__)
         self.exchanges = ReplicaExchanges(OURS, self._limits.fetches.wait_ms)
         self.host = ReplicaHost(
-            self.shard,
             0,
             self._limits,
             connect=self.exchanges.to,
@@ -121,8 +119,13 @@ class HostedNode:
             partition_offline=lambda topic_id, number: self.offline.append((topic_id, number)),
             new_session=(f"session {n}" for n in itertools.count()).__next__,
         )
-        self.shard.when_opened = self.host.opened
-        self.shard.when_closed = lambda topic: self.host.closed(topic.partitions.values())
+        events = ShardEvents(
+            opened=self.host.opened,
+            closed=lambda topic: self.host.closed(topic.partitions.values()),
+            positions_moved=self.host.positions_moved,
+            went_offline=self.host.partition_went_offline,
+        )
+        self.shard = Shard(disk, directories.first, clock, self._executor, ids.__next__, events=events)
         self.may_fetch = asyncio.Event()
         self.may_fetch.set()
         self.listener = InternalListener(OURS, {}, self._answer)

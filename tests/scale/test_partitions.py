@@ -222,12 +222,11 @@ async def test_partitions_are_taken_in_and_let_go_in_slices(start: Start):
 
     async with start() as node:
         ticking = asyncio.create_task(turns())
-        node.shard.when_opened = counted(node.shard.when_opened)
+        node.heard.opened = counted(node.heard.opened)
         await node.shard.create_topic("t", 1, 1, {})
         await node.shard.alter_topic("t", {}, SCALE)
         assert (sum(in_turn), max(in_turn) <= 2 * SLICE) == (SCALE, True)
-        for partition in node.shard.partitions():
-            partition.when_offline = counted(partition.when_offline)
+        node.heard.went_offline = counted(node.heard.went_offline)
         in_turn[:] = [0]
         await node.shard.delete_topic("t")
         assert (sum(in_turn), max(in_turn) <= 2 * SLICE) == (SCALE, True)

@@ -43,10 +43,11 @@ async def tiered_node(path: Path, disk: CountingDisk) -> AsyncIterator[tuple[Nod
             components = ShipperComponents(store, disk, clock, Random(1), ids.__next__, threads)
             shipping = Shipping(components, ShipperOptions(), node.shard.directory.identity.cluster_id, writer="w")
             logs = RemoteLogs(store, node.shard.directory, threads, cache_bytes_max=1 << 30)
-            tier = Tier(node.shard, shipping, logs, store.url)
+            tier = Tier(shipping, logs, store.url)
+            node.heard.sealed, node.heard.tiered_end = tier.sealed, tier.tiered_end
             await tier.start()
             topic, _ = await node.shard.create_topic("t", 1, 1, {})
-            tier.add(topic.record, topic.partitions[0])
+            tier.add(node.shard, topic.record, topic.partitions[0])
             yield node, tier
             await tier.stop()
 

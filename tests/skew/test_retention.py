@@ -28,7 +28,7 @@ async def filled(node: Node, pause_ms: int = 0) -> None:
 
 
 def expired(node: Node) -> int:
-    return node.shard._expired(node.shard.partition("t", 0)).log_start
+    return node.shard.deletion.expired(node.shard.partition("t", 0)).log_start
 
 
 @pytest.mark.parametrize("step_ms", STEPS_MS)

@@ -20,9 +20,7 @@ from engine.producers.append_validator import Appended
 from engine.runtime.disk import Disk
 from engine.shard.shard import Shard
 from replication.replica.acks import Acks
-from replication.replica.replica import Replica
-from replication.replica.standalone import led_alone
-from tests.engine.conftest import HandClock
+from tests.engine.conftest import HandClock, Heard
 
 DATA_DIR = "/srv/penstock"
 
@@ -56,14 +54,12 @@ class InlineExecutor(Executor):
 class InlineNode:
     """A shard with leaders, and the things that its ticker would do in time."""
 
-    def __init__(self, shard: Shard, clock: HandClock) -> None:
+    def __init__(self, shard: Shard, heard: Heard, clock: HandClock) -> None:
         self.shard = shard
+        self.heard = heard
         self.clock = clock
         self.is_killed = False
-        self.leaders: dict[tuple[str, int], Replica] = {}
-        shard.when_opened = lambda topic, partition: self.leaders.__setitem__(
-            (partition.topic, partition.number), led_alone(partition, shard.committer, 1)
-        )
+        self.leaders = heard.leaders
 
     def kill(self) -> None:
         """End this life without a stop, as kill -9 does."""
@@ -81,8 +77,8 @@ class InlineNode:
             directory.save_checkpoints(self.shard.keeper._checkpoints_in(directory))
 
     async def expire(self, partition: Partition, tiered_end: int | None = None) -> None:
-        self.shard.tiered_end = lambda _: tiered_end
-        await self.shard._expire(partition)
+        self.heard.tiered_end = lambda _: tiered_end
+        await self.shard.deletion.expire(partition)
 
     async def idle(self) -> None:
         """Everything queued is written and every background save has ended."""
@@ -102,8 +98,9 @@ async def inline_node(disk: Disk, clock: HandClock, further: Sequence[str] = ())
             disk, [DATA_DIR, *further], node_id=1, cluster_id=None, boot_id=boot_id, new_id=ids.__next__
         )
         first, others = directories.first, directories.further
-        shard = Shard(disk, first, clock, InlineExecutor(), ids.__next__, further=others)
-        node = InlineNode(shard, clock)
+        heard = Heard()
+        shard = Shard(disk, first, clock, InlineExecutor(), ids.__next__, further=others, events=heard.events())
+        node = InlineNode(shard, heard, clock)
         await shard.start()
         try:
             yield node

@@ -10,7 +10,7 @@ from engine.errors import FencingTokenMismatch
 from engine.format import batch
 from engine.format.control_batch import encode_fence
 from engine.producers.append_validator import AppendConditions
-from engine.shard import shard
+from engine.shard import record_deletion, shard
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock
@@ -118,7 +118,7 @@ async def note_without_file(disk, executor, partition):
 
 @pytest.mark.parametrize(
     ("where", "name", "mutant"),
-    [(shard, "keep_fence", keep_nothing), (shard, "note_fenced", note_without_file)],
+    [(record_deletion, "keep_fence", keep_nothing), (shard, "note_fenced", note_without_file)],
     ids=["the token goes with its segment", "a start does not look for a token"],
 )
 async def test_a_token_that_could_be_lost_is_caught(where, name, mutant):

@@ -176,7 +176,7 @@ class Follower:
 @pytest.fixture(autouse=True)
 def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that is alone would say at once that all is committed."""
-    monkeypatch.setattr("tests.engine.crash.inline_node.led_alone", lambda *_: None)
+    monkeypatch.setattr("tests.engine.conftest.Heard._lead", lambda *_: None)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -21,7 +21,7 @@ RECORD = TopicRecord("t", "id-of-t", 2, 3, hosted=(0, 1))
 @pytest.fixture(autouse=True)
 def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that is alone would say at once that all is committed."""
-    monkeypatch.setattr("tests.engine.conftest.led_alone", lambda *_: None)
+    monkeypatch.setattr("tests.engine.conftest.Heard._lead", lambda *_: None)
 
 
 @pytest.fixture

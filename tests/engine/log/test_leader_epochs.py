@@ -64,7 +64,7 @@ async def test_epoch_0_begins_where_the_log_does_after_it_has_been_emptied(begin
     disk = disk.snapshot()
     async with inline_node(disk, HandClock()) as node:
         partition = node.shard.partition("t", 0)
-        partition.when_positions_move = lambda: None  # it follows
+        node.heard.follow(partition)  # it follows
         await (node.shard.reset_log(partition, begin, begin) if begin else node.shard.truncate(partition, 0))
         assert has_file_without_rows(disk, partition.log.directory)
         record_batch.stamp(copy := record_batch.encode_values([b"1"], 5), begin, 0)

@@ -117,10 +117,10 @@ async def test_retention_goes_on_when_the_disk_is_full(tmp_path, clock):
         clock.pass_ms(120_000)
         disk.room_bytes = 0
         with pytest.raises(OSError, match="No space"):
-            await node.shard._expire(partition)
+            await node.shard.deletion.expire(partition)
         assert partition.log.segments[0].base_offset == 0
         disk.room_bytes = 4096
-        await node.shard._expire(partition)
+        await node.shard.deletion.expire(partition)
         assert partition.log.local_log_start == partition.log.log_start > 0
         disk.room_bytes = None
         assert await produce(node, "t") == taken

@@ -46,7 +46,7 @@ def ends() -> list[int]:
 def followed(node):
     """The partition of a follower, whose watermark is moved by hand."""
     partition = node.shard.partition("t", 0)
-    partition.when_positions_move = lambda: None
+    node.heard.follow(partition)
     partition.is_replicated = True
     return partition
 
@@ -211,7 +211,7 @@ def broken(*_):
 
 async def test_a_node_that_is_alone_keeps_no_boundaries(node):
     partition = node.shard.partition("t", 0)
-    partition.when_positions_move = lambda: None
+    node.heard.follow(partition)
     for _ in range(3):
         await node.leaders["t", 0].append(record_batch.encode_values([b"v"], 5), Acks.LEADER)
     assert len(partition.watermark.boundaries) == 0

@@ -38,11 +38,12 @@ async def copy(shard, value: str, base_offset: int, epoch: int = 1, *, starts_se
     )
 
 
-async def grown(shard, settings: dict[str, object] | None = None):
+async def grown(node, settings: dict[str, object] | None = None):
     """A follower's log: ten batches of two epochs in three segments, durable, a part of it committed."""
+    shard = node.shard
     await shard.create_topic("t", 1, 1, settings or {})
     partition = shard.partition("t", 0)
-    partition.when_positions_move = lambda: None
+    node.heard.follow(partition)
     partition.is_replicated = True
     for at, value in enumerate(LETTERS):
         await copy(shard, value, 2 * at, 1 if at < 6 else 3, starts_segment=at in (4, 8))
@@ -61,7 +62,7 @@ def values(partition) -> str:
 @pytest.fixture
 async def node(new_node):
     async with new_node() as node:
-        await grown(node.shard)
+        await grown(node)
         yield node
 
 
@@ -88,7 +89,7 @@ async def test_epoch_0_begins_without_a_file(new_node):
 async def test_a_cut_leaves_whole_batches_and_the_log_goes_on_there(new_node, offset):
     end = offset - offset % 2
     async with new_node() as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         await node.shard.truncate(partition, offset)
         positions = partition.statistics()
         assert (positions.log_end, positions.durable_end, positions.high_watermark) == (end, end, 8)
@@ -151,7 +152,7 @@ async def test_sequences_and_keys_that_were_cut_off_are_not_known_any_more(node)
 @pytest.mark.parametrize("at", [0, 6, 40])
 async def test_a_log_begun_anew_has_nothing_and_goes_on_from_there(new_node, at):
     async with new_node() as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         records = partition.log_end - partition.opened_at
         await node.shard.reset_log(partition, at, at)
         positions = partition.statistics()
@@ -176,7 +177,7 @@ async def test_it_may_begin_within_a_batch(node):
 async def test_a_cut_waits_for_the_group_under_way_refuses_what_is_queued_and_holds_back_what_comes(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         disk.rules = [Rule("pwritev", ".log", delay_s=0.1), Rule("truncate", ".log", delay_s=0.1)]
         under_way = asyncio.ensure_future(copy(node.shard, "k", 20))
         await until(lambda: disk.rules[0].matched)
@@ -203,7 +204,7 @@ async def until(condition) -> None:
 async def test_a_cancel_gives_up_the_wait_and_not_the_cut(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         disk.rules = [Rule("truncate", ".log", delay_s=0.1)]
         cut = asyncio.ensure_future(node.shard.truncate(partition, 11))
         await until(lambda: disk.rules[0].matched)
@@ -215,7 +216,7 @@ async def test_a_cancel_gives_up_the_wait_and_not_the_cut(tmp_path, clock):
 async def test_reads_of_what_is_committed_go_on_while_the_log_is_cut(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         await node.shard.reader.read_uncommitted(partition, 0, 1 << 20)
         disk.rules = [Rule("truncate", ".log", delay_s=0.05), Rule("unlink", ".log", delay_s=0.05)]
         cut = asyncio.ensure_future(node.shard.truncate(partition, 10))
@@ -234,7 +235,7 @@ async def test_nothing_made_of_what_was_cut_lies_beside_the_log(tmp_path, clock)
     """An index or a checksum that is just being saved of a segment that is sealed no more."""
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         disk.rules = [Rule("rename", paths.CHECKSUM, delay_s=0.1)]
         await copy(node.shard, "k", 20, 3, starts_segment=True)
         assert partition.log.sealed_end == 20
@@ -249,7 +250,7 @@ async def test_nothing_made_of_what_was_cut_lies_beside_the_log(tmp_path, clock)
 async def test_a_disk_that_fails_half_way_takes_the_partition_offline(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         disk.rules = [Rule("fdatasync", ".log", error=5)]
         with pytest.raises(StorageFailed):
             await node.shard.truncate(partition, 11)
@@ -261,7 +262,7 @@ async def test_a_disk_that_fails_half_way_takes_the_partition_offline(tmp_path, 
 async def test_a_disk_that_does_not_take_the_recovery_point_leaves_all_as_it_was(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
-        partition = await grown(node.shard)
+        partition = await grown(node)
         disk.rules = [Rule("rename", paths.RECOVERY_POINTS, error=28)]
         with pytest.raises(Exception, match="no space"):
             await node.shard.truncate(partition, 11)
@@ -292,7 +293,7 @@ class Cut:
 
     async def story(self, disk: RecordingDisk) -> None:
         async with inline_node(disk, self.clock) as node:
-            partition = await grown(node.shard)
+            partition = await grown(node)
             await node.shard.sealer.saved(partition)
             node.checkpoint()
             if self.is_anew:

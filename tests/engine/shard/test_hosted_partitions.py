@@ -77,7 +77,7 @@ async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(liv
         await adopt(node, RECORD)
         await append(node)
         left = []
-        node.shard.when_moved_away = lambda topic, partitions: left.extend(one.number for one in partitions)
+        node.heard.moved_away = lambda topic, partitions: left.extend(one.number for one in partitions)
         without = await adopt(node, replace(RECORD, hosted=(3,)))
         await node.shard.close_partitions("t", [1])
         await node.shard.catalog.let_go(without, [1])

@@ -183,7 +183,7 @@ async def test_a_cut_that_has_begun_waits_for_free_files(tmp_path, clock):
             await leader.produce(one(text), Acks.ALL, WAIT_MS)
             await node.shard.committer.roll(partition)
         directory = partition.log.directory
-        partition.when_positions_move = lambda: partition.advance_high_watermark(partition.durable_end)
+        node.heard.positions_moved = lambda one: one.advance_high_watermark(one.durable_end)
         disk.rules = [
             Rule("fsync_dir", directory, times=2, error=errno.EMFILE),
             Rule("open", f"{directory}/0", first=2, times=2, error=errno.EMFILE),

@@ -15,7 +15,7 @@ from engine.directory.log_directories import open_data_directories
 from engine.format.batch import encode_values
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
-from engine.shard.shard import Shard
+from engine.shard.shard import Shard, ShardEvents
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 
@@ -29,8 +29,8 @@ async def started(path, records, when_opened=lambda *_: None):
     with ThreadPoolExecutor(2) as executor:
         how = {"node_id": 1, "cluster_id": None, "boot_id": "boot", "new_id": ids.__next__}
         directories = open_data_directories(disk, [str(path)], **how)
-        shard = Shard(disk, directories.first, HandClock(), executor, ids.__next__)
-        shard.when_opened = lambda _, partition: when_opened(shard, partition)
+        events = ShardEvents(opened=lambda shard, _, partition: when_opened(shard, partition))
+        shard = Shard(disk, directories.first, HandClock(), executor, ids.__next__, events=events)
         await shard.start(records)
         yield shard
         await shard.stop()

@@ -40,11 +40,11 @@ async def test_a_topic_that_the_disk_does_not_let_go_is_served_on(tmp_path, cloc
         await node.shard.create_topic("t", 2, 1, {})
         await produce(node, "t", 0, "a")
         disk.refused, removed = "rename", []
-        closed, node.shard.when_closed = node.shard.when_closed, removed.append
+        closed, node.heard.closed = node.heard.closed, removed.append
         with pytest.raises(StorageFull):
             await node.shard.delete_topic("t")
         assert removed == [], "what the store has of it stays"
-        node.shard.when_closed = closed
+        node.heard.closed = closed
         assert await produce(node, "t", 0, "b") == 1
         assert await read_all(node, "t", 0) == [(0, "a"), (1, "b")]
         await node.shard.delete_topic("t")
@@ -59,8 +59,8 @@ async def test_a_deletion_whose_sync_was_refused_is_finished_when_asked_for_agai
         await node.shard.create_topic("t", 1, 1, {})
         await produce(node, "t", 0, "old")
         disk.refused, removed = "fsync_dir", []
-        closed = node.shard.when_closed
-        node.shard.when_closed = lambda topic: (removed.append(topic.record.name), closed(topic))
+        closed = node.heard.closed
+        node.heard.closed = lambda topic: (removed.append(topic.record.name), closed(topic))
         with pytest.raises(TooManyOpenFiles):
             await node.shard.delete_topic("t")
         with pytest.raises(UnknownTopic):

@@ -50,16 +50,16 @@ class Replica:
         self.leads: int | None = None
         self.partition = node.shard.partition("t", 0)
         self._leader = node.leaders["t", 0]
-        node.shard.leading_epoch = lambda _: self.leads
+        node.heard.leading_epoch = lambda _: self.leads
 
     def begin(self, epoch: int) -> None:
         start_epoch(self.partition.log, epoch)
         self.leads = epoch
-        self.shard.when_sealed(self.partition)
+        self.tier.sealed(self.partition)
 
     def follow(self) -> None:
         self.leads = None
-        self.shard.when_sealed(self.partition)
+        self.tier.sealed(self.partition)
 
     async def produce(self, batches: int) -> None:
         for _ in range(batches):
@@ -101,19 +101,18 @@ async def replica(path: Path, clock: HandClock, store: ObjectStore, name: str) -
             components = ShipperComponents(store, node.shard.disk, clock, Random(1), new_id, threads)
             shipping = Shipping(components, QUICK, node.shard.directory.identity.cluster_id, writer=name)
             tier = Tier(
-                node.shard,
                 shipping,
                 RemoteLogs(store, node.shard.directory, threads, cache_bytes_max=1 << 30),
                 store.url,
             )
-            opened = node.shard.when_opened
+            lead = node.heard.opened
 
-            def when_opened(topic, partition) -> None:
-                opened(topic, partition)
-                tier.add(topic.record, partition)
+            def opened(shard, topic, partition) -> None:
+                lead(shard, topic, partition)
+                tier.add(shard, topic.record, partition)
 
-            node.shard.when_opened = when_opened
-            node.shard.leading_epoch = lambda _: None
+            node.heard.opened, node.heard.sealed, node.heard.tiered_end = opened, tier.sealed, tier.tiered_end
+            node.heard.leading_epoch = lambda _: None
             await tier.start()
             await node.shard.create_topic("t", 1, 1, {"local_retention_bytes": 0})
             yield Replica(node, tier)
@@ -175,7 +174,7 @@ async def test_a_new_leader_goes_on_where_the_old_one_stopped_within_its_segment
     manifest = check_history(file_store, a, [(1, 0), (1, 12), (2, 18)])
     assert [(one.base_offset, one.end_offset) for one in manifest.entries] == [(0, 12), (12, 27)]
     assert manifest.leader_epoch == 2
-    await b.shard._expire(b.partition)
+    await b.shard.deletion.expire(b.partition)
     assert b.partition.log.local_log_start == 27
     assert await read_all(b) == [(at, b"%d" % at) for at in range(27)]
 
@@ -216,14 +215,14 @@ async def test_a_follower_keeps_its_segments_until_the_leader_has_shipped_them(
     await a.produce(4)
     await b.copy_from(a)
     await b.roll()
-    await b.shard._expire(b.partition)
+    await b.shard.deletion.expire(b.partition)
     assert b.partition.log.local_log_start == 0
     await a.roll()
     await a.is_shipped(12)
     clock.pass_ms(31_000)
-    b.shard.when_sealed(b.partition)
+    b.tier.sealed(b.partition)
     await b.is_shipped(12)
-    await b.shard._expire(b.partition)
+    await b.shard.deletion.expire(b.partition)
     assert b.partition.log.local_log_start == 12
     assert b.partition.log.log_start == 0
     check_history(file_store, a, [(1, 0)])
@@ -240,7 +239,7 @@ async def test_only_the_leader_expires_records_for_everybody(pair, clock: HandCl
         await one.roll()
     clock.pass_ms(61_000)
     for one in pair:
-        await one.shard._expire(one.partition)
+        await one.shard.deletion.expire(one.partition)
     assert a.partition.log.log_start == 12
     assert b.partition.log.log_start == 0
     assert await b.shard.raise_log_start(b.partition, 12) == 0
@@ -257,9 +256,9 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     await a.is_shipped(24)
     await b.copy_from(a)
     await b.roll()
-    await a.shard._expire(a.partition)
+    await a.shard.deletion.expire(a.partition)
     await a.shard.raise_log_start(a.partition, 12)
-    a.shard.when_sealed(a.partition)
+    a.tier.sealed(a.partition)
     async with asyncio.timeout(30):
         while load_newest(file_store, prefix_of(a)).log_start < 12:  # type: ignore[union-attr]
             await asyncio.sleep(0.005)
@@ -268,8 +267,8 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     await b.produce(1)
     await b.roll()
     await b.is_shipped(27)
-    await b.shard._expire(b.partition)
-    b.shard.when_sealed(b.partition)
+    await b.shard.deletion.expire(b.partition)
+    b.tier.sealed(b.partition)
     async with asyncio.timeout(30):
         while b.partition.log.log_start < 12:
             await asyncio.sleep(0.005)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ class SlowShard:
         self.topics: dict[str, TopicRecord] = {}
         self.begun = self.added = 0
         self.may_open = asyncio.Event()
-        self.keeper = SimpleNamespace(when_failed=None)
 
     async def open_topic(self, record: TopicRecord) -> TopicRecord:
         self.begun += 1
@@ -48,9 +46,12 @@ class SlowShard:
 
 @asynccontextmanager
 async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChanges, Caller]]:
-    changes = SupervisedChanges(shard)
-    server = await listen(str(path), changes.handlers())
+    async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
+        return None, b""
+
     caller = Caller(str(path))
+    changes = SupervisedChanges(shard, caller, is_standalone=True)
+    server = await listen(str(path), {**changes.handlers(), "all_ready": all_ready})
     caller.connect()
     await caller.connected(30)
     yield changes, caller

@@ -222,7 +222,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             ends: list[int] = [0]
             source = _Source(shard, partition, ends.append)
             shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
-            shard.tiered_end = lambda _: ends[-1]
+            node.heard.tiered_end = lambda _: ends[-1]
             for _ in range(3):
                 data = record_batch.encode_values([b"x"] * 10, 5)
                 await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
@@ -230,7 +230,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
                 await shipper.ship_once()
                 clock.pass_ms(DAY_MS // 3)
                 store.now_ms += DAY_MS // 3
-            await shard._expire(partition)
+            await shard.deletion.expire(partition)
             found = partition.statistics()
             assert (found.log_start, found.local_log_start, found.log_end) == (0, 30, 30)
             cache = TierCache(str(tmp_path / "cache"), 1 << 26)
@@ -240,7 +240,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
 
             clock.pass_ms(DAY_MS // 6)
             store.now_ms += DAY_MS // 6
-            await shard._expire(partition)
+            await shard.deletion.expire(partition)
             assert partition.log.log_start == 0, "the disk knows nothing of it any more"
             await shipper.ship_once()
             assert partition.log.log_start == newest(store).log_start == 10

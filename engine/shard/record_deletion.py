@@ -1,0 +1,72 @@
+"""Deletes the oldest records of a shard's partitions: the expired ones, and those below a given offset.
+
+engine/cleaning/retention.py computes what is expired; engine/cleaning/log_start.py works on the log and the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any
+
+from engine.cleaning.log_start import LogStartAdvancer
+from engine.cleaning.retention import Bounds, expired_below
+from engine.directory.log_directory_manager import LogDirectoryManager
+from engine.errors import storage_error
+from engine.partition.fence_keeping import keep_fence
+from engine.partition.partition import Partition
+from engine.runtime.clock import Clock
+from engine.runtime.disk import Disk
+
+
+class RecordDeletion:
+    """Deletes records. `tiered_end` and `leading_epoch` are those of `ShardEvents`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        clock: Clock,
+        keeper: LogDirectoryManager,
+        trimmer: LogStartAdvancer,
+        tiered_end: Callable[[Partition], int | None],
+        leading_epoch: Callable[[Partition], int | None],
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._clock = clock
+        self._keeper = keeper
+        self._trimmer = trimmer
+        self._tiered_end = tiered_end
+        self._leading_epoch = leading_epoch
+
+    def __repr__(self) -> str:
+        return f"RecordDeletion({self._trimmer})"
+
+    def expired(self, partition: Partition) -> Bounds:
+        is_leader = self._leading_epoch(partition) is not None
+        return expired_below(partition, self._clock.steady_ms(), self._tiered_end(partition), is_leader=is_leader)
+
+    def due(self, partition: Partition) -> Coroutine[Any, Any, None] | None:
+        """Return the pending work; None without any."""
+        return self.expire(partition) if self._trimmer.is_due(partition, self.expired(partition)) else None
+
+    async def expire(self, partition: Partition) -> None:
+        """Delete the expired records. Raises OSError, unless the whole directory has failed."""
+        bounds = self.expired(partition)
+        if self._trimmer.is_due(partition, bounds):
+            try:
+                await keep_fence(self._disk, self._executor, partition, bounds.local)
+                await self._trimmer.trim(partition, bounds)
+            except OSError as error:
+                if not self._keeper.note(partition, error, "expiring records"):
+                    raise
+
+    async def delete_below(self, partition: Partition, offset: int) -> None:
+        """Delete the records below an offset. Raises StorageFull, StorageFailed."""
+        try:
+            await keep_fence(self._disk, self._executor, partition, offset)
+            await self._trimmer.trim(partition, Bounds(offset, offset))
+        except OSError as error:
+            self._keeper.note(partition, error, "deleting records")
+            raise storage_error(f"{partition.name}: deleting records", error) from error

@@ -1,0 +1,66 @@
+"""Connects a shard to the parts of its process: replicas, the tier, and the partitioners of its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.directory.data_directory import DataDirectory
+from engine.directory.log_directories import log_offline
+from engine.directory.topics import TopicRecord
+from engine.partition.partition import Partition
+from engine.shard.served_topics import Topic
+from engine.shard.shard import Shard, ShardEvents
+from gateway.admin.context import TierStatus
+from gateway.fetch.context import TierReader
+from gateway.produce.partitioner import Partitioners
+from replication.replica.standalone import Replicas
+
+
+class NodeTier(TierReader, TierStatus, Protocol):
+    """The tiered store as a process uses it. The worker process ships segments, or the only process of the node."""
+
+    store_url: str
+
+    def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None: ...
+    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
+    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        """Stop serving partitions that were reassigned to other nodes."""
+
+    def sealed(self, partition: Partition) -> None: ...
+    def tiered_end(self, partition: Partition) -> int: ...
+
+
+def shard_events(
+    replicas: Replicas,
+    tier: NodeTier,
+    partitioners: Partitioners,
+    directory_failed: Callable[[DataDirectory], None] = log_offline,
+) -> ShardEvents:
+    """Return the events of a shard whose partitions these lead, ship and choose."""
+
+    def opened(shard: Shard, topic: Topic, partition: Partition) -> None:
+        replicas.opened(shard, topic, partition)
+        tier.add(shard, topic.record, partition)
+
+    def closed(topic: Topic) -> None:
+        partitioners.forget(topic.record.topic_id)
+        replicas.closed(topic.partitions.values())
+        tier.remove_topic(topic.record, list(topic.partitions.values()))
+
+    def moved_away(topic: Topic, partitions: list[Partition]) -> None:
+        partitioners.forget(topic.record.topic_id)
+        replicas.closed(partitions)
+        tier.leave(topic.record, partitions)
+
+    return ShardEvents(
+        opened,
+        closed,
+        moved_away,
+        replicas.positions_moved,
+        replicas.partition_went_offline,
+        tier.sealed,
+        directory_failed,
+        tier.tiered_end,
+        replicas.leading_epoch,
+    )
