@@ -1,1 +1,1 @@
-"""Test doubles of the disk: recording, faulty and crashing. A running node never imports them."""
+"""Test doubles of the disk (recording, faulty, crashing) and of the object store. A running node never imports them."""

@@ -20,6 +20,8 @@ LONG: dict[str, str] = {}
 FOR_TESTS_ONLY = {
     "engine.testing.recording_disk": "the second Disk, which shows what a power loss may leave behind",
     "engine.testing.faulty_disk": "the third Disk, which refuses, shortens and delays calls by rule",
+    "engine.testing.memory_store": "the third ObjectStore, in memory",
+    "engine.testing.store_proxy": "an ObjectStore around another one, for faults",
 }
 
 # What programs import and no command of ours does.

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from engine.runtime.disk import RealDisk
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.store_time import StoreTime
 from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
 from tests.engine.conftest import HandClock
 from tests.engine.tiering.making import PREFIX, local_log
 from tests.engine.tiering.shipping_scene import WIDTH, iter_ids, sealed
-from tests.engine.tiering.stores import DatedStore
 from tests.scale.count import SCALE
 
 HOUR_MS = 3_600_000
@@ -44,7 +44,7 @@ class World:
 
     def __init__(self, random: Random, segments: list[SealedSegment]) -> None:
         self.random = random
-        self.store = DatedStore(1_700_000_000_000)
+        self.store = MemoryStore(1_700_000_000_000)
         self.clocks = [HandClock() for _ in range(3)]
         self.leader, self.epoch = 0, 1
         self.waiting = segments

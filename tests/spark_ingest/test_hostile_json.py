@@ -7,12 +7,12 @@ import json
 import msgspec
 import pytest
 
+from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.protocol.history import History
 from tests.scale.count import SCALE
 from tests.spark_ingest.hostile_json import NOT_JSON, hostile_values
 from tests.spark_ingest.jobs import dead_letters, run_job, table_rows
-from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import TieredLog, row
 
 

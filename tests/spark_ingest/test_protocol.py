@@ -8,6 +8,8 @@ from itertools import count
 import orjson
 import pytest
 
+from engine.testing.memory_store import MemoryStore
+from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused, LostRecords, NoEventTime, OutputConflict, TooManyBadRecords
 from spark_ingest.output import names
@@ -22,7 +24,7 @@ from tests.spark_ingest.jobs import (
     run_job,
     table_rows,
 )
-from tests.spark_ingest.memory_store import Killed, KillingStore, MemoryStore
+from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 
@@ -142,20 +144,18 @@ def test_two_drivers_at_once_make_one_table(source: MemoryStore, output: MemoryS
     assert_table_is_log(output, log)
 
 
-class Meeting:
+class Meeting(StoreProxy):
     """A store at which two drivers meet: before its first PUT of a kind, each waits for the other to be there too."""
 
     def __init__(self, store: MemoryStore, part: str, barrier: threading.Barrier) -> None:
-        self._store, self._part, self._barrier = store, part, barrier
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
+        super().__init__(store)
+        self._part, self._barrier = part, barrier
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         if self._part in key:
             self._part = "nothing more"
             self._barrier.wait(timeout=20)
-        self._store.put(key, data, if_absent=if_absent)
+        super().put(key, data, if_absent=if_absent)
 
 
 @pytest.mark.parametrize("part", ["/plans/", "tables/", "/commits/"])
@@ -282,6 +282,7 @@ def test_a_new_job_may_begin_at_the_end(source: MemoryStore, output: MemoryStore
 def test_a_topic_that_was_made_anew_starts_anew(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
     run_job(source, output)
     log.add(0, json_rows(5, first=100))  # too late: the topic is deleted before the next run
+    source.now_ms += 1
     again = TieredLog(source, topic_id="b" * 32)
     again.add(0, json_rows(75))
     again.add(1, json_rows(3))

@@ -8,13 +8,13 @@ from random import Random
 import orjson
 import pytest
 
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.json_types import infer
 from spark_ingest.plan import JSON, RAW, Recipe, Task, TaskSpec
 from spark_ingest.protocol.planner import schema_of
 from spark_ingest.protocol.task import run_task
 from spark_ingest.source.discovery import discover, slices_of
-from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import CLUSTER, TieredLog, row
 
 ROWS = 100_000

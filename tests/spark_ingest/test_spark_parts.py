@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.errors import Corrupt
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable
 from spark_ingest.decode.json_types import STANDARD_COLUMNS
 from spark_ingest.plan import Plan, Recipe, TableSchema, Task, TaskSpec
@@ -16,7 +17,6 @@ from spark_ingest.source.slices import Slice
 from spark_ingest.spark.context import _zipped_code, local_cores
 from spark_ingest.spark.worker import Done, Failed, run_with_retries
 from tests.spark_ingest.jobs import NOW_MS, run_job
-from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 
 

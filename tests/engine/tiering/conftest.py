@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.runtime.clock import SystemClock
+from engine.testing.memory_store import MemoryStore
+from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore, open_store
 from tests.engine.tiering import servers
 from tests.engine.tiering.shipping_scene import Make, maker
@@ -78,9 +81,11 @@ def ministack_store(ministack_endpoint: str) -> ObjectStore:
 SERVED = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("ministack", "moto")]
 
 
-@pytest.fixture(params=["file", *SERVED])
+@pytest.fixture(params=["file", "memory", *SERVED])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """An empty store of each kind."""
+    if request.param == "memory":
+        return StoreProxy(MemoryStore(SystemClock().now_ms()))
     if request.param == "file":
         return open_store(f"file://{tmp_path}/store")
     return s3_store(request.getfixturevalue(f"{request.param}_endpoint"))

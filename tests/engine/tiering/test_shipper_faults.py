@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pytest
 
@@ -27,6 +29,8 @@ from tests.engine.tiering.shipping_scene import (
     ship_through,
 )
 from tests.engine.tiering.stores import FAILS, LOSES, Watched
+
+T = TypeVar("T")
 
 # Faults at every call
 
@@ -116,12 +120,12 @@ class Crashing(Watched):
         super().__init__(inner)
         self._k, self._when = k, when
 
-    def _call(self, method: str, key: str, *args: object, **kwargs: object) -> object:
+    def relay(self, method: str, key: str, do: Callable[[], T]) -> T:
         is_now = len(self.calls) == self._k
         if is_now and self._when == "before":
             raise Crash
         try:
-            return super()._call(method, key, *args, **kwargs)
+            return super().relay(method, key, do)
         finally:
             if is_now:
                 raise Crash

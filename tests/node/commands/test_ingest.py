@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from engine.tiering.store.store import ObjectStore, open_store
 from penstock.cli.main import main
 from tests.spark_ingest.jobs import listed_files, run_job
-from tests.spark_ingest.memory_store import Killed, KillingStore
+from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import TieredLog, json_rows
 
 

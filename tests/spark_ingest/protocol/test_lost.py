@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.deleted_topic import deleted_ends
 from engine.tiering.shipping.collect import remove_topic
 from engine.tiering.store.store import ObjectStore, open_store
@@ -18,7 +19,6 @@ from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.verify import verify
 from tests.spark_ingest.jobs import run_job, table_rows
-from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
 
 

@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from engine.errors import Corrupt
 from engine.format.batch import Row, encode
+from engine.testing.memory_store import MemoryStore
 from spark_ingest.decode.json_types import STANDARD_COLUMNS
 from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Recipe, Task, TaskSpec
@@ -22,7 +23,6 @@ from spark_ingest.protocol.planner import schema_of
 from spark_ingest.protocol.task import TaskResult, run_task
 from spark_ingest.source.discovery import discover, slices_of
 from tests.spark_ingest.jobs import dead_letters, listed_files, table_rows
-from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, row
 
 MEMBERS = [["id", "bigint"], ["name", "string"]]

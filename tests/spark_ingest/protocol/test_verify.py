@@ -11,13 +11,14 @@ import pytest
 
 from engine.format.batch import encode
 from engine.format.control_batch import encode_fence
+from engine.testing.memory_store import MemoryStore
 from spark_ingest.output import names
 from spark_ingest.plan import encode as encode_plan
 from spark_ingest.protocol.status import status
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from tests.spark_ingest.jobs import listed_files, run_job
-from tests.spark_ingest.memory_store import Killed, KillingStore, MemoryStore
+from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from engine.errors import Corrupt
 from engine.format.batch import Codec, encode
+from engine.testing.memory_store import MemoryStore
 from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Slice
-from tests.spark_ingest.memory_store import MemoryStore
 from tests.spark_ingest.tiered import CLUSTER, TieredLog, json_rows
 
 

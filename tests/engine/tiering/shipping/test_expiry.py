@@ -13,6 +13,7 @@ import pytest
 from engine.errors import OffsetBelowLogStart
 from engine.format import batch as record_batch
 from engine.runtime.disk import RealDisk
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.chain import fold_if_due, iter_entries
 from engine.tiering.manifest.manifest import (
     ENTRIES_MAX,
@@ -35,7 +36,7 @@ from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 from tests.engine.tiering.making import PREFIX, entry, local_log
 from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed
-from tests.engine.tiering.stores import DatedStore, Watched
+from tests.engine.tiering.stores import Watched
 
 DAY_MS = 24 * 3600 * 1000
 SEGMENT_BYTES = 1000  # of an entry that `making.entry` makes
@@ -49,9 +50,9 @@ def manifest_of(count: int) -> Manifest:
     return made
 
 
-def filled(manifest: Manifest) -> DatedStore:
+def filled(manifest: Manifest) -> MemoryStore:
     """Where the objects of its runs are."""
-    store = DatedStore()
+    store = MemoryStore()
     for one in manifest.entries:
         store.put(one.key, b"data")
         store.now_ms += 100
@@ -155,7 +156,7 @@ def test_a_quiet_partition_asks_the_store_nothing(new_id):
 
 
 def test_the_stores_time_goes_on_with_monotonic_time_and_is_asked_for_again_after_a_day():
-    store, clock = DatedStore(5_000), HandClock()
+    store, clock = MemoryStore(5_000), HandClock()
     time = StoreTime(store, clock)
     assert time.now_ms(PREFIX, 1) == 5_000
     clock.pass_ms(1_000)
@@ -169,7 +170,7 @@ def test_the_stores_time_goes_on_with_monotonic_time_and_is_asked_for_again_afte
 async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path: Path, make: Make) -> None:
     segments = sealed(tmp_path, 4)
     source = Source(local_log([]))
-    store = DatedStore()
+    store = MemoryStore()
     shipper = make(store, source)
     clock = shipper.clock  # type: ignore[attr-defined]
     store.now_ms = clock.ms
@@ -199,7 +200,7 @@ async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path: 
         async def expired(self, end_offset: int) -> int:
             raise StoreUnavailable("the shard is away")
 
-    source, store = Deaf(local_log(sealed(tmp_path, 2))), DatedStore()
+    source, store = Deaf(local_log(sealed(tmp_path, 2))), MemoryStore()
     shipper = make(store, source)
     await shipper.ship_once()
     store.now_ms += DAY_MS
@@ -210,7 +211,7 @@ async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path: 
 
 
 async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
-    clock, store = HandClock(), DatedStore()
+    clock, store = HandClock(), MemoryStore()
     config = {"local_retention_bytes": 0, "retention_ms": DAY_MS}
     async with running_node(tmp_path / "data", clock) as node:
         shard = node.shard

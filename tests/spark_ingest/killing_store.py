@@ -1,0 +1,36 @@
+"""A store whose client dies at a chosen PUT, for the exactly-once protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from engine.testing.store_proxy import StoreProxy
+from engine.tiering.store.store import ObjectStore
+
+T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The process dies here. Not an Exception: nothing may handle it."""
+
+
+class KillingStore(StoreProxy):
+    """The client dies at the n-th PUT: before the object is there, or after. Counts from 1; 0 is never."""
+
+    def __init__(self, inner: ObjectStore, kill_at: int, *, is_after: bool) -> None:
+        super().__init__(inner)
+        self._kill_at = kill_at
+        self._is_after = is_after
+        self.puts = 0
+
+    def relay(self, method: str, key: str, do: Callable[[], T]) -> T:
+        if method != "put":
+            return do()
+        self.puts += 1
+        if self.puts == self._kill_at and not self._is_after:
+            raise Killed(key)
+        done = do()
+        if self.puts == self._kill_at:
+            raise Killed(key)
+        return done
