@@ -208,9 +208,12 @@ def decode_one(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> lis
     return decode_sized(batch, decoded_bytes_max)[0]
 
 
-def decode_sized(batch: Buffer, decoded_bytes_max: int) -> tuple[list[Record], int]:
-    """Decode as `decode_one` does; also return the size of the batch before compression, in bytes."""
-    header = read_header(batch)
+def decode_sized(batch: Buffer, decoded_bytes_max: int, header: Header | None = None) -> tuple[list[Record], int]:
+    """Decode as `decode_one` does; also return the size of the batch before compression, in bytes.
+
+    `header` is the batch's, if the caller has read it.
+    """
+    header = header or read_header(batch)
     if header.is_control:
         return [], len(batch)
     return _decoded(batch, header, decoded_bytes_max)

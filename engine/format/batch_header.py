@@ -119,6 +119,11 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
         position = behind
 
 
+def is_compressed(batches: Buffer) -> bool:
+    """True if a batch of a run is compressed: then its size does not bound the time that decoding takes."""
+    return any(header.attributes & CODEC_MASK for _, header in walk(batches))
+
+
 def has_nothing_to_show(batches: Buffer) -> bool:
     """True if a run of whole batches holds control batches only. Usually checks one header."""
     if not _I16.unpack_from(batches, _ATTRIBUTES_AT)[0] & _CONTROL:

@@ -300,7 +300,7 @@ class Log:
         readable_end = limit if is_last else segment.next_offset
         if segment.damage:
             check_undamaged(segment.damage, offset, segment.path)
-        index = segment.index
+        index = segment.loaded_index or segment.index
         recent = self._recent.get(offset)
         if recent is not None and recent.base_offset == segment.base_offset and not segment.damage:
             start, start_offset = recent.position, offset

@@ -309,7 +309,7 @@ class HighWatermark:
         self.acks.fail(error)
 
     def _found_in_memory(self, position: int) -> tuple[int, BytePosition] | None:
-        if position < self._log.log_end and not self._log.segment_of(position).is_loaded:
+        if position < self._log.log_end and self._log.segment_of(position).loaded_index is None:
             return None
         try:
             return place_below(self._log, position, Segment.pread_nowait)

@@ -151,12 +151,13 @@ class Partition:
 
         The watermark itself is allowed: the caller waits there.
         """
+        if self.log.log_start <= offset <= self.watermark.position:
+            return
         bounds: dict[str, Any] = {"log_start": self.log.log_start, "high_watermark": self.high_watermark}
         if offset < self.log.log_start:
             raise OffsetBelowLogStart(f"{self.name}: offset {offset} is below log_start {self.log.log_start}", **bounds)
-        if offset > self.high_watermark:
-            text = f"{self.name}: offset {offset} is above high_watermark {self.high_watermark}"
-            raise OffsetAboveHighWatermark(text, **bounds)
+        text = f"{self.name}: offset {offset} is above high_watermark {self.high_watermark}"
+        raise OffsetAboveHighWatermark(text, **bounds)
 
     @property
     def read_limit(self) -> tuple[int, BytePosition]:
@@ -164,6 +165,7 @@ class Partition:
         return self.watermark.position, self.watermark.place
 
     def _waited_for(self) -> None:
+        """Ask for a sync if a long poll or an acknowledgement waits for bytes that are written but not fsynced."""
         if self.unsynced_since is not None:
             self._events.sync_awaited(self)
 

@@ -100,7 +100,7 @@ class Reader:
         _check_local(partition, offset)
         if offset >= partition.log_end:
             return None
-        if not partition.log.segment_of(offset).is_loaded:
+        if partition.log.segment_of(offset).loaded_index is None:
             raise WouldBlock
         span = partition.log.locate(offset, max_bytes, *_end_of(partition.log))
         assert span is not None
@@ -148,7 +148,7 @@ class Reader:
         segment = partition.log.segment_of(offset)
         if segment.damage:
             check_undamaged(segment.damage, offset, segment.path)
-        if not segment.is_loaded:
+        if segment.loaded_index is None:
             await self._load(segment)
             _check_still_here(partition, offset, is_committed=is_committed)
         watermark = partition.watermark
@@ -261,7 +261,7 @@ class Reader:
     async def _open(self, partition: Partition, segment: Segment) -> None:
         """Load a segment's index; records its damage. Raises Corrupt."""
         is_examined = False
-        while not segment.is_loaded or _is_emptied(segment):
+        while segment.loaded_index is None or _is_emptied(segment):
             try:
                 if _is_emptied(segment):
                     raise _Suspect(segment, "the file is empty")

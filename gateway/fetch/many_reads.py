@@ -15,13 +15,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError, OffsetAboveHighWatermark
+from engine.format.batch_header import is_compressed
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch import record_json
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import Read, confirm_offset, decoded, document_fields, read_chunk, readable_bytes
-from gateway.fetch.record_json import Bounds, end_of, is_compressed
+from gateway.fetch.record_json import Bounds, end_of
 from gateway.http.problems import Problem, from_engine
 from gateway.routing.leader_failover import will_pass
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypedDict
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Record
-from engine.format.batch_header import has_nothing_to_show, without_control
+from engine.format.batch_header import has_nothing_to_show, is_compressed, without_control
 from engine.log.damaged_ranges import damaged
 from engine.log.log import available_bytes
 from engine.partition.partition import Partition
@@ -35,7 +35,6 @@ from gateway.fetch.record_json import (
     S,
     Undecodable,
     decode_stored,
-    is_compressed,
     records_out,
 )
 from gateway.fetch.request import JSON, FetchRequest, request_of
@@ -43,6 +42,7 @@ from gateway.http.caching import NO_STORE, STATUS, is_known, kept_headers, tag_o
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import PartitionCall
 from replication.replica.acks import confirm_leading
+from replication.replica.replica import Replica
 
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
 
@@ -68,8 +68,10 @@ class Positions(TypedDict):
 
 async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest) -> Answer:
     """Answers a fetch. Waits, as a long poll, for at most `wait_ms`. Raises Problem, EngineError."""
-    offset = await _start(context, partition, wanted)
-    settings = context.settings
+    if partition.offline is not None:
+        raise partition.offline
+    leader, settings = context.partitions.replica(partition), context.settings
+    offset = await _start(context, partition, leader, wanted)
     max_bytes = min(wanted.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
     min_bytes, wait_ms = min(wanted.min_bytes, max_bytes), wanted.wait_ms
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
@@ -77,7 +79,7 @@ async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest
     passed: Chunk | None = None
     while True:
         if wait_ms > 0 and min_bytes > 0:
-            await _wait(context, partition, offset, min_bytes, wait_ms, from_follower=wanted.from_follower)
+            await _wait(context, partition, leader, wanted, offset, min_bytes, wait_ms)
         budget = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
         async with budget.hold(max_bytes * copies):
             chunk = await read_chunk(context, partition, offset, max_bytes) or passed
@@ -87,11 +89,8 @@ async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
 
 
-async def _start(context: ReadContext, partition: Partition, wanted: FetchRequest) -> int:
+async def _start(context: ReadContext, partition: Partition, leader: Replica, wanted: FetchRequest) -> int:
     """Returns the first offset of a fetch that this replica may answer. Raises Problem, EngineError."""
-    if partition.offline is not None:
-        raise partition.offline
-    leader = context.partitions.replica(partition)
     leader.check_serves_reads(wanted.leader_epoch, from_follower=wanted.from_follower)
     offset = wanted.offset
     if offset is None:
@@ -186,18 +185,26 @@ async def _start_offset(context: ReadContext, partition: Partition, wanted: Fetc
 
 
 async def _wait(
-    context: ReadContext, partition: Partition, offset: int, min_bytes: int, wait_ms: int, *, from_follower: bool
+    context: ReadContext,
+    partition: Partition,
+    leader: Replica,
+    wanted: FetchRequest,
+    offset: int,
+    min_bytes: int,
+    wait_ms: int,
 ) -> None:
     """Waits until `min_bytes` are committed at the offset, the time is over, or the node drains."""
     lifecycle = context.lifecycle
     if lifecycle.is_draining or _has_enough(context, partition, offset, min_bytes):
         return
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-    leader = context.partitions.replica(partition)
+    watermark = partition.watermark
     with context.long_polls.waiting(), suppress(TimeoutError):
-        while not lifecycle.is_draining and not _has_enough(context, partition, offset, min_bytes):
-            leader.check_serves_reads(from_follower=from_follower)  # the next leader would never be asked otherwise
-            await partition.watermark.polls.wait_until(deadline, max(partition.high_watermark, offset) + 1)
+        while True:
+            leader.check_serves_reads(from_follower=wanted.from_follower)  # else the next leader would never be asked
+            await watermark.polls.wait_until(deadline, max(watermark.position, offset) + 1)
+            if lifecycle.is_draining or _has_enough(context, partition, offset, min_bytes):
+                return
 
 
 def _has_enough(context: ReadContext, partition: Partition, offset: int, min_bytes: int) -> bool:
@@ -206,12 +213,14 @@ def _has_enough(context: ReadContext, partition: Partition, offset: int, min_byt
 
 def readable_bytes(context: ReadContext, partition: Partition, offset: int, *, is_exact: bool) -> int:
     """Returns the committed bytes from the offset on. Unless `is_exact`, records count as one byte."""
+    watermark = partition.watermark
+    if offset >= watermark.position:
+        return 0
+    if not is_exact:
+        return 1
     if offset < partition.log.local_log_start:
         return context.settings.fetch_bytes_max  # the store knows the size, and asking it takes long: assume enough
-    limit = partition.read_limit
-    if offset >= limit[0]:
-        return 0
-    return available_bytes(partition.log, offset, *limit) if is_exact else 1
+    return available_bytes(partition.log, offset, watermark.position, watermark.place)
 
 
 async def _render(context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read) -> Answer:
@@ -281,7 +290,7 @@ def document_fields(partition: Partition, next_offset: int) -> DocumentFields:
         "topic": partition.topic,
         "partition": partition.number,
         "next_offset": next_offset,
-        "high_watermark": partition.high_watermark,
+        "high_watermark": partition.watermark.position,
         "log_start": partition.log.log_start,
         "leader_epoch": partition.log.leader_epoch,
     }
@@ -297,7 +306,7 @@ def _position_headers(partition: Partition, next_offset: int, media_type: str) -
 
 def _bounds_headers(partition: Partition) -> dict[str, str]:
     return {
-        "Penstock-High-Watermark": str(partition.high_watermark),
+        "Penstock-High-Watermark": str(partition.watermark.position),
         "Penstock-Log-Start": str(partition.log.log_start),
         "Penstock-Leader-Epoch": str(partition.log.leader_epoch),
     }

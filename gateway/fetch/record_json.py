@@ -87,11 +87,6 @@ class Decoded(NamedTuple, Generic[S]):
     size_bytes: int
 
 
-def is_compressed(data: bytes | bytearray) -> bool:
-    """Returns whether a batch is compressed: then its size does not bound the time that decoding takes."""
-    return any(header.codec for _, header in record_batch.walk(data))
-
-
 def decode_stored(
     data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]
 ) -> Decoded[S]:
@@ -108,7 +103,7 @@ def decode_stored(
             break
         try:
             batch = data[position : position + header.size_bytes]
-            records, size_bytes = record_batch.decode_sized(batch, bounds.batch_bytes_max)
+            records, size_bytes = record_batch.decode_sized(batch, bounds.batch_bytes_max, header)
             decoded_bytes += size_bytes
         except InvalidBatch as error:
             if isinstance(error, DecodedTooLarge):

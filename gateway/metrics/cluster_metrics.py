@@ -23,7 +23,7 @@ def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replica
     if peers.index == 0:
         yield from _view_families(peers.view, node_id)
     partitions = list(shard.partitions())
-    lags = [lag for one in partitions for lag in replicas.replica(one).lag.values()]
+    lags = [lag for one in partitions for lag in replicas.by_partition[one].lag.values()]
     yield from _led_families(peers.view, node_id, peers.index, peers.count, len(partitions), lags)
 
 

@@ -126,8 +126,8 @@ class Partitions:
         self._replicas = replicas
 
     def replica(self, partition: Partition) -> Replica:
-        """Returns the replica of a partition of this process."""
-        return self._replicas.replica(partition)
+        """Returns the replica of an open partition of this process. Raises KeyError if it is closed."""
+        return self._replicas.by_partition[partition]
 
     def topic_id(self, topic_name: str, number: int) -> str:
         """Returns the topic's id if it has this partition, in any process. Raises UnknownTopic, UnknownPartition."""
@@ -172,7 +172,7 @@ class Partitions:
         partition = topic.partitions.get(number)
         if partition is None:
             raise NotLeader(f"this node has not opened {topic.record.name}/{number} (any more, or yet)")
-        self._replicas.replica(partition).check_serves_reads(least_epoch, from_follower=from_follower)
+        self._replicas.by_partition[partition].check_serves_reads(least_epoch, from_follower=from_follower)
         return partition
 
     def leader(self, topic: Topic, number: int) -> AnyLeader:
@@ -180,12 +180,12 @@ class Partitions:
         topic_id = topic.record.topic_id
         if self._peers.view is not None:
             if self._peers.answers_for(topic_id, number):
-                return self._replicas.replica(self.led(topic, number))
+                return self._replicas.by_partition[self.led(topic, number)]
             return RemoteLeader(self._peers, topic.record.name, topic_id, number)
         partition = topic.partitions.get(number)
         if partition is not None:
             try:
-                return self._replicas.replica(partition)
+                return self._replicas.by_partition[partition]
             except KeyError:
                 raise UnknownTopic(f"topic {topic.record.name!r} has been deleted") from None
         return RemoteLeader(self._peers, topic.record.name, topic_id, number)

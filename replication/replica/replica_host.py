@@ -100,7 +100,7 @@ class ReplicaHost:
         self._urls: Mapping[int, Sequence[str]] = {}
         self._states: dict[str, VersionedState] = {}
         self._hosted: dict[str, _Hosted] = {}
-        self._by_partition: dict[Partition, Replica] = {}
+        self.by_partition: dict[Partition, Replica] = {}
         self._fetchers: dict[_Place, Fetcher] = {}
         self._proposals: list[tuple[Replica, Leader, Propose]] = []
         self._background = BackgroundTasks()
@@ -119,10 +119,6 @@ class ReplicaHost:
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
         await self._background.ended()
 
-    def replica(self, partition: Partition) -> Replica:
-        """Return the replica of an open partition. Raises KeyError if it is closed."""
-        return self._by_partition[partition]
-
     def replicas(self) -> Iterable[Replica]:
         return (one.replica for one in self._hosted.values())
 
@@ -133,7 +129,7 @@ class ReplicaHost:
         replica = Replica(partition, shard, key, self)
         following = FollowerDriver(replica, self._background)
         self._hosted[key] = _Hosted(replica, following, LeaderFetch(replica), topic.record.topic_id, partition.number)
-        self._by_partition[partition] = replica
+        self.by_partition[partition] = replica
         partition.is_replicated = True
         if partition.offline is not None:
             self.went_offline(replica)
@@ -143,26 +139,26 @@ class ReplicaHost:
     def closed(self, partitions: Iterable[Partition]) -> None:
         """Remove the replicas of partitions that were deleted or reassigned."""
         for partition in partitions:
-            replica = self._by_partition.pop(partition, None)
+            replica = self.by_partition.pop(partition, None)
             if replica is not None:
                 replica.resign()
                 del self._hosted[replica.key]
 
     def positions_moved(self, partition: Partition) -> None:
-        replica = self._by_partition.get(partition)
+        replica = self.by_partition.get(partition)
         if replica is not None:
             replica.positions_moved(self.now())
             self.moved(replica)
 
     def partition_went_offline(self, partition: Partition) -> None:
         """Resign if the disk has failed: the partition was not just closed."""
-        replica, offline = self._by_partition.get(partition), partition.offline
+        replica, offline = self.by_partition.get(partition), partition.offline
         if replica is not None and offline is not None and offline.code == StorageFailed.code:
             self.went_offline(replica)
 
     def leading_epoch(self, partition: Partition) -> int | None:
         """Return the leader epoch for the shipper; None on a follower. Raises KeyError if the partition is closed."""
-        core = self._by_partition[partition].core
+        core = self.by_partition[partition].core
         return None if core is None else core.leader_epoch
 
     # From the supervisor.

@@ -5,7 +5,7 @@ The same Replica and core as in a cluster, on a host without peers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from engine.partition.partition import Partition
@@ -50,7 +50,10 @@ class StandaloneHost:
 class Replicas(Protocol):
     """The replicas of a shard: permanent leaders on a standalone node, or as the cluster's state demands."""
 
-    def replica(self, partition: Partition) -> Replica: ...
+    @property
+    def by_partition(self) -> Mapping[Partition, Replica]:
+        """The replicas of the open partitions."""
+
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None: ...
     def closed(self, partitions: Iterable[Partition]) -> None: ...
     def positions_moved(self, partition: Partition) -> None: ...
@@ -64,22 +67,18 @@ class StandaloneReplicas:
     def __init__(self, node_id: int) -> None:
         self._host = StandaloneHost(node_id)
         self._node_id = node_id
-        self._replicas: dict[Partition, Replica] = {}
-
-    def replica(self, partition: Partition) -> Replica:
-        """Return the replica of an open partition. Raises KeyError if it is closed."""
-        return self._replicas[partition]
+        self.by_partition: dict[Partition, Replica] = {}
 
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
-        replica = self._replicas[partition] = Replica(partition, shard, partition.name, self._host)
+        replica = self.by_partition[partition] = Replica(partition, shard, partition.name, self._host)
         replica.lead_standalone(self._node_id)
 
     def closed(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
-            self._replicas.pop(partition, None)
+            self.by_partition.pop(partition, None)
 
     def positions_moved(self, partition: Partition) -> None:
-        replica = self._replicas.get(partition)
+        replica = self.by_partition.get(partition)
         if replica is not None:
             replica.positions_moved(NO_TIME)
 

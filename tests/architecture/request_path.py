@@ -5,10 +5,10 @@ reader who follows a request opens so many files, and turns to another one so of
 requests over aiohttp's own server, so the adapter of the HTTP server is not counted. Neither is the writer's thread,
 which runs before the request begins.
 
-- A produce and a fetch count every call on the loop between request and answer.
-- A woken long poll counts the calls of the task that handles the fetch: its arrival, its first look, the wait, its
-  second look and its answer. The produce that moves the high watermark and ends the wait runs in other tasks and
-  callbacks.
+- A fetch counts the calls of the task that handles it.
+- So does a woken long poll: its arrival, its first look, the wait, its second look and its answer. The produce that
+  moves the high watermark and ends the wait runs in other tasks and callbacks.
+- A produce counts the calls of its task and of the callbacks until its answer, which commit its group.
 - The last line counts both requests together, as information: each file once, the changes of the mixed order.
 """
 
@@ -28,6 +28,7 @@ from tests.architecture.sources import CODE, ROOT
 from tests.scenarios.gateways import in_process
 
 WARM_UPS = 20
+PRODUCE, FETCH = "gateway/produce/produce.py", "gateway/fetch/fetch.py"
 SETTLE_S = 0.3  # what the warm-ups have left to do in the background
 
 
@@ -58,16 +59,17 @@ class Follower:
             self.calls.append(Call(path.removeprefix(f"{ROOT}/"), _running_task()))
 
     def path(self) -> RequestPath:
-        return path_of(self.calls)
+        return _path(self.calls)
 
-    def path_of_handler(self, file: str) -> RequestPath:
-        """The path of the one task that visits a file: of the request that the file handles."""
-        (task,) = {call.task for call in self.calls if call.file == file}
+    def path_of(self, handler: str, *, with_callbacks: bool = False) -> RequestPath:
+        """The path of the one task that visits a file, which handles its request; perhaps with all callbacks."""
+        (task,) = {call.task for call in self.calls if call.file == handler}
         assert task is not None
-        return path_of(call for call in self.calls if call.task is task)
+        tasks = (task, None) if with_callbacks else (task,)
+        return _path(call for call in self.calls if call.task in tasks)
 
 
-def path_of(calls: Iterable[Call]) -> RequestPath:
+def _path(calls: Iterable[Call]) -> RequestPath:
     visited = [call.file for call in calls]
     return RequestPath(list(dict.fromkeys(visited)), sum(one != other for one, other in itertools.pairwise(visited)))
 
@@ -117,9 +119,10 @@ async def paths(directory: Path) -> dict[str, RequestPath]:
             await produce()
             assert (await polling).status == 200
 
-        found = {"produce": (await followed(produce)).path(), "fetch": (await followed(fetch)).path()}
+        found = {"produce": (await followed(produce)).path_of(PRODUCE, with_callbacks=True)}
+        found["fetch"] = (await followed(fetch)).path_of(FETCH)
         both = await followed(long_poll)
-        found["woken long poll"] = both.path_of_handler("gateway/fetch/fetch.py")
+        found["woken long poll"] = both.path_of(FETCH)
         return found | {"long poll and the produce that wakes it": both.path()}
 
 

@@ -76,7 +76,7 @@ class Heard:
 
     def _lead(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         self.replicas.opened(shard, topic, partition)
-        self.leaders[partition.topic, partition.number] = self.replicas.replica(partition)
+        self.leaders[partition.topic, partition.number] = self.replicas.by_partition[partition]
 
 
 class Node:

@@ -112,7 +112,7 @@ class OneNode:
             leader = LedByWord(partition, self.node.shard, partition.name, StandaloneHost(node_id))
             leader.lead_standalone(node_id)
             leader.world = self._world
-            self.node.replicas._replicas[partition] = leader
+            self.node.replicas.by_partition[partition] = leader
         return Topic(self.gateway, record.name)
 
     def leader(self, name: str, number: int = 0) -> LedByWord:

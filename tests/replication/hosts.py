@@ -158,7 +158,7 @@ class HostedNode:
         return self.shard.partition(topic, number)
 
     def replica(self, number: int = 0, topic: str = "t") -> Replica:
-        return self.host.replica(self.partition(number, topic))
+        return self.host.by_partition[self.partition(number, topic)]
 
     async def produce(self, *values: bytes, acks: Acks = Acks.ALL, number: int = 0, timeout_ms: int = 10_000) -> int:
         """The offset of the first."""

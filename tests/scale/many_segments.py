@@ -47,8 +47,9 @@ async def watch() -> None:
 
 async def produce(node: Node, segments: int) -> None:
     partition = node.shard.partition("t", 0)
+    leader = node.replicas.by_partition[partition]
     for number in range(segments):
-        await node.replicas.replica(partition).produce(batch.encode_values([b"%d" % number], 5), Acks.ALL, PRODUCE_MS)
+        await leader.produce(batch.encode_values([b"%d" % number], 5), Acks.ALL, PRODUCE_MS)
         await node.shard.committer.roll(partition)
 
 

@@ -316,7 +316,7 @@ async def test_followers_are_given_segments_that_nobody_has_read_yet(new_node, m
         await copied(node, made)
     async with new_node() as node:
         partition, reader = followed(node), node.shard.reader
-        assert not partition.log.segments[0].is_loaded
+        assert partition.log.segments[0].loaded_index is None
         with pytest.raises(WouldBlock):
             reader.read_uncommitted_nowait(partition, 0, 100)
         if is_cold:

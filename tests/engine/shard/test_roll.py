@@ -69,12 +69,12 @@ async def test_what_lies_above_an_offset_is_counted_over_segments_and_guessed_wh
                 await node.append(partition, batch.encode_values([b"x" * size], 5), Acks.LEADER)
             await node.shard.roll_topic("t")
         log, (first, second, _) = partition.log, partition.log.segments
-        first._index = None
+        first.loaded_index = None
         guessed = [log.bytes_from(offset) for offset in range(4)]
         assert guessed[0] == log.size_bytes == first.size_bytes + second.size_bytes
         assert guessed[1] == log.size_bytes - first.size_bytes // 3
         assert guessed[3] == second.size_bytes
-        assert not first.is_loaded, "nothing was read for it"
+        assert first.loaded_index is None, "nothing was read for it"
         first.set_index(second.index)  # the same batches
         counted = [log.bytes_from(offset) for offset in range(8)]
         assert counted == sorted(counted, reverse=True)
