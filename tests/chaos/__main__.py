@@ -1,7 +1,8 @@
-"""`make chaos`: faults at a real cluster in namespaces of this machine, under load, and the verdicts.
+"""`make chaos`: injects faults into a real cluster in network namespaces of this machine, under load, and prints
+verdicts.
 
-One cluster for all runs of a fault, one after the other, or for all faults that need no disks of their own. Ends with
-1 if anything was found.
+One cluster serves all runs of a fault, one after the other, or all faults that need no disks of their own. Exits with 1
+if there is any finding.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main(
     source: Path,
     output: Path,
 ) -> None:
-    """Break a real cluster under load and judge what came of it."""
+    """Break a real cluster under load and judge the result."""
     if reason := cannot():
         click.echo(f"chaos: {reason}", err=True)
         sys.exit(EXIT_CANNOT)
@@ -78,7 +79,7 @@ def main(
 
 
 def _together(names: list[str], *, is_one_cluster: bool) -> list[list[Fault]]:
-    """The faults of each cluster."""
+    """Return the faults of each cluster."""
     possible: list[Fault] = []
     for fault in map(FAULTS.__getitem__, names):
         if reason := fault.why_not():

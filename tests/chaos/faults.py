@@ -1,7 +1,7 @@
-"""The faults: each is made, held and ended by one function, while clients go on.
+"""The faults: one function each injects a fault, holds it and ends it, while clients continue.
 
-A victim is drawn from the seed, most of them the leader of a partition. Every function leaves nothing broken behind
-but what the cluster has to mend itself.
+A victim is drawn from the seed and is usually the leader of a partition. After each function only the cluster's own
+recovery remains to be done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Scene:
         await asyncio.sleep(self.draw.uniform(least_s, most_s))
 
     async def outlast(self, least: float, most: float) -> None:
-        """For so many times as long as a node may be silent before it is taken to be dead."""
+        """Sleep for a multiple of the session timeout."""
         await self.hold(least * self.cluster.session_s, most * self.cluster.session_s)
 
 
@@ -48,12 +48,12 @@ class Fault:
     what: str
     inject: Inject
     has_small_disks: bool = False
-    has_clocks: bool = False  # nodes have clocks of their own
+    has_clocks: bool = False  # each node has its own clock
     why_not: Callable[[], str | None] = lambda: None
 
 
 async def kill_leader(scene: Scene) -> None:
-    """Back only after its session is over, so that others have to lead."""
+    """Kill a leader; restart it after its session has expired, so that another node becomes leader."""
     node = await scene.leader()
     scene.cluster.injected(f"kill -9 of node {node.node_id}")
     await asyncio.to_thread(node.kill)
@@ -62,7 +62,7 @@ async def kill_leader(scene: Scene) -> None:
 
 
 async def kill_briefly(scene: Scene) -> None:
-    """Back at once: the session of its last life is still known."""
+    """Kill a leader and restart it at once, while its last session is still alive."""
     node = await scene.leader()
     scene.cluster.injected(f"kill -9 of node {node.node_id}, back at once")
     await asyncio.to_thread(node.kill)
@@ -81,7 +81,7 @@ async def kill_all(scene: Scene) -> None:
 
 
 async def pause_leader(scene: Scene) -> None:
-    """It wakes up in the belief that it leads."""
+    """Pause a leader past its session; when it continues it still takes itself for the leader."""
     node = await scene.leader()
     scene.cluster.injected(f"SIGSTOP of node {node.node_id}")
     node.pause()
@@ -90,7 +90,7 @@ async def pause_leader(scene: Scene) -> None:
 
 
 async def pause_shard(scene: Scene) -> None:
-    """Its node keeps its session and its leaderships; it continues with what it has not been told meanwhile."""
+    """Pause a shard. Its node keeps its session and leaderships; the shard then continues with stale state."""
     node = await scene.leader()
     scene.cluster.injected(f"SIGSTOP of the shard of node {node.node_id}")
     node.pause_shards()
@@ -99,7 +99,7 @@ async def pause_shard(scene: Scene) -> None:
 
 
 async def pause_supervisor(scene: Scene) -> None:
-    """Its session ends and others lead, and its shard goes on and is not told."""
+    """Pause a supervisor. Its session expires and other nodes become leaders, while its shard goes on unnotified."""
     node = await scene.leader()
     scene.cluster.injected(f"SIGSTOP of the supervisor of node {node.node_id}")
     node.pause_supervisor()
@@ -108,7 +108,7 @@ async def pause_supervisor(scene: Scene) -> None:
 
 
 async def shift_clock(scene: Scene) -> None:
-    """Hours ahead or behind, from one moment to the next; sometimes it also starts under the wrong clock."""
+    """Shift a node's clock by hours at once, forwards or backwards; sometimes restart it under the wrong clock."""
     node = await scene.leader()
     assert node.clock is not None
     ahead_ms = scene.draw.choice((-30, -3, 3, 30)) * HOUR_MS
@@ -120,13 +120,13 @@ async def shift_clock(scene: Scene) -> None:
         await asyncio.to_thread(node.start)
         await scene.cluster.wait_until_whole(scene.topic)
         await scene.hold(2, 4)
-    if scene.draw.random() < 0.7:  # else the next injection finds it wrong
+    if scene.draw.random() < 0.7:  # else the next injection starts with a wrong clock
         node.clock.step(0)
     await scene.hold(2, 4)
 
 
 async def isolate_leader(scene: Scene) -> None:
-    """Only its clients still reach it."""
+    """Cut a leader from the nodes and ZooKeeper; only its clients still reach it."""
     node = await scene.leader()
     scene.cluster.injected(f"node {node.node_id} is cut off from nodes and ZooKeeper")
     scene.cluster.network.isolate(node.name, but=[CLIENTS])
@@ -135,7 +135,7 @@ async def isolate_leader(scene: Scene) -> None:
 
 
 async def cut_followers_then_kill(scene: Scene) -> None:
-    """What such a leader would acknowledge alone dies with it."""
+    """Cut a leader from its followers, then kill it: anything that it acknowledged alone would be lost."""
     node = await scene.leader()
     scene.cluster.injected(f"node {node.node_id} is cut off from the others, then killed")
     scene.cluster.network.part([node.name], scene.others(node))
@@ -147,7 +147,7 @@ async def cut_followers_then_kill(scene: Scene) -> None:
 
 
 async def cut_one_way(scene: Scene) -> None:
-    """It hears the others and ZooKeeper and is not heard, or the other way about."""
+    """Cut one direction only: a node receives and cannot send, or sends and cannot receive."""
     node, network = await scene.leader(), scene.cluster.network
     is_heard = scene.draw.random() < 0.5
     scene.cluster.injected(f"node {node.node_id} {'does not hear' if is_heard else 'is not heard by'} the others")
@@ -158,7 +158,7 @@ async def cut_one_way(scene: Scene) -> None:
 
 
 async def flap(scene: Scene) -> None:
-    """Each direction of each of its links for itself, a few times a second."""
+    """Cut and restore each direction of each link independently, a few times a second."""
     node, network = await scene.leader(), scene.cluster.network
     scene.cluster.injected(f"the links of node {node.node_id} flap")
     others = [*scene.others(node), scene.cluster.zookeeper.name]
@@ -171,7 +171,7 @@ async def flap(scene: Scene) -> None:
 
 
 async def cut_from_zookeeper(scene: Scene) -> None:
-    """It still sees its followers."""
+    """Cut a node from ZooKeeper; it still reaches its followers."""
     node = await scene.leader()
     scene.cluster.injected(f"node {node.node_id} is cut off from ZooKeeper")
     scene.cluster.network.part([node.name], [scene.cluster.zookeeper.name])
@@ -180,7 +180,7 @@ async def cut_from_zookeeper(scene: Scene) -> None:
 
 
 async def lose_zookeeper(scene: Scene) -> None:
-    """For longer than any session, and in any case all nodes at once."""
+    """Cut all nodes from ZooKeeper at once, for longer than any session."""
     scene.cluster.injected("ZooKeeper is killed")
     await asyncio.to_thread(scene.cluster.zookeeper.kill)
     await scene.outlast(1.2, 2)
@@ -196,7 +196,9 @@ async def fill_disk(scene: Scene) -> None:
 
 
 async def fail_syncs(scene: Scene) -> None:
-    """A node that met one keeps the partition offline; it is started anew, as an operator would."""
+    """Make syncs fail. A node with a failed sync keeps the partition offline until it is restarted, as an operator
+    would do.
+    """
     node = await scene.leader()
     injecting = injected(node, "error=EIO")
     await asyncio.to_thread(injecting.__enter__)
@@ -218,7 +220,7 @@ async def slow_syncs(scene: Scene) -> None:
 
 
 async def restart_all_in_turn(scene: Scene) -> None:
-    """SIGTERM, and each is back in sync before the next one goes."""
+    """Restart the nodes one by one with SIGTERM; each is back in sync before the next one stops."""
     for node in scene.cluster.nodes.values():
         scene.cluster.injected(f"node {node.node_id} is restarted")
         code = await asyncio.to_thread(node.stop)

@@ -1,7 +1,7 @@
-"""The verdict over one run: what the checkers of the simulator find, and for how long nothing was acknowledged.
+"""The verdict on one run: the findings of the simulator's checkers, and the longest times without an acknowledgement.
 
-Pure. acks=1 promises nothing over a failover, so what it lost is counted and is no finding; everything else that is
-read, refused or acknowledged counts as the checkers say.
+Pure. acks=1 promises nothing over a failover, so its losses are counted and are not findings. All other reads,
+rejections and acknowledgements are judged by the checkers.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tests.chaos.clients.streams import Streamed
 from tests.simulation.judges.checkers import FinalLog, Guarantee, check_all
 from tests.simulation.judges.history import History, Produced
 
-LOST = "C1 lost", "C2 unseen"  # off the leader's disk, over HTTP
+LOST = "C1 lost", "C2 unseen"  # from the leader's disk; over HTTP
 DUPLICATE = "C4"
-WRONG_IDS_MAX = 3  # of a stream: one is enough to look at
-GAP_S = 0.5  # between acknowledgements of a partition that nothing has befallen; shorter is no window
+WRONG_IDS_MAX = 3  # per stream: one is enough for a diagnosis
+GAP_S = 0.5  # normal gap between acknowledgements of a healthy partition; shorter gaps are not outages
 
 
 @dataclass
 class Verdict:
-    """Of one run. Counts are of records, `pauses_s` has one for each injection."""
+    """The verdict on one run. Counts are of records; `pauses_s` has one entry for each injection."""
 
     fault: str
     seed: int
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def others(self) -> int:
-        """Findings that are neither losses nor duplicates."""
+        """Return the findings that are neither losses nor duplicates."""
         return sum(not one.startswith((*LOST, DUPLICATE)) for one in self.findings)
 
     def as_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def judge(
     injections: Sequence[float],
     streams: Sequence[Streamed] = (),
 ) -> None:
-    """Fills in the verdict. `logs`: all in-sync replicas of every partition, each leader's first."""
+    """Return the verdict. `logs`: all in-sync replicas of every partition, each leader's first."""
     leaders: dict[str, FinalLog] = {}
     for log in logs:
         leaders.setdefault(log.partition, log)
@@ -88,7 +88,9 @@ def judge(
 
 
 def stream_findings(one: Streamed, leaders: dict[str, FinalLog]) -> list[str]:
-    """C16: no stream ends for good, every stream gets everything, and its ids say where it is. Gaps are C6's."""
+    """C16: no stream stops permanently, every stream gets every record, and its ids match its position. Gaps belong to
+    C6.
+    """
     if one.ended:
         return [f"C16 stream ended for good: {one.name}: {one.ended}"]
     found = [f"C16 wrong id: {one.name}: {wrong}" for wrong in one.wrong_ids[:WRONG_IDS_MAX]]
@@ -100,8 +102,9 @@ def stream_findings(one: Streamed, leaders: dict[str, FinalLog]) -> list[str]:
 
 
 def old_reads(history: History) -> tuple[int, list[float]]:
-    """How many polls there were, and of those whose node knew less than was committed when it was asked, how old each
-    one's knowledge was. Allowed: cluster.md says how old a read may be.
+    """Return the number of polls, and for each poll with a stale high watermark, how old that watermark was.
+
+    A stale read is allowed: cluster.md says how old a read may be.
     """
     known: dict[str, list[tuple[float, int]]] = {}
     for poll in history.polled:
@@ -135,9 +138,9 @@ def lost_of_acks_1(produced: Iterable[Produced], leaders: dict[str, FinalLog]) -
 
 
 def pauses(produced: Sequence[Produced], injections: Sequence[float]) -> list[float]:
-    """For each injection the longest time in which some partition acknowledged nothing to anybody, 0 if there was none.
+    """Return for each injection the longest time in which some partition acknowledged nothing, 0 without one.
 
-    A window belongs to the first injection within it, else to the last one before it.
+    A gap belongs to the first injection within it, else to the last one before it.
     """
     longest = [0.0] * len(injections)
     for partition in {one.partition for one in produced}:
@@ -151,6 +154,6 @@ def pauses(produced: Sequence[Produced], injections: Sequence[float]) -> list[fl
 
 
 def _acked(produced: Iterable[Produced], partition: str) -> list[float]:
-    """When acks=all was answered."""
+    """Return the times of acks=all acknowledgements."""
     ok = (one for one in produced if one.partition == partition and one.acks == "all" and one.outcome == "ok")
     return sorted(one.done_at for one in ok)

@@ -1,7 +1,7 @@
-"""Copies of the nodes' code with a bug planted, to be run as processes: what the harness must find.
+"""Copies of the nodes' code with a planted bug, run as processes: the harness must find each bug.
 
-Nothing in the product knows of them: the text of a copy is changed, and who changes the code that is planted into
-is told by the assertion that the place is gone.
+The product has no hook for this: the text of a copy is changed. An assertion fails if the product's code changes so
+that the place no longer exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Edit(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """`fault` brings it to light within some seconds, and `found` is then in what the harness says."""
+    """A planted bug. `fault` exposes it within some seconds; the harness's findings then contain `found`."""
 
     edits: tuple[Edit, ...]
     fault: str = "cut-then-kill"
@@ -59,7 +59,7 @@ MUTANTS = {
 
 
 def planted(name: str, directory: Path) -> Path:
-    """Where the mutant's code is."""
+    """Return the path of the mutant's code."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
     for edit in MUTANTS[name].edits:

@@ -1,4 +1,4 @@
-"""The table of results: from recorded verdicts to docs/internals/reliability.md, and to lines for people."""
+"""The table of results: from recorded verdicts to docs/internals/reliability.md and to printed lines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def machine() -> str:
 
 
 def commit(source: Path) -> str:
-    """Of the nodes' code; with a + behind it if files of theirs differ from it."""
+    """Return the commit of the nodes' code; a + follows it if their files differ from it."""
     git = ["git", "-C", str(source)]
     told = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     changed = subprocess.run([*git, "status", "--porcelain", "--", *PACKAGES], capture_output=True, check=False)
@@ -71,7 +71,7 @@ def commit(source: Path) -> str:
 
 
 def table(verdicts: Iterable[Verdict]) -> str:
-    """A row for each fault, in the order of the faults."""
+    """Return a table with a row for each fault, in the order of the faults."""
     by_fault: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         by_fault.setdefault(verdict.fault, []).append(verdict)
@@ -100,7 +100,7 @@ def _row(what: str, runs: list[Verdict]) -> tuple[str, ...]:
 
 
 def _reads(runs: list[Verdict]) -> tuple[str, str, str]:
-    """Runs that were recorded before these were counted have none."""
+    """Return the count of reads; old records have none."""
     if not any(run.reads for run in runs):
         return ("", "", "")
     return (
@@ -115,7 +115,7 @@ def load_recorded(path: Path = RECORDED) -> dict[str, Any]:
 
 
 def record(verdict: Verdict, path: Path = RECORDED) -> None:
-    """Takes the place of an earlier run of the same fault and seed; nothing is left out but the codes."""
+    """Record the run, in place of an earlier one of the same fault and seed. Keeps every field except the codes."""
     found = load_recorded(path)
     kept = [one for one in found["verdicts"] if (one["fault"], one["seed"]) != (verdict.fault, verdict.seed)]
     told = {"machine": machine(), "verdicts": [*kept, verdict.as_json() | {"codes": {}}]}

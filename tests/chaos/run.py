@@ -1,4 +1,4 @@
-"""One run: a topic of its own, load, a fault again and again, then quiet, and the verdict."""
+"""One run: its own topic, load, repeated injections of a fault, then quiet, and the verdict."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.simulation.judges.history import History
 
 WARM_S = 3.0
 CALM_S = (2.0, 4.0)  # between two injections
-AFTER_S = 3.0  # the load goes on, with nothing broken
+AFTER_S = 3.0  # the load continues after the last fault
 
 
 async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit: str, kept: Path) -> Verdict:
-    """`kept`: where history and logs are written if there are findings."""
+    """Do one run. `kept`: directory for history and logs if there are findings."""
     topic = f"{fault.name}-{seed}"
     verdict = Verdict(fault.name, seed, seconds, commit)
     load = Load(topic, PARTITIONS, cluster.urls)
@@ -58,7 +58,7 @@ async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit:
 
 
 async def _inject(scene: Scene, fault: Fault, until: float) -> None:
-    """At least once; the last one is seen through to its end."""
+    """Inject at least once; wait for the end of the last injection."""
     while True:
         await fault.inject(scene)
         await scene.cluster.wait_until_whole(scene.topic)

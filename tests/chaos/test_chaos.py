@@ -1,6 +1,6 @@
-"""Two faults at a real cluster, with nothing found; and a cluster with a bug planted, with losses found.
+"""Two faults in a real cluster give no findings; a cluster with a planted bug gives losses.
 
-The short form of `make chaos`: two to three minutes with all tests, more of each with `make chaos-short`.
+The short form of `make chaos`: two to three minutes with all tests; `make chaos-short` runs more of each.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
     pytest.mark.skipif(cannot() is not None, reason=str(cannot())),
-    pytest.mark.xdist_group("namespaces"),  # one harness after the other: each wants the machine to itself
+    pytest.mark.xdist_group("namespaces"),  # one harness at a time: each needs the machine for itself
 ]
 
 IS_LONGER = bool(os.environ.get("PENSTOCK_TEST_CHAOS"))
 FAULTS = ("kill", "cut-then-kill", "isolate") if IS_LONGER else ("kill", "isolate")
-SECONDS_EACH = 20 if IS_LONGER else 1  # a fault is injected once at least, and seen through to its end
+SECONDS_EACH = 20 if IS_LONGER else 1  # a fault is injected at least once, to its end
 PLANTED = list(MUTANTS) if IS_LONGER else list(MUTANTS)[:1]
-SESSION_TIMEOUT_MS = 2_000  # so that a failover takes less of a test's time
-RUN_S = 540.0  # of a machine that does ten other things
+SESSION_TIMEOUT_MS = 2_000  # shorter failovers make a test shorter
+RUN_S = 540.0  # allows for a busy machine
 
 
 def chaos(faults: str, seconds: float, output: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, since the harness moves to a network of its own."""
+    """Run the harness in its own process, since it moves to its own network."""
     options = ["--one-cluster", "--faults", faults, "--seconds-each", str(seconds), "--output", str(output), *more]
     command = [sys.executable, "-m", "tests.chaos", "--session-timeout-ms", str(SESSION_TIMEOUT_MS), *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_S, check=False)

@@ -1,4 +1,4 @@
-"""Each thing that a verdict tells is planted into a sound run; the checkers' own anomalies: tests/simulation."""
+"""Each finding of a verdict is planted into a sound run; tests/simulation has the checkers' own anomalies."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_stream_that_ended_for_good_or_never_resumed_or_told_a_wrong_id_is_fou
 
 
 def test_old_reads_are_counted_and_are_no_findings():
-    """At 12.0 a node knew of 2 records; a reader had been told of 3 at 9.0."""
+    """At 12.0 a node knew of 2 records; a reader had seen 3 at 9.0."""
     history, logs = sound()
     history.polled.append(Polled("simple", "t/0", 2, 2, (), 0, 2, 12.5, asked_at=12.0))
     history.polled.append(Polled("simple", "t/0", 2, 2, (), 0, 2, 9.5, asked_at=8.9))

@@ -1,4 +1,4 @@
-"""What the command refuses, before it makes anything."""
+"""Invalid commands are rejected before anything is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planted bugs have a place in today's code, on machines too where no cluster can be made to run them."""
+"""The planted bugs match today's code; this is checked also on machines that cannot run a cluster."""
 
 from __future__ import annotations
 

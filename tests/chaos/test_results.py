@@ -1,4 +1,4 @@
-"""The page of results says what was recorded, and every fault that there is has been recorded often enough."""
+"""The page of results matches the records, and every fault has been recorded often enough."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The clients of a chaos run: producers, readers of streams, the load, the last reads."""
+"""The clients of a chaos run: producers, stream consumers, the load, the final reads."""

@@ -1,6 +1,6 @@
-"""One client's way to the nodes: it stays with the node that answered last, and every attempt has an end.
+"""HTTP access of one client to the nodes: it stays with the node that answered last, and every attempt has a timeout.
 
-Shows what a client of its own making sees: no library, one request at a time.
+Shows what a hand-written client sees: no library, one request at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 
-ATTEMPT_S = 5.0  # of a client that does not wait for ever; the node is asked to answer before
+ATTEMPT_S = 5.0  # the client's timeout; the node is asked to answer earlier
 ACK_TIMEOUT_MS = 4_000
 CONNECT_S = 1.0
 NOT_SENT = "not_connected"
@@ -20,7 +20,7 @@ NO_ANSWER = "no_answer"
 
 
 class Answer(NamedTuple):
-    """`status` 0: there was none, and `code` says whether the request can have arrived."""
+    """`status` 0 means no answer; `code` then says whether the request may have arrived."""
 
     status: int
     json: Any
@@ -30,19 +30,19 @@ class Answer(NamedTuple):
 
 
 def now() -> float:
-    """Seconds of the monotonic clock, which all processes share."""
+    """Return seconds of the monotonic clock, which all processes share."""
     return time.monotonic_ns() / 1e9
 
 
 class Asking:
-    """`urls` by node number; the one at `first` is asked first."""
+    """Sends requests to one node at a time. `urls` by node number; the client starts at `first`."""
 
     def __init__(self, session: aiohttp.ClientSession, urls: Sequence[str], first: int) -> None:
         self._session, self._urls = session, urls
         self._at = first % len(urls)
 
     def turn(self) -> None:
-        """To the next node."""
+        """Switch to the next node."""
         self._at = (self._at + 1) % len(self._urls)
 
     async def ask(

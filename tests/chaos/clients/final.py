@@ -1,4 +1,4 @@
-"""What is left when all is quiet, and its judgement: each in-sync log off its disk, each leader's over HTTP."""
+"""Judges the final state of a run: each in-sync log from its disk, and each leader's log over HTTP."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAX_BYTES = 4_000_000
 
 
 class Unreadable(Exception):
-    """The log cannot be read though all is well again."""
+    """The log cannot be read although the cluster has recovered."""
 
 
 def read_files(partition_directory: Path, name: str, node_id: int, high_watermark: int) -> FinalLog:
-    """Batches as they lie there, in the order of their segments. What is behind the watermark does not count."""
+    """Return the batches below the high watermark as they are on disk, in the order of their segments."""
     log = FinalLog(name, node_id, 0, high_watermark)
     for path in sorted(partition_directory.glob("*.log")):
         data, at = path.read_bytes(), 0
@@ -39,7 +39,7 @@ def read_files(partition_directory: Path, name: str, node_id: int, high_watermar
 
 
 async def final_logs(cluster: AskedCluster[AnyNode], topic: str) -> list[FinalLog]:
-    """Of every in-sync replica, the leader's first."""
+    """Return the log of every in-sync replica, the leader's first."""
     found = []
     for row in await cluster.wait_until_whole(topic, is_quiet=True):
         number, leader = row["partition"], row["leader"]
@@ -50,7 +50,7 @@ async def final_logs(cluster: AskedCluster[AnyNode], topic: str) -> list[FinalLo
 
 
 async def final_polls(asking: Asking, topic: str, partition: int) -> list[Polled]:
-    """Everything once more, as a consumer would read it that begins now."""
+    """Read every partition from its beginning, as a new consumer does."""
     polls, offset = [], 0
     path = f"/v1/topics/{topic}/partitions/{partition}/records?max_bytes={MAX_BYTES}&offset="
     while True:
@@ -80,7 +80,7 @@ async def judge_what_is_left(
     began: Sequence[float],
     streams: Sequence[Streamed] = (),
 ) -> None:
-    """`began`: when things were done to the cluster. Raises NotWhole, Unreadable."""
+    """Judge the final state. `began`: start time of each injection. Raises NotWhole, Unreadable."""
     logs = await final_logs(cluster, topic)
     async with open_session() as session:
         for partition in range(PARTITIONS):

@@ -1,7 +1,7 @@
-"""The load of a run: producers and consumers of every kind at every partition, about 200 records a second in all.
+"""The load of a run: producers and consumers of every kind at every partition, about 200 records a second in total.
 
-Each partition has producers that begin at different nodes, so that an acknowledgement somewhere tells that the
-partition is available, whatever became of one client's node.
+The producers of a partition start at different nodes. So an acknowledgement shows that the partition is available, even
+if one client's node is not.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ EVERY_S = 0.1
 POLL_PAUSE_S = 0.05
 WAIT_MS = 300
 ACKS_ALL = ("plain", "sequenced", "keyed")
-TURN_EVERY = 3  # polls of a simple consumer
-ANY_NODE = 0  # who tells of an epoch tells what its one leader said
+TURN_EVERY = 3  # polls of a simple consumer before it changes nodes
+ANY_NODE = 0  # recorded as the node of an answer with an epoch, since an epoch has one leader
 LEADER_EPOCH = "Penstock-Leader-Epoch"
 
 
 class Load:
-    """`history` and `codes` grow while it runs. `errors`: what users of the client library had to handle."""
+    """`history` and `codes` grow during the run. `errors` has what users of the client library had to handle."""
 
     def __init__(self, topic: str, partitions: int, urls: list[str]) -> None:
         self.history, self.codes = History(), Counter[str]()
@@ -44,7 +44,7 @@ class Load:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """On leaving everybody ends what is under way; what is not answered then stays unknown."""
+        """Run the clients. On exit they end their pending requests; the result of unanswered ones stays unknown."""
         stopping = asyncio.Event()
         async with open_session() as session:
             runs = []
@@ -78,12 +78,14 @@ class Load:
 
 
 class Consumer:
-    """Reads a partition from its beginning on, at any node, with long polls; names the newest epoch that it knows, so
-    that it reads nothing old, unless it is a simple one, which changes nodes now and then.
+    """Reads a partition from its beginning, at any node, with long polls.
+
+    It names the newest epoch that it knows, so that it reads no stale data. A simple consumer names no epoch and
+    changes nodes now and then.
     """
 
     names_epoch = True
-    skew_seen_ms = 0  # between the clock that stamped a record and the one here
+    skew_seen_ms = 0  # between the clock that stamped a record and the local clock
 
     def __init__(self, name: str, topic: str, partition: int, history: History, codes: Counter[str]) -> None:
         self.name, self._partition = name, f"{topic}/{partition}"
@@ -98,7 +100,9 @@ class Consumer:
             await asyncio.sleep(POLL_PAUSE_S)
 
     async def _poll(self, asking: Asking) -> None:
-        """1. Records. 2. The node refuses the position for good: for the judges. 3. Another node is asked."""
+        """Poll once. 1. Records. 2. The node rejects the position permanently: recorded for the judges. 3. Else switch
+        to another node.
+        """
         asked, asked_at = self.position, now()
         headers = {LEADER_EPOCH: str(self._epoch_seen)} if self._epoch_seen and self.names_epoch else {}
         answer = await asking.ask("GET", f"{self._path}{asked}", None, headers)
@@ -122,7 +126,7 @@ class Consumer:
             self.position = found["next_offset"]
             epoch = int(answer.headers.get(LEADER_EPOCH, 0))
             self._epoch_seen = max(self._epoch_seen, epoch)
-            if self.names_epoch:  # the answers to one client come in their order
+            if self.names_epoch:  # a client reads its answers in order
                 self._history.watermarks.append((self._partition, ANY_NODE, epoch, found["high_watermark"]))
             self._polls += 1
             if not self.names_epoch and self._polls % TURN_EVERY == 0:

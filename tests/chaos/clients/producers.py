@@ -1,7 +1,7 @@
-"""Producers of four kinds; each writes its history, has one batch under way at a time, and gives no value twice.
+"""Producers of four kinds. Each writes its history, has one batch in flight, and sends each value in one batch only.
 
-1. plain: one attempt a batch, since nothing recognises a repeat. 2. sequenced and 3. keyed: the same batch until it is
-answered, at whichever node. 4. library: the client of this repository, several batches in flight.
+1. plain: one attempt a batch, since the server cannot recognise a repeat. 2. sequenced and 3. keyed: repeat the batch
+  at any node until it is answered. 4. library: the client of this repository, with several batches in flight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 class Producer:
-    """`codes`: how often it met what, in one attempt; shared with others of its run."""
+    """`codes` counts the outcomes of attempts; the producers of a run share it."""
 
     def __init__(
         self, name: str, topic: str, partition: int, acks: str, asking: Asking, history: History, codes: Counter[str]
@@ -59,7 +59,7 @@ class Producer:
 
 
 class Repeating(Producer):
-    """Sends a batch until it is answered for good. What was refused each time, certainly, was not stored."""
+    """Repeats a batch until it gets a final answer. A batch that every attempt definitely rejected was not stored."""
 
     async def _store(self, produced: Produced, body: bytes) -> None:
         is_maybe_stored, tries = False, 0
@@ -90,7 +90,7 @@ class Keyed(Repeating):
 
 
 class Sequenced(Repeating):
-    """After a batch of which it does not know it begins anew, with an id of its own."""
+    """After a batch with an unknown result it starts over with a new producer id."""
 
     _producer: Mapping[str, str] | None = None
     _sequence = 0
@@ -119,7 +119,7 @@ class Sequenced(Repeating):
 
 
 class Library:
-    """The Python client. What it raises is an error that its user would have to handle."""
+    """The Python client. Counts what it raises as an error that its user has to handle."""
 
     def __init__(self, name: str, topic: str, partition: int, urls: list[str], history: History) -> None:
         self.name, self._topic, self._partition, self._urls = name, topic, partition, urls
@@ -157,14 +157,14 @@ KINDS: dict[str, type[Producer]] = {"plain": Producer, "sequenced": Sequenced, "
 
 
 def certain(answer: Answer) -> Outcome:
-    """Of one attempt. Who could not connect has sent nothing."""
+    """True if this attempt has certainly failed: a client that could not connect has sent nothing."""
     if answer.code == NOT_SENT:
         return Outcome.FAIL
     return outcome_of(answer.status, answer.json) if answer.status else Outcome.INFO
 
 
 def settle(produced: Produced, answer: Answer, outcome: Outcome) -> None:
-    """A repeat whose place the node no longer knows is stored somewhere, which is not known here: info."""
+    """Record the result. A duplicate whose offset the node no longer knows is stored at an unknown offset: info."""
     produced.done_at, produced.code = now(), answer.code
     offset = answer.json["results"][0]["base_offset"] if answer.status == 200 else None
     if outcome is Outcome.OK and offset is None:

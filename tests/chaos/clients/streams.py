@@ -1,8 +1,9 @@
-"""Consumers of event streams as a browser's EventSource is one: they keep a position, and come back by themselves.
+"""Consumers of event streams that behave as a browser's EventSource: they keep a position and reconnect by themselves.
 
-Some read the whole topic and stay with one node; some read a partition and change nodes every few seconds, as behind a
-load balancer. An EventSource that is answered anything but 200 when it comes back stops for good, and so do these.
-A first connection that is refused is made again, as an application would. What is judged is in tests/chaos/judge.py.
+Some read all partitions of the topic and stay with one node. Others read one partition and change nodes every few
+seconds, as behind a load balancer. An EventSource stops permanently if a reconnection is answered with anything but
+200, and so do these. They retry a rejected first connection, as an application would. tests/chaos/judge.py judges the
+results.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from tests.chaos.clients.asking import CONNECT_S, now
 from tests.simulation.judges.history import History, Polled
 
 RETRY_S = 0.5
-SILENT_S = 40.0  # more than two heartbeats: then the connection is dead
+SILENT_S = 40.0  # more than two heartbeats: the connection counts as dead
 ROAM_S = (1.0, 4.0)
-CAUGHT_UP_S = 60.0  # after all is well again; a stream that has not resumed by then never will
+CAUGHT_UP_S = 60.0  # after recovery; a stream that has not resumed by then counts as stuck
 
 
 @dataclass
 class Streamed:
-    """What became of one stream. `positions`: the next offset of each partition that it has."""
+    """The result of one stream. `positions`: the next offset of each partition."""
 
     name: str
     topic: str
     positions: dict[int, int] = field(default_factory=dict)
     events: int = 0
-    ended: str = ""  # why it stopped for good
+    ended: str = ""  # why it stopped permanently
     wrong_ids: list[str] = field(default_factory=list)
 
 
 class Stream:
-    """`partition` None: all of the topic. `roams`: to the next node every few seconds, not only when it must."""
+    """`partition` None reads all of the topic. `roams`: switches nodes every few seconds, not only after a failure."""
 
     def __init__(
         self,
@@ -64,14 +65,14 @@ class Stream:
         streamed.positions = dict.fromkeys(self._numbers, 0)
 
     async def run(self, session: aiohttp.ClientSession) -> None:
-        """Until it is cancelled, or stops for good."""
+        """Read until the task is cancelled or the stream stops permanently."""
         while not self._streamed.ended:
             life_s = self._random.uniform(*ROAM_S) if self._roams else None
             try:
                 async with asyncio.timeout(life_s):
                     await self._connect(session)
             except (aiohttp.ClientError, OSError, TimeoutError):
-                pass  # an EventSource comes back after a network error
+                pass  # an EventSource reconnects after a network error
             if self._roams:
                 self._at = (self._at + 1) % len(self._urls)
             await asyncio.sleep(RETRY_S * self._random.random())
@@ -97,7 +98,7 @@ class Stream:
             self._streamed.ended = f"{what} at {self._last_id} by node {self._at + 1}: {problem.get('detail', '')}"
 
     def _take(self, events: Sequence[bytes]) -> None:
-        """What has been read at once is one poll for the judges."""
+        """Record the events of one read as one poll for the judges."""
         found: dict[int, list[tuple[int, str]]] = {}
         asked = dict(self._streamed.positions)
         for event in events:
@@ -120,7 +121,7 @@ class Stream:
             self._history.polled.append(Polled(*at, tuple(records), 0, end, now()))
 
     def _check_id(self) -> None:
-        """The id is where the stream will go on: right behind what has been given."""
+        """Check that the id is the position after the last event."""
         wanted = "-".join(str(self._streamed.positions[number]) for number in self._numbers)
         if self._last_id != wanted:
             self._streamed.wrong_ids.append(f"{self._last_id} is told where {wanted} follows")
@@ -128,7 +129,7 @@ class Stream:
             self._streamed.positions.update(told)
 
     def _problem(self, problem: Mapping[str, object]) -> None:
-        """One that may be retried is followed by the end of the connection, and the stream comes back."""
+        """Record a problem event. After a retryable one the server closes the connection and the stream reconnects."""
         self._codes[f"stream: event {problem['code']}"] += 1
         if not problem["retryable"]:
             self._streamed.ended = f"event {problem['code']} at {self._last_id}: {problem['detail']}"
@@ -179,7 +180,7 @@ class Streams:
                     raise error
 
     async def catch_up(self, ends: Mapping[int, int]) -> None:
-        """Return when every stream that goes on has reached the ends of the partitions, or after a while."""
+        """Return when every running stream has reached the ends of its partitions, or after a timeout."""
         deadline = now() + CAUGHT_UP_S
         while now() < deadline and any(self._is_behind(one, ends) for one in self.streamed):
             await asyncio.sleep(0.1)
@@ -190,6 +191,6 @@ class Streams:
 
 
 def _fields_of(event: bytes) -> dict[str, str]:
-    """The fields of an event; a comment has none. Every event of ours has one line of data."""
+    """Return the fields of an event; a comment has none. Every event of the service has one line of data."""
     lines = (line.partition(":") for line in event.decode().split("\n") if line and not line.startswith(":"))
     return {name: value.removeprefix(" ") for name, _, value in lines}

@@ -1,4 +1,4 @@
-"""The harness's event-stream consumers behave as EventSource does, against a server that answers what a test says."""
+"""The harness's event-stream consumers behave as EventSource does, against a server with scripted answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.judges.history import History
 
 
 class Server:
-    """Answers each connection with the next entry: an HTTP status, or events. Behind the last one it keeps silent."""
+    """Answers each connection with the next entry: an HTTP status, or events. After the last entry it stays silent."""
 
     def __init__(self) -> None:
         self.answers: list[int | list[bytes]] = []
@@ -52,7 +52,7 @@ def record(offset: int, event_id: int | None = None) -> bytes:
 
 
 async def streamed(server: tuple[Server, str], *answers: int | list[bytes]) -> tuple[Streamed, History]:
-    """What became of a stream of one partition that was answered so."""
+    """Return the result of a stream of one partition against these answers."""
     made, url = server
     made.answers = list(answers)
     history = History()

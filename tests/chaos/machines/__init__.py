@@ -1,1 +1,1 @@
-"""The machines of a chaos run: network namespaces, hosts, disks, what a run leaves behind."""
+"""The machines of a chaos run: network namespaces, hosts, disks, and the removal of leftovers."""

@@ -1,7 +1,7 @@
-"""ZooKeeper, three nodes and the clients, each on a host of its own; the harness sits on the clients' host.
+"""ZooKeeper, three nodes and the clients, each on its own host; the harness runs on the clients' host.
 
-Knows how to make, ask and end it; what is done to it is in tests/chaos/faults.py. Calls that wait for processes are
-made from threads, so that the load goes on in the loop.
+Starts, queries and stops the cluster; tests/chaos/faults.py has the faults. Calls that wait for processes run in
+threads, so that the load continues in the event loop.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tests.skew.shifted_clock import ShiftedClock
 NODES = (1, 2, 3)
 CLIENTS = "clients"
 PARTITIONS = 3
-WHOLE_S = 90.0  # by then everything that was broken is mended, or never will be
+WHOLE_S = 90.0  # recovery must be complete by then
 SETTLED_S = 0.5
-SESSION_TIMEOUT_MS = 6_000  # the node's default: detection takes this long
+SESSION_TIMEOUT_MS = 6_000  # the node's default; sets the failure detection time
 
 
 class NotWhole(Exception):
-    """What is still missing long after the fault is over."""
+    """Names what is still missing long after the end of the fault."""
 
 
 class Asked(Protocol):
-    """A node, as far as it is asked, and its disk looked at."""
+    """A node's HTTP interface and disk."""
 
     url: str
     data: Path
@@ -45,7 +45,7 @@ AnyNode = TypeVar("AnyNode", bound=Asked)
 
 
 class AskedCluster(Generic[AnyNode]):
-    """The nodes by number, wherever they run: what they tell, and whether all is well with them."""
+    """The nodes by number, on any host: their reported states, and whether the cluster is healthy."""
 
     def __init__(self, nodes: Mapping[int, AnyNode]) -> None:
         self.nodes = nodes
@@ -55,7 +55,7 @@ class AskedCluster(Generic[AnyNode]):
         return [node.url for node in self.nodes.values()]
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> Any:
-        """Of any node; None if none of them can tell."""
+        """Query any node; returns None if no node answers."""
         async with open_session() as session:
             asking = Asking(session, self.urls, 0)
             for _ in self.nodes:
@@ -78,7 +78,7 @@ class AskedCluster(Generic[AnyNode]):
         return found["partitions"] if found else []
 
     async def leader(self, topic: str, partition: int) -> AnyNode:
-        """Whoever leads, asked for until somebody does."""
+        """Return the leader; waits until there is one."""
         deadline = time.monotonic() + WHOLE_S
         while time.monotonic() < deadline:
             for row in await self.rows(topic):
@@ -88,7 +88,9 @@ class AskedCluster(Generic[AnyNode]):
         raise NotWhole(f"{topic}/{partition} has no leader")
 
     async def wait_until_whole(self, topic: str, *, is_quiet: bool = False) -> list[dict[str, Any]]:
-        """All replicas in sync, and all nodes say so; when nobody produces, everything committed. Raises NotWhole."""
+        """Wait until all nodes report all replicas in sync. When no producer runs, all records must be committed.
+        Raises NotWhole.
+        """
         deadline = time.monotonic() + WHOLE_S
         while True:
             told = [await self._rows_of(url, topic) for url in self.urls]
@@ -109,7 +111,7 @@ class AskedCluster(Generic[AnyNode]):
 
 
 class Cluster(AskedCluster[NodeHost]):
-    """On hosts of their own."""
+    """A cluster on its own hosts."""
 
     def __init__(
         self, network: Network, zookeeper: ZookeeperHost, nodes: dict[int, NodeHost], session_s: float
@@ -133,7 +135,7 @@ class Cluster(AskedCluster[NodeHost]):
         self.injections.append((now(), what))
 
     async def mend(self) -> None:
-        """Everything back, whatever a fault has left."""
+        """Undo every fault: restore links and clocks, and run every process."""
         self.network.heal_all()
         for node in self.nodes.values():
             if node.clock is not None:
@@ -168,7 +170,7 @@ def running_cluster(
     has_small_disks: bool = False,
     has_clocks: bool = False,
 ) -> Iterator[Cluster]:
-    """From here on this process is on the clients' host; another cluster can be made after this one in it."""
+    """Run a cluster. This process moves to the clients' host; later clusters can be started in the same process."""
     with registry() as own:
         directory = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
         own.note("directory", str(directory))
@@ -196,7 +198,7 @@ def running_cluster(
 
 
 def copy_logs(cluster: Cluster, target: Path) -> None:
-    """What the processes have written for operators, to be looked at later."""
+    """Copy the log output of the processes for later inspection."""
     target.mkdir(parents=True, exist_ok=True)
     for host in (cluster.zookeeper, *cluster.nodes.values()):
         shutil.copy(host.directory / "log", target / f"{host.name}.log")

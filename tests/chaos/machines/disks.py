@@ -1,7 +1,7 @@
-"""Disks that misbehave: small ones that fill up, and syncs that fail or take their time.
+"""Faulty disks: small ones that fill up, and syncs that fail or are slow.
 
-A small disk is an ext4 of its own in a file (a loop device), so that what is full is the file system and the sync is
-real. Syncs are changed by strace, which attaches to every process of a node and lets all other calls alone.
+A small disk is an ext4 file system in a file (a loop device), so that the file system itself is full and the sync is
+real. strace injects faults into syncs; it attaches to every process of a node and leaves all other calls unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_small_disk(mounted: Path, registry: Registry) -> None:
 
 
 def fill(mounted: Path) -> Path:
-    """Takes all the room there is; whoever unlinks what is returned gives it back."""
+    """Use up all free space; unlink the returned file to free it."""
     filler = mounted / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
@@ -48,6 +48,6 @@ def why_no_injection() -> str | None:
 
 @contextmanager
 def injected(node: NodeHost, injection: str) -> Iterator[None]:
-    """Inject a fault into fdatasync and fsync of a whole node."""
+    """Inject a fault into fdatasync and fsync of all processes of a node."""
     with strace.injected(processes_in(node.network.namespace(node.name)), injection):
         yield

@@ -1,7 +1,7 @@
-"""What runs on the hosts of a network: ZooKeeper, and nodes of a cluster; started, killed, paused, stopped.
+"""The processes on the hosts of a network: ZooKeeper and cluster nodes; started, killed, paused, stopped.
 
-A host is its namespace: whoever runs in there is hit by a kill or a pause, the supervisor, its shards and its worker,
-as if the machine had gone. Only the page cache stays.
+A host is its namespace. A kill or a pause hits every process in it, that is, the supervisor, its shards and its worker,
+like a machine failure. Only the page cache survives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.skew.shifted_clock import ShiftedClock
 
 ROOT = Path(__file__).parents[3]
 READY = re.compile(r"is ready on (\S+)")
-START_S = 60.0  # generous: the machine may be busy
+START_S = 60.0  # generous, for a busy machine
 STOP_S = 60.0
 PORT = 8080
 INTERNAL_PORT = 9080
@@ -33,7 +33,7 @@ TICK_MS = 500
 
 
 class Host:
-    """One process and its children, alone in a namespace."""
+    """One process and its children in a namespace of their own."""
 
     def __init__(self, name: str, network: Network, directory: Path) -> None:
         self.name, self.network, self.directory = name, network, directory
@@ -58,7 +58,7 @@ class Host:
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """All of it, again and again until nobody is there: a supervisor that is hit last starts its children anew."""
+        """Kill every process, repeatedly: a supervisor that is killed last restarts its children."""
         while processes_in(self.network.namespace(self.name)):
             self.signal_all(signal.SIGKILL)
             time.sleep(0.01)
@@ -89,7 +89,7 @@ class Host:
 
 
 class ZookeeperHost(Host):
-    """One server of Debian's ZooKeeper; what it has confirmed is there again after a kill."""
+    """One server of Debian's ZooKeeper; confirmed writes survive a kill."""
 
     def start(self) -> None:
         (self.directory / "zoo.cfg").write_text(
@@ -115,7 +115,7 @@ class ZookeeperHost(Host):
 
 
 class NodeHost(Host):
-    """`penstock serve`. `source`: where its code is, so that a mutant can be run. `data`: where its log lies."""
+    """Runs `penstock serve`. `source`: path of its code, so that a mutant can be run. `data`: path of its log."""
 
     def __init__(
         self, node_id: int, network: Network, directory: Path, settings: dict[str, object], source: Path = ROOT
@@ -123,7 +123,7 @@ class NodeHost(Host):
         super().__init__(f"n{node_id}", network, directory)
         self.node_id, self.source, self._settings = node_id, source, settings
         self.data = directory / "data"
-        self.clock: ShiftedClock | None = None  # its own, which may be wrong
+        self.clock: ShiftedClock | None = None  # the host's own clock, which may be wrong
         self.url = f"http://{self.address}:{PORT}"
 
     def start(self) -> None:
@@ -131,7 +131,7 @@ class NodeHost(Host):
         self.wait_until_ready()
 
     def begin_start(self) -> None:
-        """Without waiting: a node may have to wait for others."""
+        """Start without waiting, since a node may need the other nodes first."""
         settings = {
             "node-id": self.node_id,
             "rack": f"r{self.node_id}",
@@ -149,7 +149,7 @@ class NodeHost(Host):
         self._wait_until(lambda: READY.search((self.directory / "out").read_text()))
 
     def stop(self) -> int:
-        """SIGTERM to the supervisor, which sees to the rest; its exit code."""
+        """Send SIGTERM to the supervisor, which stops its children; return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(STOP_S)
@@ -158,12 +158,12 @@ class NodeHost(Host):
         self.signal_all(signal.SIGSTOP)
 
     def pause_supervisor(self) -> None:
-        """Its shards go on."""
+        """Pause the supervisor; its shards continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def pause_shards(self) -> None:
-        """The supervisor goes on, and with it the node's session."""
+        """Pause the shards; the supervisor continues and keeps the node's session."""
         shards = [pid for pid in processes_in(self.network.namespace(self.name)) if _is_shard(pid)]
         assert shards, f"{self.name} has no shard"
         for pid in shards:

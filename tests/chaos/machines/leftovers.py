@@ -1,8 +1,8 @@
-"""What a harness has made on this machine, so that it goes again: namespaces, mounts, whoever still runs in them.
+"""Records what a harness creates on this machine, so that it is removed: namespaces, mounts, and the processes in them.
 
-A harness writes down what it makes before it makes it, in a file named after its process, and holds a lock on that file
-for as long as it lives. So whoever gets the lock knows that the harness is dead, however it died, and removes
-what the file names. Nothing is removed by a pattern: only what such a file names, and processes in its namespaces.
+A harness records each thing before it creates it, in a file named after its process. It holds a lock on that file while
+it lives. A process that gets the lock thus knows that the harness is dead, and removes what the file names. Nothing is
+removed by a pattern: only what such a file names, and processes in its namespaces.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TextIO
 
 REGISTRY = Path("/run/penstock-chaos")
-SHARDS_LEFT_S = 10.0  # how long killed processes may take to be gone
+SHARDS_LEFT_S = 10.0  # how long killed processes may take to end
 MAKERS = ("namespace", "mount", "directory")
 
 
 class Registry:
-    """The file of this harness. Entries are removed newest first: who runs in a mount goes before the mount."""
+    """The file of this harness. Entries are removed newest first: a process in a mount before the mount."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -41,7 +41,9 @@ class Registry:
 
 @contextmanager
 def registry(directory: Path = REGISTRY) -> Iterator[Registry]:
-    """First clears away what dead harnesses have left; in the end what this one has made."""
+    """Return the registry. Removes the leftovers of dead harnesses first, and at the end what this harness has
+    created.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     remove_of_the_dead(directory)
     path = directory / str(os.getpid())
@@ -56,7 +58,7 @@ def registry(directory: Path = REGISTRY) -> Iterator[Registry]:
 
 
 def remove_of_the_dead(directory: Path = REGISTRY) -> list[str]:
-    """The harnesses that were cleared up after."""
+    """Remove the leftovers of dead harnesses; return their names."""
     cleared = []
     for path in sorted(directory.iterdir()):
         with suppress(BlockingIOError, FileNotFoundError), path.open() as file:
@@ -73,7 +75,9 @@ def processes_in(namespace: str) -> list[int]:
 
 
 def _remove(entries: str) -> None:
-    """Each entry may be there, half there, or never have been made. Processes first: they hold everything else."""
+    """Remove the entries; each may exist, exist in part, or never have been created. Processes first, since they hold
+    the rest.
+    """
     made = [line.split(" ", 1) for line in reversed(entries.splitlines())]
     namespaces = [name for kind, name in made if kind == "namespace"]
     _kill_all(namespaces)

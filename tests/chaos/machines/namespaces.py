@@ -1,8 +1,8 @@
-"""A network of its own for each host of a cluster: namespaces that a router joins, with links that can be cut one way.
+"""A network with a namespace for each host of a cluster; a router joins them, and links can be cut one way.
 
-Every host is alone with the router on a link of its own, so a cut is a rule of the router: packets from one host
-to another are swallowed there, and neither side is told (a blackhole in a host's own table would tell its senders at
-once, which no broken cable does). Nothing of this is seen outside: the router is a namespace too.
+Every host shares a link with the router only, so a cut is a rule of the router. It drops packets from one host to
+another, and neither side gets an error; a blackhole route in the host's own table would give the sender an error at
+once, unlike a broken cable. The router is a namespace too, so the machine's network is unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFIX = "10.213"  # of addresses that exist within these namespaces only
 
 @cache
 def why_not() -> str | None:
-    """Why there can be no namespaces here; None if there can."""
+    """Return why namespaces cannot be used here; None if they can."""
     if shutil.which("ip") is None or shutil.which("nsenter") is None:
         return "ip and nsenter are needed (Debian: iproute2, util-linux)"
     if os.geteuid() != 0:
@@ -39,7 +39,7 @@ def why_not() -> str | None:
 
 
 class Network:
-    """`hosts` by name, each with an address. Cuts are pairs: what the first sends does not reach the other."""
+    """`hosts` by name, each with an address. Cuts are pairs: packets from the first do not reach the second."""
 
     def __init__(self, hosts: Iterable[str], registry: Registry) -> None:
         self._prefix = f"penstock-{os.getpid()}"
@@ -58,11 +58,11 @@ class Network:
         return f"{PREFIX}.{self._numbers[host]}.2"
 
     def command(self, host: str, command: list[str]) -> list[str]:
-        """To be run as this: the same process, in the host's network."""
+        """Return the command that runs these arguments in the host's network, as the same process."""
         return ["nsenter", f"--net=/run/netns/{self.namespace(host)}", "--", *command]
 
     def enter(self, host: str) -> None:
-        """From now on this process is on that host: sockets that it opens, and processes that it starts."""
+        """Move this process to that host, for the sockets it opens and the processes it starts from now on."""
         with Path(f"/run/netns/{self.namespace(host)}").open() as file:
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.setns(file.fileno(), CLONE_NEWNET):
@@ -79,7 +79,7 @@ class Network:
             self._rule("del", source, target)
 
     def part(self, some: Iterable[str], others: Iterable[str]) -> None:
-        """Both ways between each of some and each of the others."""
+        """Cut both directions between each host of one group and each of the other."""
         for one in some:
             for other in others:
                 self.cut(one, other)

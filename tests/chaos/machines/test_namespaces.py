@@ -1,4 +1,4 @@
-"""Links are cut the way that was asked for, silently; and nothing stays behind, however a harness ends."""
+"""Links are cut silently and in the requested direction; nothing is left behind, however a harness ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.machines.namespaces import Network, why_not
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-    pytest.mark.xdist_group("namespaces"),  # as tests/chaos/test_chaos.py
+    pytest.mark.xdist_group("namespaces"),  # the same group as tests/chaos/test_chaos.py
 ]
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ print("listening", flush=True)
 while True:
     print("from", hearer.recvfrom(10)[1][0], flush=True)
 """
-# A harness that makes a network with a process in it, and then waits to be killed.
+# A harness that creates a network with a process in it, then waits to be killed.
 HARNESS = """
 import subprocess, sys, time
 from pathlib import Path
@@ -50,7 +50,7 @@ with registry(Path(sys.argv[1])) as own:
 
 
 class Hearer:
-    """A process on host b that tells whom it hears."""
+    """A process on host b that reports the senders whose packets arrive."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -63,7 +63,7 @@ class Hearer:
         return self._process.stdout.readline().strip()
 
     def hears_next(self, *senders: str) -> str:
-        """The first of these to be heard, who send one after the other."""
+        """Return the first of these senders whose packet arrives; they send one after the other."""
         for sender in senders:
             code = subprocess.run(
                 self._network.command(sender, [sys.executable, "-c", SEND, self._network.address("b")]), timeout=30
@@ -114,7 +114,8 @@ def test_what_a_dead_harness_has_left_is_removed(ending, tmp_path):
         assert harness.stdout is not None
         try:
             namespace = harness.stdout.readline().strip()
-            while not processes_in(namespace):  # it is started by then, and enters its namespace a little later
+            # the process is started by then, and enters its namespace a little later
+            while not processes_in(namespace):
                 time.sleep(0.01)
             assert remove_of_the_dead(tmp_path) == [], "a harness that lives is left alone"
             assert namespace in namespaces()
