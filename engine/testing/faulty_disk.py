@@ -1,4 +1,4 @@
-"""`FaultyDisk`: a Disk that fails, shortens or delays calls of another Disk, by rule.
+"""`FaultyDisk`: a Disk that fails, shortens, delays or watches calls of another Disk, by rule.
 
 For tests and the simulation; not a model of power loss (engine/testing/recording_disk.py is, and can be the inner
 disk). A failed call does nothing to the inner disk. Which call a rule meets follows from the count of matching calls,
@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from engine.runtime.disk import Disk, FileKind, FileStat
@@ -29,6 +29,7 @@ class Rule:
     """From the `first`-th matching call on, for `times` calls (None: all later ones): wait, then fail, or write less.
 
     Matching is a call of `operation` whose path contains `path`. `write_bytes` bounds the bytes that a write takes.
+    `act` is called with the path before the call, in its thread: it may note it, or hold it up.
     """
 
     operation: str
@@ -39,6 +40,7 @@ class Rule:
     write_bytes: int | None = None
     delay_s: float = 0.0
     chance: float = 1.0
+    act: Callable[[str], None] | None = None
     matched: int = 0
     applied: int = 0
 
@@ -61,6 +63,7 @@ class _Fault:
     error: int | None = None
     write_bytes: int | None = None
     delay_s: float = 0.0
+    acts: list[Callable[[str], None]] = field(default_factory=list)
 
 
 class FaultyDisk:
@@ -193,6 +196,8 @@ class FaultyDisk:
         with self._lock:
             fault = self._fault(operation, path)
             self.calls.append(Call(operation, path, fault.error))
+        for act in fault.acts:
+            act(path)
         if fault.delay_s:
             self._sleep(fault.delay_s)
         if fault.error is not None:
@@ -212,6 +217,8 @@ class FaultyDisk:
             fault.error = fault.error if rule.error is None else rule.error
             fault.write_bytes = fault.write_bytes if rule.write_bytes is None else rule.write_bytes
             fault.delay_s += rule.delay_s
+            if rule.act is not None:
+                fault.acts.append(rule.act)
         return fault
 
     def _happens(self, chance: float) -> bool:

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tests.chaos.machines.cluster import CLIENTS, PARTITIONS, Cluster
-from tests.chaos.machines.disks import fill, injected, why_no_injection
+from tests.chaos.machines.disks import injected
 from tests.chaos.machines.hosts import NodeHost
+from tests.disk_faults import fill, why_no_injection
 
 HOUR_MS = 3_600_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -21,8 +20,9 @@ from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard, ShardEvents
 from replication.replica.replica import Replica
 from replication.replica.standalone import StandaloneReplicas
+from tests import disk_faults
 
-IMAGE_BYTES = 24 * 1024 * 1024
+SMALL_MIB = 24
 
 
 class HandClock:
@@ -134,17 +134,8 @@ def new_node(tmp_path: Path, clock: HandClock) -> Callable[..., object]:
 
 @pytest.fixture
 def small_file_system(tmp_path: Path) -> Iterator[Path]:
-    """An ext4 of 24 MiB, unmounted again whatever happens."""
-    image, mounted = tmp_path / "image", tmp_path / "mounted"
-    mounted.mkdir()
-    with image.open("wb") as file:
-        file.truncate(IMAGE_BYTES)
     try:
-        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", image], check=True, capture_output=True, timeout=30)
-        subprocess.run(["mount", "-o", "loop", image, mounted], check=True, capture_output=True, timeout=30)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"no loop mount here (root and loop devices are needed): {error}")
-    try:
-        yield mounted
-    finally:
-        subprocess.run(["umount", "-l", mounted], check=True, timeout=30)
+        with disk_faults.small_file_system(tmp_path / "mounted", SMALL_MIB) as mounted:
+            yield mounted
+    except disk_faults.CannotMount as error:
+        pytest.skip(str(error))

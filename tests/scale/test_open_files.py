@@ -16,7 +16,7 @@ import pytest
 from engine.format import batch
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
-from engine.testing.faulty_disk import FaultyDisk
+from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.e2e.node_process import ROOT, limit_files
 from tests.engine.conftest import HandClock, running_node
@@ -51,13 +51,12 @@ async def test_partitions_written_in_one_group_share_a_few_files(tmp_path):
     pool = PooledDisk(RealDisk(), FEW)
     most = 0
 
-    class Counted(FaultyDisk):
-        def fdatasync(self, handle: int) -> None:
-            nonlocal most
-            most = max(most, pool.open_files)
-            super().fdatasync(handle)
+    def count(_: str) -> None:
+        nonlocal most
+        most = max(most, pool.open_files)
 
-    async with running_node(tmp_path / "data", clock, Counted(pool)) as node:
+    disk = FaultyDisk(pool, [Rule("fdatasync", times=None, act=count)])
+    async with running_node(tmp_path / "data", clock, disk) as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         for text in (b"a", b"b"):
             records = batch.encode_values([text], 5)

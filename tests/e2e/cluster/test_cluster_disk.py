@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import subprocess
 import time
 import urllib.error
 from pathlib import Path
@@ -12,13 +9,14 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests import disk_faults
 from tests.e2e.cluster.test_cluster import described, produce, running_cluster, until, values
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(not is_installed(), reason=WHY_NOT),
-    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
+    pytest.mark.skipif(disk_faults.why_no_injection() is not None, reason="strace is not installed"),
 ]
 
 
@@ -28,17 +26,10 @@ def test_a_failed_fsync_moves_the_leadership(tmp_path: Path) -> None:
         assert produce(cluster.nodes[1].url, "t", 0) == 0
         leader = described(cluster.nodes[1].url, "t")[0]["leader"]
         children = Path(f"/proc/{cluster.nodes[leader].pid}/task/{cluster.nodes[leader].pid}/children").read_text()
-        command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fdatasync,fsync:error=EIO"]
-        command += [word for pid in children.split() for word in ("-p", pid)]
-        tracer = subprocess.Popen(command)
-        try:
-            until(lambda: all(_is_traced(int(pid), tracer.pid) for pid in children.split()))
+        with disk_faults.injected([int(pid) for pid in children.split()], "error=EIO"):
             other = cluster.others(leader)[0].url
             assert _produced(other, "t", 1) == 1, "sent again by its key until it is taken"
             until(lambda: described(other, "t")[0]["leader"] != leader)
-        finally:
-            tracer.send_signal(signal.SIGINT)
-            tracer.wait(30)
         assert values(other, "t") == [0, 1]
 
 
@@ -51,8 +42,3 @@ def _produced(url: str, topic: str, value: object) -> int:
             problem = orjson.loads(error.read())
             assert problem["retryable"], problem
             time.sleep(0.1)
-
-
-def _is_traced(pid: int, tracer: int) -> bool:
-    statuses = Path(f"/proc/{pid}/task").glob("*/status")
-    return all(f"TracerPid:\t{tracer}\n" in path.read_text() for path in statuses)

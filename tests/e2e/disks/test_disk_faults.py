@@ -7,7 +7,6 @@ node has a healthy disk.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests import strace
+from tests import disk_faults
 from tests.e2e.load import create
 from tests.e2e.node_process import NodeProcess, running_process
 
@@ -26,13 +25,11 @@ pytestmark = pytest.mark.e2e
 @contextmanager
 def injected(node: NodeProcess, file: Path, injection: str, output: Path, pids: Sequence[int] = ()) -> Iterator[None]:
     """Inject a fault into fdatasync of one file, in the node or in some processes. Skips the test without strace."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
     with ExitStack() as stack:
         options = ("-o", str(output), "-P", str(file))
         try:
-            stack.enter_context(strace.injected(pids or [node.pid], injection, "fdatasync", options))
-        except strace.CannotAttach as error:
+            stack.enter_context(disk_faults.injected(pids or [node.pid], injection, "fdatasync", options))
+        except disk_faults.CannotAttach as error:
             pytest.skip(str(error))
         yield
 

@@ -6,13 +6,13 @@ So does a start: what it cannot do without is refused in one line, with an exit 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests import disk_faults
 from tests.e2e.lifecycle.test_shards import children, is_alive, until
 from tests.e2e.node_process import refused_start, running_process
 from tests.scenarios.conformity import assert_problem
@@ -28,18 +28,11 @@ BINARY = "application/octet-stream"
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A small tmpfs, unmounted again whatever happens."""
-    mounted = tmp_path / "small"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "none", str(mounted)]
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=30)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"no file system can be mounted here (root is needed): {error}")
-    try:
-        yield mounted
-    finally:
-        subprocess.run(["umount", "-l", str(mounted)], check=True, timeout=30)
+        with disk_faults.small_file_system(tmp_path / "small", SIZE_MIB, disk_faults.make_tmpfs) as mounted:
+            yield mounted
+    except disk_faults.CannotMount as error:
+        pytest.skip(str(error))
 
 
 async def fill(topic) -> int:

@@ -137,19 +137,15 @@ async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(new_no
 async def test_a_read_that_finds_its_segment_deleted_is_told_where_the_log_begins(tmp_path, clock):
     is_opening, may_open = threading.Event(), threading.Event()
 
-    class Slow(FaultyDisk):
-        def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
-            if path.endswith("/00000000000000000000.log") and not writable and not is_opening.is_set():
-                is_opening.set()  # the reader, and not the removal
-                assert may_open.wait(30)
-            return super().open(path, create=create, writable=writable)
+    def stay(_: str) -> None:
+        is_opening.set()
+        assert may_open.wait(30)
 
-    async with running_node(tmp_path / "data", clock, Slow(RealDisk())) as node:
-        may_open.set()
+    disk = FaultyDisk(RealDisk())
+    async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await filled(node)
         await node.shard.sealer.saved(partition)
-        is_opening.clear()
-        may_open.clear()
+        disk.rules = [Rule("open", "/00000000000000000000.log", act=stay)]  # the reader, and not the removal
         reading = asyncio.ensure_future(node.shard.reader.read(partition, 0, 1000))
         assert await asyncio.to_thread(is_opening.wait, 30)
         await node.shard.delete_before(partition, 4)

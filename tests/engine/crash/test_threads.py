@@ -7,7 +7,6 @@ with the same parameters: look for the rule that was broken, then tell it as a s
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from random import Random
 from unittest import mock
@@ -15,6 +14,7 @@ from unittest import mock
 import pytest
 
 from engine.format import batch
+from engine.testing.faulty_disk import FaultyDisk, Rule
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
@@ -97,14 +97,8 @@ async def test_a_crowd_loses_nothing_that_was_promised(hurry, seed):
     await check_states(crowd.disk, crowd.teller, f"seed {seed}", limit=12)
 
 
-class SlowRenames(RecordingDisk):
-    def rename(self, source, target):
-        time.sleep(0.03)
-        super().rename(source, target)
-
-
 async def test_a_stop_waits_for_the_checkpoint_that_is_under_way(hurry):
-    disk = SlowRenames()
+    disk = FaultyDisk(RecordingDisk(), [Rule("rename", times=None, delay_s=0.03)])
     async with running_node(Path(DATA_DIR), HandClock(), disk) as node:
         await node.shard.create_topic("t", 1, 1, CONFIG)
         for _ in range(3):

@@ -9,20 +9,9 @@ import pytest
 from engine.errors import OffsetBelowLogStart
 from engine.format import batch as record_batch
 from engine.runtime.disk import RealDisk
+from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
-
-
-class WatchedDisk(RealDisk):
-    """Notes which threads read index files."""
-
-    def __init__(self) -> None:
-        self.readers: set[str] = set()
-
-    def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
-        if path.endswith("index") and not writable:
-            self.readers.add(threading.current_thread().name)
-        return super().open(path, create=create, writable=writable)
 
 
 async def fill(node) -> None:
@@ -37,17 +26,20 @@ async def fill(node) -> None:
 async def test_no_index_is_read_on_the_loop(tmp_path, clock, how):
     async with running_node(tmp_path / "data", clock) as node:
         await fill(node)
-    disk = WatchedDisk()
+    readers: set[str] = set()
+    disk = FaultyDisk(
+        RealDisk(), [Rule("open", "index", times=None, act=lambda _: readers.add(threading.current_thread().name))]
+    )
     async with running_node(tmp_path / "data", clock, disk) as node:
-        disk.readers.clear()
+        readers.clear()
         partition = node.shard.partition("t", 0)
         if how == "read":
             chunk = await node.shard.reader.read(partition, 12, 1 << 20)
             assert chunk.next_offset == 20
         else:
             assert await node.shard.reader.first_at_or_after(partition, 5) == (0, 5)
-        assert disk.readers, "an index was read"
-        assert threading.main_thread().name not in disk.readers
+        assert readers, "an index was read"
+        assert threading.main_thread().name not in readers
 
 
 async def test_a_segment_that_expires_while_it_is_opened_is_told_as_gone(tmp_path, clock):

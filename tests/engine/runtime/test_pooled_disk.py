@@ -142,13 +142,11 @@ def test_a_file_in_use_is_not_closed(inner):
     """The read has its file, and takes its time, while others need its place."""
     in_read, may_end = threading.Event(), threading.Event()
 
-    class Slow(FaultyDisk):
-        def pread(self, handle: int, length: int, position: int) -> bytes:
-            in_read.set()
-            assert may_end.wait(30)
-            return super().pread(handle, length, position)
+    def stay(_: str) -> None:
+        in_read.set()
+        assert may_end.wait(30)
 
-    slow = Slow(inner.disk)
+    slow = FaultyDisk(inner.disk, [Rule("pread", times=None, act=stay)])
     pool = PooledDisk(slow, 1)
     handle = made(pool, "one")
     with ThreadPoolExecutor(1) as executor:

@@ -134,17 +134,18 @@ async def test_reads_without_a_free_file_are_refused_and_may_be_tried_again(tmp_
 async def test_no_read_opens_a_file_on_the_event_loop(tmp_path, clock):
     loop_calls: list[str] = []
 
-    class Watched(FaultyDisk):
-        def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
-            if is_looping():
-                loop_calls.append(path)
-            return super().open(path, create=create, writable=writable)
+    def note(path: str) -> None:
+        if is_looping():
+            loop_calls.append(path)
 
-    async with node_on(tmp_path, clock, Watched(RealDisk())) as (node, leader, partition):
+    def watched() -> FaultyDisk:
+        return FaultyDisk(RealDisk(), [Rule("open", times=None, act=note)])
+
+    async with node_on(tmp_path, clock, watched()) as (node, leader, partition):
         for text in (b"a", b"b", b"c"):
             await leader.produce(one(text), Acks.ALL, WAIT_MS)
             await node.shard.committer.roll(partition)
-    async with node_on(tmp_path, clock, Watched(RealDisk())) as (node, leader, partition):
+    async with node_on(tmp_path, clock, watched()) as (node, leader, partition):
         partition.begin_replicated(0, partition.log.end_position)
         await leader.produce(one(b"d"), Acks.LEADER, WAIT_MS)
         loop_calls.clear()

@@ -7,39 +7,32 @@ import pytest
 
 from engine.errors import StorageFull, TooManyOpenFiles, UnknownTopic
 from engine.runtime.disk import RealDisk
+from engine.testing.faulty_disk import FaultyDisk, Rule
 from node.cluster.standalone_topics import Standalone
 from tests.engine.conftest import running_node
 from tests.engine.shard.test_shard import produce, read_all
 
 
-class RefusingDisk(RealDisk):
-    """Refuses the rename of a deletion, or the next sync of a directory."""
+def refuse_rename(disk: FaultyDisk) -> None:
+    """The next one: that of a deletion."""
+    disk.rules = [Rule("rename", error=errno.ENOSPC)]
 
-    refused = ""
 
-    def rename(self, source: str, target: str) -> None:
-        if self.refused == "rename":
-            self.refused = ""
-            raise OSError(errno.ENOSPC, "no space", source)
-        super().rename(source, target)
-
-    def fsync_dir(self, path: str) -> None:
-        if self.refused == "fsync_dir":
-            self.refused = ""
-            raise OSError(errno.EMFILE, "too many open files", path)
-        super().fsync_dir(path)
+def refuse_directory_sync(disk: FaultyDisk) -> None:
+    disk.rules = [Rule("fsync_dir", error=errno.EMFILE)]
 
 
 @pytest.fixture
-def disk():
-    return RefusingDisk()
+def disk() -> FaultyDisk:
+    return FaultyDisk(RealDisk())
 
 
 async def test_a_topic_that_the_disk_does_not_let_go_is_served_on(tmp_path, clock, disk):
     async with running_node(tmp_path, clock, disk) as node:
         await node.shard.create_topic("t", 2, 1, {})
         await produce(node, "t", 0, "a")
-        disk.refused, removed = "rename", []
+        removed = []
+        refuse_rename(disk)
         closed, node.heard.closed = node.heard.closed, removed.append
         with pytest.raises(StorageFull):
             await node.shard.delete_topic("t")
@@ -58,7 +51,8 @@ async def test_a_deletion_whose_sync_was_refused_is_finished_when_asked_for_agai
     async with running_node(tmp_path, clock, disk) as node:
         await node.shard.create_topic("t", 1, 1, {})
         await produce(node, "t", 0, "old")
-        disk.refused, removed = "fsync_dir", []
+        removed = []
+        refuse_directory_sync(disk)
         closed = node.heard.closed
         node.heard.closed = lambda topic: (removed.append(topic.record.name), closed(topic))
         with pytest.raises(TooManyOpenFiles):
@@ -86,10 +80,10 @@ async def test_processes_of_a_node_serve_a_topic_on_that_the_disk_does_not_let_g
         alone._catalog, alone._processes = node.shard.catalog, SimpleNamespace(call_shards=tell, call_worker=tell)
         await alone.create_topic("t", 1, 1, {})
         told.clear()
-        disk.refused = "rename"
+        refuse_rename(disk)
         with pytest.raises(StorageFull):
             await alone.delete_topic("t")
-        disk.refused = "fsync_dir"
+        refuse_directory_sync(disk)
         with pytest.raises(TooManyOpenFiles):
             await alone.delete_topic("t")
         assert told == ["close_topic", "open_topic", "close_topic"]

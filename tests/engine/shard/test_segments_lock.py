@@ -13,6 +13,7 @@ from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks
 from engine.shard import housekeeping
 from engine.shard.housekeeping import EXPIRING_AT_ONCE, Housekeeping
+from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
 
@@ -20,19 +21,18 @@ LONG_S = 30.0
 STUCK = 0  # the partition whose files the disk does not give back
 
 
-class StuckDisk(RealDisk):
+class StuckDisk(FaultyDisk):
     """Stays in `unlink` of segments of one partition until it is let go."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(RealDisk(), [Rule("unlink", f"/{STUCK}/", times=None, act=self._stay)])
         self.is_in = threading.Event()
         self.may_go_on = threading.Event()
 
-    def unlink(self, path: str) -> None:
-        if f"/{STUCK}/" in path and path.endswith(".log"):
+    def _stay(self, path: str) -> None:
+        if path.endswith(".log"):
             self.is_in.set()
             assert self.may_go_on.wait(2 * LONG_S)
-        super().unlink(path)
 
 
 async def fill(node, number: int) -> None:
