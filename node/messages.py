@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 import uvloop
@@ -19,6 +19,8 @@ from engine.log.recovery import LastStop
 from engine.runtime.disk import Disk
 from gateway.links.link import Caller, Link, LinkLost
 from gateway.settings import NodeSettings
+from replication.cluster.values import TopicFields
+from replication.cluster.view import ViewFields
 
 log = logging.getLogger("penstock.supervisor")
 
@@ -134,10 +136,55 @@ def worker_socket(run_dir: str) -> str:
     return f"{run_dir}/worker.sock"
 
 
-def record_to(record: TopicRecord) -> dict[str, Any]:
-    return {**dataclasses.asdict(record), "overrides": dict(record.overrides), "elsewhere": dict(record.elsewhere)}
+class RecordFields(TypedDict):
+    """The plain form of a TopicRecord."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    overrides: dict[str, object]
+    created_ms: int
+    elsewhere: dict[str, str]
+    hosted: Sequence[int] | None
 
 
-def record_from(fields: dict[str, Any]) -> TopicRecord:
+def record_to(record: TopicRecord) -> RecordFields:
+    return {
+        "name": record.name,
+        "topic_id": record.topic_id,
+        "partitions": record.partitions,
+        "replication_factor": record.replication_factor,
+        "overrides": dict(record.overrides),
+        "created_ms": record.created_ms,
+        "elsewhere": dict(record.elsewhere),
+        "hosted": record.hosted,
+    }
+
+
+def record_from(fields: RecordFields) -> TopicRecord:
     hosted = fields["hosted"]
-    return TopicRecord(**{**fields, "hosted": None if hosted is None else tuple(hosted)})
+    return TopicRecord(
+        fields["name"],
+        fields["topic_id"],
+        fields["partitions"],
+        fields["replication_factor"],
+        fields["overrides"],
+        fields["created_ms"],
+        fields["elsewhere"],
+        None if hosted is None else tuple(hosted),
+    )
+
+
+class ClusterFields(ViewFields):
+    """The view of the supervisor, its registration, and its last contact with the store by the time since boot."""
+
+    member: tuple[int, int] | None
+    contact_at: float
+
+
+class TopicChanges(TypedDict):
+    """Topics of the cluster that are new or have changed, and those that are deleted."""
+
+    changed: list[TopicFields]
+    deleted: list[TopicFields]

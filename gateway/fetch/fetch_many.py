@@ -21,7 +21,7 @@ from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.request import JSON
 from gateway.http.json_body import read_json
 from gateway.http.negotiation import choose_media_type
-from gateway.http.problems import Problem, from_engine
+from gateway.http.problems import Problem, from_engine, from_fields
 from gateway.http.query import NoQuery, read_query
 from gateway.http.response_compression import packed
 
@@ -125,8 +125,7 @@ def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list
         if part.problem is None:
             answered.append(_Answered(part.body, None))
         else:
-            code, detail, members = part.problem
-            answered.append(_Answered(b"", Problem(code, detail, **members)))
+            answered.append(_Answered(b"", from_fields(part.problem)))
     return answered
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.errors import EngineError, OffsetAboveHighWatermark
 from engine.format.batch_header import is_compressed
@@ -23,7 +23,7 @@ from gateway.fetch import record_json
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import Read, confirm_offset, decoded, document_fields, read_chunk, readable_bytes
 from gateway.fetch.record_json import Bounds, end_of
-from gateway.http.problems import Problem, from_engine
+from gateway.http.problems import Problem, ProblemFields, from_engine
 from gateway.routing.leader_failover import will_pass
 
 SHARE_BYTES_MIN = 16 * 1024  # a partition's share of an answer: a smaller read costs more than it returns
@@ -32,8 +32,6 @@ READS_AT_ONCE = 32  # from memory, before the loop runs other tasks
 ENTRY_COST_BYTES = 2048  # encoding one entry takes as long as this many bytes of records
 
 FINAL = (OffsetAboveHighWatermark.code,)  # a client does not retry, and the answer of a replaced leader may be wrong
-
-ProblemFields = tuple[str, str, dict[str, Any]]
 
 
 class Wanted(NamedTuple):
@@ -237,7 +235,7 @@ async def _read_chunks(
 
 
 def _refused(one: Wanted, problem: Problem) -> Part:
-    return Part(one.offset, 0, [], (problem.code, problem.detail, problem.members), b"")
+    return Part(one.offset, 0, [], ProblemFields(problem.code, problem.detail, problem.members), b"")
 
 
 def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Bounds, limits: Limits) -> tuple[Part, int]:

@@ -14,16 +14,17 @@ from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
 from gateway.fetch import many_reads
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.many_reads import Found, Limits, Part, ProblemFields, Wanted
+from gateway.fetch.many_reads import Found, Limits, Part, Wanted
 from gateway.http.lifecycle import DRAINING
+from gateway.http.problems import ProblemFields
 from gateway.links.link import Busy, Handler, LinkLost
 from gateway.routing.peers import Owner
 from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
 
 CALL_S = 30.0  # the owner's time limit beyond the requested wait
 MOVED_PAUSE_S = 0.1  # before another look-up of a leader; a change of leaders ends it early
-BUSY: ProblemFields = ("overloaded", "the process that owns the partition is restarting", {})
-NOBODY: ProblemFields = (NoLeader.code, "nobody leads the partition now", {})
+BUSY = ProblemFields("overloaded", "the process that owns the partition is restarting", {})
+NOBODY = ProblemFields(NoLeader.code, "nobody leads the partition now", {})
 MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, which is short
 
 _NOTHING = Found(0, has_problem=False)
@@ -214,14 +215,15 @@ def _together(found: Mapping[Owner | None, Found]) -> Found:
 
 def _may_pass(parts: Sequence[Part]) -> bool:
     """Return whether the parts have no record and no lasting problem, but a transient one."""
-    codes = {part.problem[0] for part in parts if part.problem is not None}
-    return bool(codes) and codes <= {*MOVING, BUSY[0]} and not any(part.record_count for part in parts)
+    codes = {part.problem.code for part in parts if part.problem is not None}
+    return bool(codes) and codes <= {*MOVING, BUSY.code} and not any(part.record_count for part in parts)
 
 
 def _unpacked(heads: Any, bodies: bytes) -> list[Part]:
     parts, position = [], 0
     for next_offset, record_count, line_ends, problem, size in heads:
         body = bodies[position : position + size]
-        parts.append(Part(next_offset, record_count, line_ends, None if problem is None else tuple(problem), body))
+        refused = None if problem is None else ProblemFields(*problem)
+        parts.append(Part(next_offset, record_count, line_ends, refused, body))
         position += size
     return parts

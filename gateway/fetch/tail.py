@@ -28,7 +28,7 @@ from gateway.fetch.multi_fetch import MOVING, MultiFetch
 from gateway.fetch.request import From, Offset, Timestamp, ValueForm
 from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
-from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine
+from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
 from gateway.http.query import Text, path_partition, read_query
 from gateway.http.times import parse_timestamp
 from gateway.routing.leader_headers import demand_direct, read_leader_epoch
@@ -310,6 +310,5 @@ def _problem_of(parts: Sequence[Part]) -> Problem | None:
     """Returns the problem of the first partition that cannot be read, with its number."""
     for number, part in enumerate(parts):
         if part.problem is not None:
-            code, detail, members = part.problem
-            return Problem(code, detail, **{"partition": number, **members} if len(parts) > 1 else members)
+            return from_fields(part.problem, partition=number) if len(parts) > 1 else from_fields(part.problem)
     return None

@@ -6,6 +6,7 @@ of 400 or above.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -108,6 +109,14 @@ MEMBERS_IN_HEADERS = {
 }
 
 
+class ProblemFields(NamedTuple):
+    """A problem as links carry it."""
+
+    code: str
+    detail: str
+    members: Mapping[str, object]
+
+
 class Problem(Exception):
     """A failure on its way to the client. `members` are extra fields, `headers` extra headers of the answer."""
 
@@ -147,6 +156,13 @@ class Problem(Exception):
         if self.status in (429, 503):
             headers.setdefault("Retry-After", str(RETRY_AFTER_S))
         return web.Response(status=self.status, body=orjson.dumps(self.document(request_id)), headers=headers)
+
+
+def from_fields(fields: ProblemFields, **more: object) -> Problem:
+    """Return a problem that a link has brought; `more` are members for those that it lacks."""
+    problem = Problem(fields.code, fields.detail)
+    problem.members |= {**more, **fields.members}
+    return problem
 
 
 def from_engine(error: EngineError) -> Problem:

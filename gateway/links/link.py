@@ -62,8 +62,11 @@ class LinkLost(EngineError):
 class RemoteFailure(EngineError):
     """The error that the other process raised, word for word."""
 
-    def __init__(self, code: str, detail: str, retryable: bool, no_side_effects: bool, members: dict[str, Any]) -> None:
-        super().__init__(detail, **members)
+    def __init__(
+        self, code: str, detail: str, retryable: bool, no_side_effects: bool, members: Mapping[str, object], *_: object
+    ) -> None:
+        super().__init__(detail)
+        self.members = dict(members)
         self.code, self.retryable, self.no_side_effects = code, retryable, no_side_effects  # type: ignore[misc]
 
 

@@ -32,7 +32,7 @@ from node.cluster.sessions import EmbeddedSessions, Sessions, ZookeeperSessions,
 from node.cluster.standalone_import import DirectoryImport
 from node.cluster.standalone_topics import Processes
 from node.cluster.topic_sync import TopicSync
-from node.messages import CHANGE_S, ClusterTask
+from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.membership import OwnNode
 from replication.cluster.producer_ids import StoredBlocks
@@ -263,7 +263,10 @@ class ClusterMember:
         self._notify_shards("nodes", view.nodes_to_plain())
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
-        plain = {"changed": list(map(topic_to_plain, changed)), "deleted": list(map(topic_to_plain, deleted))}
+        plain: TopicChanges = {
+            "changed": list(map(topic_to_plain, changed)),
+            "deleted": list(map(topic_to_plain, deleted)),
+        }
         self._notify_shards("topics", plain)
         self._hosted.changed(topic.name for topic in (*changed, *deleted))
 
@@ -280,7 +283,7 @@ class ClusterMember:
 
     # Calls of the shards.
 
-    async def _full_view(self, _: Any, __: bytes) -> tuple[Any, bytes]:
+    async def _full_view(self, _: None, __: bytes) -> tuple[ClusterFields, bytes]:
         agent = self._agent
         return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
 

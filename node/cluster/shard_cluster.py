@@ -22,7 +22,7 @@ from gateway.links.link import Handler, Link
 from gateway.links.replica_exchange import ReplicaExchanges
 from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
-from node.messages import CHANGE_S, ClusterTask, ShardTask
+from node.messages import CHANGE_S, ClusterFields, ClusterTask, ShardTask, TopicChanges
 from replication.cluster.values import (
     Outcome,
     Proposal,
@@ -31,7 +31,7 @@ from replication.cluster.values import (
     states_from_plain,
     topic_from_plain,
 )
-from replication.cluster.view import ClusterView
+from replication.cluster.view import ClusterView, NodesFields
 from replication.cores.partition_state import Member, VersionedState
 from replication.replica.fetcher import FetchLimits
 from replication.replica.replica_host import CONFIRM_S, ReplicaHost, ReplicaLimits
@@ -76,6 +76,7 @@ class ShardCluster:
 
     async def load_view(self, link: Link) -> None:
         """Fetch the supervisor's view. Later changes follow by calls."""
+        fields: ClusterFields
         fields, _ = await link.call("cluster", None, timeout_s=CHANGE_S)
         for topic in fields["topics"]:
             self.view.put_topic(topic_from_plain(topic))
@@ -146,7 +147,7 @@ class ShardCluster:
                 return
             await asyncio.sleep(SETTLE_CHECK_S)
 
-    def _apply_nodes(self, plain: Any) -> None:
+    def _apply_nodes(self, plain: NodesFields) -> None:
         self.view.put_plain_nodes(plain)
         urls = {node_id: node.internal_urls for node_id, node in self.view.nodes.items()}
         self.host.on_nodes(self.view.registrations, urls)
@@ -159,12 +160,12 @@ class ShardCluster:
         self.host.on_states(changed)
         self._peers.leaders_moved()
 
-    def _apply_topics(self, plain: Any) -> None:
+    def _apply_topics(self, plain: TopicChanges) -> None:
         for topic in plain["changed"]:
             self.view.put_topic(topic_from_plain(topic))
-        for topic in map(topic_from_plain, plain["deleted"]):
-            self.view.remove_topic(topic)
-            self.host.on_deleted(topic.topic_id)
+        for deleted in map(topic_from_plain, plain["deleted"]):
+            self.view.remove_topic(deleted)
+            self.host.on_deleted(deleted.topic_id)
 
     async def _propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
         plain = [proposal_to_plain(proposal) for proposal in proposals]

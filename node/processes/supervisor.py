@@ -35,7 +35,7 @@ from gateway.settings import NodeSettings
 from node.cluster.member import create_member
 from node.cluster.sessions import check_standalone
 from node.cluster.standalone_topics import Membership, Standalone
-from node.messages import CHANGE_S, DirectoryTask, Ports, ShardTask, record_to, supervisor_socket
+from node.messages import CHANGE_S, DirectoryTask, Ports, RecordFields, ShardTask, record_to, supervisor_socket
 from node.processes.liveness_watchdog import kill_if_silent
 from node.processes.process_manager import WORKER, Child, call_links, call_sequentially, end, kill
 from node.processes.server import (
@@ -291,7 +291,7 @@ class Supervisor:
             unidentified=self._catalog.unidentified,
         )
 
-    async def register(self, index: int, link: Link) -> list[dict[str, Any]]:
+    async def register(self, index: int, link: Link) -> list[RecordFields]:
         """Register the link of a process. Returns the topics to serve; from now on it receives every change."""
         async with self._catalog.changing:
             self._children[index].link = link  # the worker, -1, is the last

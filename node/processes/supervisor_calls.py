@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from gateway.links.link import Link
 from gateway.metrics.process_metrics import PROCESS_METRICS
 from node.cluster.standalone_topics import Membership
+from node.messages import RecordFields
 
 
 class Supervising(Protocol):
@@ -17,7 +18,7 @@ class Supervising(Protocol):
 
     @property
     def member(self) -> Membership: ...
-    async def register(self, index: int, link: Link) -> list[dict[str, Any]]: ...
+    async def register(self, index: int, link: Link) -> list[RecordFields]: ...
     def ready(self, index: int, producer_floor: int) -> None: ...
     def follow_failure(self, directory_id: str, detail: str) -> None: ...
 

@@ -11,7 +11,6 @@ import ssl
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import checked
@@ -28,7 +27,7 @@ _KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no value of a setting beg
 
 
 def load_settings(
-    flags: Mapping[str, Any],
+    flags: Mapping[str, object],
     environment: Mapping[str, str],
     config_file: str | None = None,
     warn: Callable[[str], None] = lambda _: None,

@@ -6,9 +6,9 @@ of this version writes is Corrupt: a node never guesses about leadership.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import orjson
 
@@ -117,6 +117,40 @@ class NotKnown(NamedTuple):
 Outcome = Confirmed | Refused | NotKnown
 
 
+class RegistrationFields(TypedDict):
+    """The plain form of a registration in the store, whose key has the node id and the broker epoch."""
+
+    url: str
+    shard_urls: Sequence[str]
+    internal_urls: Sequence[str]
+    rack: str
+    version: str
+    directory_id: str
+    survives_from: int
+    disk_from: int
+    is_leaving: bool
+    offline: Sequence[str]
+    nonce: str
+
+
+class NodeFields(RegistrationFields):
+    """The plain form of a NodeInfo."""
+
+    node_id: int
+    broker_epoch: int
+
+
+class TopicFields(TypedDict):
+    """The plain form of a TopicEntry."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, object]
+    created_ms: int
+
+
 # Partition states: in a block, and between processes.
 
 
@@ -175,10 +209,12 @@ def block_from_bytes(key: str, value: bytes) -> dict[int, VersionedState]:
 # Nodes and topics.
 
 
-def node_to_plain(node: NodeInfo) -> dict[str, Any]:
+def node_to_plain(node: NodeInfo) -> NodeFields:
+    return {**_registration_to_plain(node), "node_id": node.node_id, "broker_epoch": node.broker_epoch}
+
+
+def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
     return {
-        "node_id": node.node_id,
-        "broker_epoch": node.broker_epoch,
         "url": node.url,
         "shard_urls": list(node.shard_urls),
         "internal_urls": list(node.internal_urls),
@@ -193,25 +229,28 @@ def node_to_plain(node: NodeInfo) -> dict[str, Any]:
     }
 
 
-def node_from_plain(plain: Mapping[str, Any]) -> NodeInfo:
+def node_from_plain(plain: NodeFields) -> NodeInfo:
+    """Decode a node. Ignores fields of a newer version; an older one may lack those that have a default."""
     lists = {"shard_urls": tuple(plain["shard_urls"]), "internal_urls": tuple(plain["internal_urls"])}
-    known = {name: plain[name] for name in NodeInfo.__dataclass_fields__ if name in plain}
+    known: dict[str, Any] = {name: one for name, one in plain.items() if name in NodeInfo.__dataclass_fields__}
     return NodeInfo(**{**known, **lists, "offline": frozenset(plain["offline"])})
 
 
 def node_to_bytes(node: NodeInfo) -> bytes:
     """Encode a registration, without the node id and the broker epoch, which the key has."""
-    plain = node_to_plain(node)
-    del plain["node_id"], plain["broker_epoch"]
-    return orjson.dumps(plain)
+    return orjson.dumps(_registration_to_plain(node))
 
 
 def node_from_bytes(key: str, value: bytes, broker_epoch: int) -> NodeInfo:
-    from_key = {"node_id": int(key.rpartition("/")[2]), "broker_epoch": broker_epoch}
-    return _decoded(key, value, lambda plain: node_from_plain({**plain, **from_key}))
+    node_id = int(key.rpartition("/")[2])
+
+    def decoded(plain: RegistrationFields) -> NodeInfo:
+        return node_from_plain({**plain, "node_id": node_id, "broker_epoch": broker_epoch})
+
+    return _decoded(key, value, decoded)
 
 
-def topic_to_plain(topic: TopicEntry) -> dict[str, Any]:
+def topic_to_plain(topic: TopicEntry) -> TopicFields:
     return {
         "topic": topic.name,
         "topic_id": topic.topic_id,
@@ -222,7 +261,7 @@ def topic_to_plain(topic: TopicEntry) -> dict[str, Any]:
     }
 
 
-def topic_from_plain(plain: Mapping[str, Any]) -> TopicEntry:
+def topic_from_plain(plain: TopicFields) -> TopicEntry:
     return TopicEntry(
         plain["topic"],
         plain["topic_id"],

@@ -8,25 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from engine.directory.placement import shard_of
 from engine.errors import InvalidConfig
 from replication.cluster.keys import PartitionKey
 from replication.cluster.values import (
+    NodeFields,
     NodeInfo,
     TopicEntry,
+    TopicFields,
     node_from_plain,
     node_to_plain,
-    states_from_plain,
     states_to_plain,
-    topic_from_plain,
     topic_to_plain,
 )
 from replication.cores.partition_state import Member, Registrations, VersionedState
 from replication.errors import NodesAbsent
 
 StateChange = tuple[str, int, VersionedState]
+
+
+class NodesFields(TypedDict):
+    """The plain form of the nodes of a view."""
+
+    nodes: list[NodeFields]
+    drained: list[int]
+    controller: int | None
+
+
+class ViewFields(TypedDict):
+    """The plain form of a view. `states` is that of `states_to_plain`."""
+
+    nodes: NodesFields
+    topics: list[TopicFields]
+    states: list[Any]
 
 
 class Place(NamedTuple):
@@ -154,33 +170,24 @@ class ClusterView:
 
     # Between processes.
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> ViewFields:
         return {
             "nodes": self.nodes_to_plain(),
             "topics": [topic_to_plain(topic) for topic in self.topics.values()],
             "states": states_to_plain([(*key, found) for key, found in self.states.items()]),
         }
 
-    def nodes_to_plain(self) -> dict[str, Any]:
+    def nodes_to_plain(self) -> NodesFields:
         return {
             "nodes": [node_to_plain(node) for node in self.nodes.values()],
             "drained": sorted(self.drained),
             "controller": self.controller,
         }
 
-    def put_plain_nodes(self, plain: Mapping[str, Any]) -> None:
+    def put_plain_nodes(self, plain: NodesFields) -> None:
         nodes = (node_from_plain(one) for one in plain["nodes"])
         self.put_nodes({node.node_id: node for node in nodes}, plain["drained"])
         self.controller = plain["controller"]
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> ClusterView:
-        view = cls()
-        view.put_plain_nodes(plain["nodes"])
-        for one in plain["topics"]:
-            view.put_topic(topic_from_plain(one))
-        view.put_states(states_from_plain(plain["states"]))
-        return view
 
 
 def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig | NodesAbsent:

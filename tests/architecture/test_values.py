@@ -14,26 +14,9 @@ from tests.architecture.sources import ROOT
 LAYERS = ("gateway", "node", "replication")
 MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}
 
-CODEC = "one half of a codec: the other half checks the shape, and nothing between them reads it"
-MEMBERS = "the members of a problem, which only its JSON has; keyword arguments of Problem"
 LEFT = {
-    "gateway.docs.guide.Contract": "the OpenAPI document, whose shape is OpenAPI's",
-    "gateway.fetch.many_reads.ProblemFields": MEMBERS,
-    "gateway.links.link.RemoteFailure.__init__": MEMBERS,
+    "gateway.docs.guide.Contract": "a JSON document of OpenAPI's shape, which the page of /docs walks",
     "gateway.routing.router.Router.rows": "each call has rows of its own, and its name does not carry their type yet",
-    "node.messages.record_to": CODEC,
-    "node.messages.record_from": CODEC,
-    "node.processes.supervisor.Supervisor.register": CODEC,
-    "node.processes.supervisor_calls.Supervising.register": CODEC,
-    "node.setup.setting_sources.load_settings": "settings as text and TOML have them, judged there",
-    "replication.cluster.values.node_to_plain": CODEC,
-    "replication.cluster.values.node_from_plain": CODEC,
-    "replication.cluster.values.topic_to_plain": CODEC,
-    "replication.cluster.values.topic_from_plain": CODEC,
-    "replication.cluster.view.ClusterView.to_plain": CODEC,
-    "replication.cluster.view.ClusterView.nodes_to_plain": CODEC,
-    "replication.cluster.view.ClusterView.put_plain_nodes": CODEC,
-    "replication.cluster.view.ClusterView.from_plain": CODEC,
 }
 
 

@@ -34,6 +34,7 @@ from replication.cluster.values import (
     states_to_plain,
     tombstone_to_bytes,
     topic_from_bytes,
+    topic_from_plain,
     topic_to_bytes,
 )
 from replication.cluster.view import ClusterView, Place
@@ -139,7 +140,11 @@ def a_view() -> ClusterView:
 
 def test_a_view_comes_back_over_a_link():
     view = a_view()
-    again = ClusterView.from_plain(over_a_link(view.to_plain()))
+    plain, again = over_a_link(view.to_plain()), ClusterView()
+    again.put_plain_nodes(plain["nodes"])
+    for topic in map(topic_from_plain, plain["topics"]):
+        again.put_topic(topic)
+    again.put_states(states_from_plain(plain["states"]))
     assert (again.nodes, again.topics, again.states) == (view.nodes, view.topics, view.states)
     assert again.registrations == view.registrations
     assert again.registrations[3].is_leaving, "a drained node is not chosen to lead"
