@@ -35,6 +35,7 @@ from engine.directory.topic_directories import (
     unmarked,
 )
 from engine.directory.topics import (
+    NAME_RULE,
     TopicRecord,
     changed_topic,
     check_topic_wish,
@@ -235,7 +236,10 @@ class Catalog:
         """Return the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
         if name in self.unidentified.values():
             return Corrupt(f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing", hint=HINT)
-        return UnknownTopic(f"there is no topic {name!r}", hint=f"create it with PUT /v1/topics/{name}")
+        hint = f"create it with PUT /v1/topics/{name}"
+        if not paths.is_topic_name(name):
+            hint = f"it cannot be created: {NAME_RULE}"
+        return UnknownTopic(f"there is no topic {name!r}", hint=hint)
 
     def having(self, name: str, topic_id: str) -> TopicRecord | None:
         """Return the record of a topic on this node, served or set aside; None without one."""

@@ -54,13 +54,13 @@ class TopicRecord:
         return topic_settings(self.overrides)
 
 
+NAME_RULE = "use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading '__'"
+
+
 def check_topic_name(name: str) -> None:
     """Check the naming rule. Raises InvalidTopicName."""
     if not paths.is_topic_name(name):
-        raise InvalidTopicName(
-            f"{name!r} cannot name a topic",
-            hint="use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading '__'",
-        )
+        raise InvalidTopicName(f"{name!r} cannot name a topic", hint=NAME_RULE)
 
 
 def check_topic_wish(

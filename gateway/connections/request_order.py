@@ -4,33 +4,28 @@ HTTP/2 has many requests under way on a connection. A large body is decoded in a
 overtake it: so each request has a slot, and waits before its append for the slots before it. The order does not depend
 on topics: requests that are under way together on one connection rarely go to different topics.
 
-The server library delivers the requests of a connection in the order in which they began, but may report a body later
-than the body of the next request, although it arrived first; the larger the body, the more often. So a body is expected
-from the beginning of its request on, and the requests behind it wait for it for a short time. A request whose client
-sends slowly loses its slot; it takes a new one at the end of the queue once its body has arrived. Invariants: a slot
-waits only for earlier ones, so that there is no deadlock; a slot that has ended blocks no other; a connection without
-requests under way has no entry here.
+A body counts as arrived once its last byte has, whether its handler has read it or not: a handler may wait for its
+topic first. A request whose body arrives later than that of the request behind it loses its slot; it takes a new one at
+the end of the queue. Invariants: a slot waits only for earlier ones, so that there is no deadlock; a slot that has
+ended blocks no other; a connection without requests under way has no entry here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from aiohttp import web
-
-GRACE_S = 0.01  # a body that arrived first is reported within a turn or two of the server's thread
-GRACES = 4  # of our own loop too: a loop that is late itself must not judge others late
 
 
 class _Place:
     """A slot in the queue of a connection."""
 
-    __slots__ = ("before", "has_body", "is_over", "waiting")
+    __slots__ = ("before", "has_arrived", "is_over", "waiting")
 
-    def __init__(self, before: _Place | None) -> None:
+    def __init__(self, before: _Place | None, has_arrived: Callable[[], bool]) -> None:
         self.before = before
-        self.has_body = False
+        self.has_arrived = has_arrived
         self.is_over = False
         self.waiting: asyncio.Future[None] | None = None
 
@@ -52,31 +47,23 @@ class _Place:
             place = place.nearest()
 
     def over(self) -> asyncio.Future[None]:
-        """Returns a future: done when the slot has ended or was lost. The time limit of the slot begins here."""
+        """Returns a future: done when the slot has ended."""
         if self.waiting is None:
-            loop = asyncio.get_running_loop()
-            self.waiting = loop.create_future()
-            if not self.has_body:
-                loop.call_later(GRACE_S, self._lose, GRACES - 1)
+            self.waiting = asyncio.get_running_loop().create_future()
         return self.waiting
-
-    def _lose(self, graces: int) -> None:
-        if self.has_body or self.is_over:
-            return
-        if graces:
-            asyncio.get_running_loop().call_later(GRACE_S, self._lose, graces - 1)
-        else:
-            self.end()
 
 
 class OrderSlot:
     """The slot of one request in the order of its connection."""
 
-    __slots__ = ("_connection", "_lines", "_place")
+    __slots__ = ("_connection", "_has_arrived", "_lines", "_place")
 
-    def __init__(self, lines: dict[str | None, _Place], connection: str | None) -> None:
+    def __init__(
+        self, lines: dict[str | None, _Place], connection: str | None, has_arrived: Callable[[], bool]
+    ) -> None:
         self._lines = lines
         self._connection = connection
+        self._has_arrived = has_arrived
         self._place: _Place | None = self._last_place()
 
     def body_is_there(self) -> None:
@@ -84,7 +71,6 @@ class OrderSlot:
         assert self._place is not None
         if self._place.is_over:
             self._place = self._last_place()
-        self._place.has_body = True
 
     @property
     def is_next(self) -> bool:
@@ -94,9 +80,9 @@ class OrderSlot:
     async def come(self) -> None:
         """Waits for the slots before it."""
         assert self._place is not None, "a turn comes after the body"
-        # all at once, so that many slow ones are not waited for one after the other
         for before in self._place.all_before():
-            before.over()
+            if not before.has_arrived():
+                before.end()
         while (nearest := self._place.nearest()) is not None:
             await asyncio.shield(nearest.over())
 
@@ -115,7 +101,7 @@ class OrderSlot:
         self._place = None
 
     def _last_place(self) -> _Place:
-        place = self._lines[self._connection] = _Place(self._lines.get(self._connection))
+        place = self._lines[self._connection] = _Place(self._lines.get(self._connection), self._has_arrived)
         return place
 
 
@@ -130,4 +116,4 @@ class RequestOrder:
 
     def begin(self, request: web.Request) -> OrderSlot:
         """Begins a request. Call it before the first await of the request."""
-        return OrderSlot(self._lines, request.remote)
+        return OrderSlot(self._lines, request.remote, request.content.is_eof)

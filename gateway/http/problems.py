@@ -56,7 +56,6 @@ KINDS: dict[str, Kind] = {
     "topic_exists": Kind(409, "The topic exists and is different"),
     "too_many_topics": Kind(409, "The node has its maximum of topics or partitions"),
     "no_other_node": Kind(409, "There is no other node to take over"),
-    "topic_being_deleted": Kind(409, "The topic is being deleted", retryable=True),
     "sequence_gap": Kind(409, "The records are not the next of their sequence", retryable=True),
     "duplicate_older_than_window": Kind(409, "The records were stored before the remembered batches"),
     "offset_below_log_start": Kind(410, "The records have been deleted"),

@@ -43,6 +43,10 @@ class Body:
             raise Problem("invalid_body", f"the body was cut off: {error}") from None
         return data
 
+    def is_eof(self) -> bool:
+        """Returns whether all of it has arrived, whether it was read or not."""
+        return self._exchange.is_body_whole
+
     def watch(self) -> None:
         """Ends the wait for a body that is late. Called for requests that take longer than WATCH_AFTER_S."""
         if not self._exchange.is_body_whole:

@@ -226,10 +226,12 @@ class Connection(asyncio.Protocol):
 
     def _read_held(self) -> None:
         """Parses what is held as far as no request waits. To go on reading shows that a client has left."""
+        assert isinstance(self._core, Http1)
         data, position = self._held, 0
         while position < len(data) and not self._queued:
-            self._receive(data[position : position + PIECE_BYTES])
-            position += PIECE_BYTES
+            end = position + max(PIECE_BYTES, self._core.body_left)  # a body has no requests in it
+            self._receive(data[position:end])
+            position = end
         self._held = data[position:]
         self._steer_reading()
 

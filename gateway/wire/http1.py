@@ -65,6 +65,7 @@ class Http1:
         self._is_upgrade = False
         self._has_close = False  # beside an `Upgrade` that was taken out
         self._last_id = 0
+        self.body_left = 0  # bytes that are still to come of a body whose length is announced
         self._messages: dict[int, _Message] = {}  # those that are not over
         self._is_leaving = False
         self._events: list[Event] = []
@@ -159,7 +160,8 @@ class Http1:
         keeps_alive = parser.should_keep_alive() and not self._has_close and not (is_chunked and version == "1.0")
         self._has_close = False
         self._messages[self._last_id] = _Message(version, keeps_alive, waits)
-        has_body = bool(head.content_length) or is_chunked
+        self.body_left = head.content_length or 0
+        has_body = bool(self.body_left) or is_chunked
         if not has_body:
             self._messages[self._last_id].has_ended_body = True
         self._events.append(RequestBegan(self._last_id, head, not has_body))
@@ -169,6 +171,7 @@ class Http1:
         message = self._messages.get(self._last_id)
         if message is not None:
             message.waits_for_100 = False
+            self.body_left -= len(data)  # of a chunked body it is below 0
             self._events.append(BodyPart(self._last_id, data))
 
     def on_message_complete(self) -> None:

@@ -33,9 +33,9 @@ def test_the_operations_looked_at_are_those_that_produce() -> None:
 
 @pytest.mark.parametrize("code", sorted({code for one in PRODUCING for code in one.spec["x-penstock-codes"]}))
 def test_a_problem_is_repeated_if_and_only_if_the_contract_calls_it_retryable(code: str) -> None:
-    """A few are named by their code, with what else to do; a topic that is being deleted has nothing to wait for."""
+    """A few are named by their code, with what else to do."""
     problem = PROBLEMS[code]
-    if f"`{code}`" in TABLE or code in ("topic_being_deleted", "not_implemented"):
+    if f"`{code}`" in TABLE or code == "not_implemented":
         return
     assert (problem["status"] in TO_BE_REPEATED) == problem["retryable"], code
 
