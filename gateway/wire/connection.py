@@ -1,7 +1,8 @@
 """One connection: detects the protocol, feeds its core with what arrives, and runs the application.
 
 The shell around gateway/wire/http1.py and gateway/wire/http2.py. Invariants: (1) requests of HTTP/1.1 are answered in
-order, those of HTTP/2 concurrently; (2) when the client leaves, the work for it is cancelled.
+order, those of HTTP/2 concurrently; (2) when the client leaves, the work for it is cancelled; (3) in a turn of the loop
+a core parses one portion at most, so that a client with many small frames does not keep others waiting.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ from gateway.wire.output import Output
 log = logging.getLogger("penstock.gateway")
 
 BODY_BYTES_MAX = 256 * 1024  # unread bytes of a body over HTTP/1.1; reading pauses beyond them
-PIECE_BYTES = 16 * 1024  # parsed at a time over HTTP/1.1: a thousand of the smallest requests, as streams of HTTP/2
-HELD_BYTES_MAX = 256 * 1024  # received and not parsed while pipelined requests wait; reading pauses beyond them
+HELD_BYTES_MAX = 256 * 1024  # received and not parsed yet; reading pauses beyond them
 
 
 class Connection(asyncio.Protocol):
@@ -49,8 +49,8 @@ class Connection(asyncio.Protocol):
         self._unsniffed = b""
         self._exchanges: dict[int, Exchange] = {}
         self._queued: deque[Exchange | HeadRefused] = deque()  # of HTTP/1.1, behind the one in progress
-        self._held = b""  # received behind those, and not parsed
         self._is_reading_paused = False
+        self._is_reading_on = False  # what is received and not parsed has its turn soon
         self._is_closed = False
         self.client = self.server = ""
         self.is_http2 = False
@@ -101,9 +101,10 @@ class Connection(asyncio.Protocol):
                 return
             self._unsniffed = b""
             self._speak(Http2 if data.startswith(PREFACE) else Http1)
-        if self._queued or (len(data) > PIECE_BYTES and not self.is_http2):
-            self._held += data
-            self._read_held()
+        if self._queued or self._is_reading_on:
+            assert self._core is not None
+            self._core.hold(data)
+            self._steer_reading()
         else:
             self._receive(data)
 
@@ -223,17 +224,24 @@ class Connection(asyncio.Protocol):
             self._handle(event)
         if self._core.has_output or self._core.is_closing:
             self._flush_soon()
+        if self._core.held_bytes:
+            self._read_on_soon()
 
-    def _read_held(self) -> None:
-        """Parses what is held as far as no request waits. To go on reading shows that a client has left."""
-        assert isinstance(self._core, Http1)
-        data, position = self._held, 0
-        while position < len(data) and not self._queued:
-            end = position + max(PIECE_BYTES, self._core.body_left)  # a body has no requests in it
-            self._receive(data[position:end])
-            position = end
-        self._held = data[position:]
+    def _read_on_soon(self) -> None:
+        """Parses the next portion in the next turn, unless requests wait.
+
+        Reading goes on, to notice that a client has left.
+        """
+        if not self._is_reading_on and not self._queued:
+            self._is_reading_on = True
+            self._loop.call_soon(self._read_on)
         self._steer_reading()
+
+    def _read_on(self) -> None:
+        self._is_reading_on = False
+        if not self._queued and not self._is_closed:
+            self._receive(b"")
+            self._steer_reading()
 
     def _handle(self, event: Event) -> None:
         kind = type(event)
@@ -304,8 +312,8 @@ class Connection(asyncio.Protocol):
             if not self._is_closed and not self._core.is_closing:  # what is behind an announced end is not begun
                 if self._queued:
                     self._begin_next()
-                if self._held and not self._queued:
-                    self._read_held()
+                if self._core.held_bytes:
+                    self._read_on_soon()
             if self._is_reading_paused:
                 self._steer_reading()
         self._server.ended()
@@ -324,9 +332,12 @@ class Connection(asyncio.Protocol):
         self._flush_soon()
 
     def _steer_reading(self) -> None:
-        """Pauses HTTP/1.1 reading while many bytes wait: behind pipelined requests, or of a body for its reader."""
-        unread_bytes = max((one.unread_bytes for one in self._exchanges.values()), default=0)
-        is_full = len(self._held) > HELD_BYTES_MAX or unread_bytes > BODY_BYTES_MAX
+        """Pauses reading while many bytes wait: to be parsed, or over HTTP/1.1 for the reader of a body."""
+        assert self._core is not None
+        is_full = self._core.held_bytes > HELD_BYTES_MAX
+        if not is_full and not self.is_http2:
+            unread_bytes = max((one.unread_bytes for one in self._exchanges.values()), default=0)
+            is_full = unread_bytes > BODY_BYTES_MAX
         if is_full != self._is_reading_paused and not self._is_closed:
             self._is_reading_paused = is_full
             if is_full:

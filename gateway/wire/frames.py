@@ -122,7 +122,11 @@ class FrameReader:
         self._has_settings = False
 
     def __repr__(self) -> str:
-        return f"FrameReader(unread={len(self._data) - self._position})"
+        return f"FrameReader(unread={self.unread_bytes})"
+
+    @property
+    def unread_bytes(self) -> int:
+        return len(self._data) - self._position
 
     def feed(self, data: bytes) -> None:
         rest = self._data[self._position :]

@@ -29,6 +29,7 @@ from gateway.wire.messages import (
 )
 
 HOP_HEADERS = ("upgrade", "connection", "http2-settings")
+PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
 SMALL_BYTES = 64 * 1024  # answers of up to this size are sent with their head, as one piece
 
 
@@ -65,7 +66,9 @@ class Http1:
         self._is_upgrade = False
         self._has_close = False  # beside an `Upgrade` that was taken out
         self._last_id = 0
-        self.body_left = 0  # bytes that are still to come of a body whose length is announced
+        self._body_left = 0  # bytes that are still to come of a body whose length is announced
+        self._held = b""
+        self._held_from = 0
         self._messages: dict[int, _Message] = {}  # those that are not over
         self._is_leaving = False
         self._events: list[Event] = []
@@ -78,9 +81,17 @@ class Http1:
     # Receiving
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Returns the events of these bytes, in their order."""
+        """Returns the events of one portion of what has come, in their order."""
         if self._is_deaf:
             return []
+        size = max(PORTION_BYTES, self._body_left)
+        if self._held or len(data) > size:
+            if data:
+                self.hold(data)
+            data = self._held[self._held_from : self._held_from + size]
+            self._held_from += size
+            if self._held_from >= len(self._held):
+                self._held, self._held_from = b"", 0
         self._events = []
         self._is_quiet = True
         try:
@@ -100,6 +111,15 @@ class Http1:
         """Ends all requests: a client that has closed its side is taken to have left."""
         self._is_deaf = self.is_closing = True
         return [StreamReset(stream_id) for stream_id in self._messages]
+
+    @property
+    def held_bytes(self) -> int:
+        """Returns the bytes for which `receive` is to be called again, with nothing."""
+        return 0 if self._is_deaf else len(self._held) - self._held_from
+
+    def hold(self, data: bytes) -> None:
+        """Takes bytes that are parsed later."""
+        self._held, self._held_from = self._held[self._held_from :] + data, 0
 
     def _feed(self, data: bytes) -> None:
         """Feeds llhttp, which stops at an `Upgrade`: a new parser gets what was read, without that header."""
@@ -160,8 +180,8 @@ class Http1:
         keeps_alive = parser.should_keep_alive() and not self._has_close and not (is_chunked and version == "1.0")
         self._has_close = False
         self._messages[self._last_id] = _Message(version, keeps_alive, waits)
-        self.body_left = head.content_length or 0
-        has_body = bool(self.body_left) or is_chunked
+        self._body_left = head.content_length or 0
+        has_body = bool(self._body_left) or is_chunked
         if not has_body:
             self._messages[self._last_id].has_ended_body = True
         self._events.append(RequestBegan(self._last_id, head, not has_body))
@@ -171,7 +191,7 @@ class Http1:
         message = self._messages.get(self._last_id)
         if message is not None:
             message.waits_for_100 = False
-            self.body_left -= len(data)  # of a chunked body it is below 0
+            self._body_left -= len(data)  # of a chunked body it is below 0
             self._events.append(BodyPart(self._last_id, data))
 
     def on_message_complete(self) -> None:

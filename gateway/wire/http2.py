@@ -26,6 +26,8 @@ from gateway.wire.messages import (
     WireLimits,
 )
 
+EFFORT_MAX = 256  # frames of a portion: one takes 5 µs, so that others wait for a millisecond or two
+EFFORT_BYTES = 128  # of a header block, which take as long as a frame
 LEAVE_PING = b"goodbye!"  # its answer shows that the client has seen the GOAWAY before it
 
 
@@ -44,6 +46,7 @@ class Http2:
         self._is_ending = False  # GOAWAY is sent, and the connection closes once no stream is open
         self._has_announced = False
         self._is_last = False  # no more streams are answered
+        self._has_rest = False  # more was received than one portion
         self._sender = Sender()
         self._send, self._queue = self._sender.send, self._sender.queue
         self._cancels, self._efforts = FloodGuard("reset streams"), FloodGuard("frames without use")
@@ -62,18 +65,31 @@ class Http2:
         return f"Http2({self._streams}, pending_bytes={self.pending_bytes})"
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Returns the events of these bytes, in their order. `now` is in seconds of a monotonic clock."""
+        """Returns the events of one portion of what has come, in their order. `now` is of a monotonic clock, in s."""
         if self.is_closing:
             return []
         self._now = now
         self._events = []
+        effort = EFFORT_MAX
         try:
-            self._reader.feed(data)
-            while not self.is_closing and (one := self._reader.next()) is not None:
+            if data:
+                self._reader.feed(data)
+            while effort > 0 and not self.is_closing and (one := self._reader.next()) is not None:
                 self._on_frame(*one)
+                effort -= 1 if one[0] == frames.DATA else 1 + len(one[3]) // EFFORT_BYTES
         except ConnectionFault as fault:
             self._fail(fault)
+        self._has_rest = effort <= 0
         return self._events
+
+    @property
+    def held_bytes(self) -> int:
+        """Returns the bytes for which `receive` is to be called again, with nothing."""
+        return self._reader.unread_bytes if self._has_rest and not self.is_closing else 0
+
+    def hold(self, data: bytes) -> None:
+        """Takes bytes that are parsed later."""
+        self._reader.feed(data)
 
     def end_of_input(self) -> list[Event]:
         """Ends all requests: a client that sends no more has left."""

@@ -17,6 +17,8 @@ def fed(core: Http1 | Http2, data: bytes, cuts: list[int] = (), now: float = 0.0
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     for start, end in pairwise(places):
         events += core.receive(data[start:end], now)
+        while core.held_bytes:
+            events += core.receive(b"", now)
     return events
 
 

@@ -117,7 +117,7 @@ async def test_a_client_is_read_no_further_than_so_many_bytes_while_requests_wai
     loop = asyncio.get_running_loop()
     sending = asyncio.ensure_future(loop.sock_sendall(client, b"x" * 2**24))
     await until(lambda: not served.connection._transport.is_reading())
-    assert len(served.connection._held) <= HELD_BYTES_MAX + 256 * 1024
+    assert served.connection._core.held_bytes <= HELD_BYTES_MAX + 256 * 1024
     sending.cancel()
     client.close()
 
@@ -190,3 +190,40 @@ async def test_a_renewed_certificate_ends_a_connection_with_an_open_request(serv
     assert frame(frames.DATA, frames.END_STREAM, 1, b"ok") in seen
     assert served.cancelled == 0
     client.close()
+
+
+BLOCK = b"\x82\x86\x84\x41\x01h" + b"\x90" * 9000
+POST_H2 = frame(frames.HEADERS, frames.END_HEADERS, 1, b"\x83\x86\x84\x41\x01h")
+FLOODS = {
+    "DATA": HELLO + POST_H2 + frame(frames.DATA, 0, 1, b"x") * 26_000,
+    "WINDOW_UPDATE": HELLO + frames.window_update(0, 1) * 20_000,
+    "header blocks": HELLO + b"".join(frame(frames.HEADERS, frames.END_HEADERS, n, BLOCK) for n in range(1, 81, 2)),
+    "chunks": b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 40_000,
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+async def test_a_client_of_small_pieces_leaves_turns_of_the_loop_to_others(flood):
+    """Another client waited for 25 s: the loop read and parsed as long as there was more."""
+
+    async def read(exchange: Exchange) -> None:
+        while exchange.read_nowait() != b"":
+            await exchange.wait_readable()
+
+    served = Served(read)
+    loop = asyncio.get_running_loop()
+    client = socket.create_connection(served.place)
+    client.setblocking(False)
+    await loop.sock_sendall(client, flood)
+    await until(lambda: served.server.connections)
+    parsed, turns = [], 0
+    connection = served.connection
+    await until(lambda: connection._core is not None and connection._core.held_bytes)
+    while (held := connection._core.held_bytes) > 0 and turns < 20:
+        await asyncio.sleep(0)
+        turns += 1
+        parsed.append(held - connection._core.held_bytes)
+    assert turns > 5, "one portion in a turn"
+    assert max(parsed) <= 64 * 1024
+    client.close()
+    await served.server.close(0.0)

@@ -78,7 +78,7 @@ def test_what_is_no_request_is_told_a_status_and_nothing_follows_it(data, status
 def test_trailers_are_bounded_too():
     head = b"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
     events = fed(Http1(LIMITS), head + b"X: " + b"x" * 200 + b"\r\n" + b"".join(b"X: %d\r\n" % n for n in range(5000)))
-    assert summary(events) == {1: (431,)}
+    assert summary(events)[1][-1] == "cut"
 
 
 @given(st.binary(max_size=300), CUTS)
