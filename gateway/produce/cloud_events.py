@@ -21,7 +21,7 @@ from msgspec import Raw
 from gateway.http.json_limits import DEFAULT_LIMITS, JsonLimits, check_utf8, check_value, malformed_json
 from gateway.http.problems import Problem
 from gateway.http.times import rfc3339_ms
-from gateway.produce.incoming import Headers, IncomingRow
+from gateway.produce.placing import Headers, IncomingRow
 
 EVENT = "application/cloudevents+json"
 EVENT_BATCH = "application/cloudevents-batch+json"

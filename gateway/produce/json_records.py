@@ -27,7 +27,7 @@ from gateway.http.json_limits import (
 from gateway.http.media_types import is_text, media_type_of
 from gateway.http.problems import Problem
 from gateway.http.times import rfc3339_ms
-from gateway.produce.incoming import Headers, Incoming, IncomingRow, IncomingValues
+from gateway.produce.placing import Headers, Incoming, IncomingRow, IncomingValues
 
 _NULL = b"null"
 ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'

@@ -1,5 +1,7 @@
 """Places the records of a body: one encoded batch for each partition.
 
+Records come in two forms, values alone or rows with their fields, because most requests carry only values and need no
+object per record.
 Reads no clock, awaits nothing and appends nothing, so a large body can be placed in a thread. The records of one
 partition are accepted or rejected together: the first problem of one of them is the problem of all.
 """
@@ -9,13 +11,39 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from typing import NamedTuple
 
+from msgspec import Raw, Struct
+
 from engine.format import batch as record_batch
 from engine.format.batch import Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
-from gateway.produce.incoming import Incoming, IncomingRow, IncomingValues
 from gateway.produce.partitioner import Partitioner
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class IncomingRow(Struct, gc=False):
+    """A record from a client. None: the client did not give the field; a null value is a tombstone.
+
+    A struct and not a tuple, because a body may make a hundred thousand of them (measured: 60 ns against 250).
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: int | None = None
+    partition: int | None = None
+
+
+class IncomingValues(NamedTuple):
+    """Records with a value alone, as views of the body; together at most `size_bytes`."""
+
+    values: Sequence[bytes | Raw]
+    size_bytes: int
+
+
+Incoming = IncomingValues | list[IncomingRow]
 
 
 class Batch(NamedTuple):

@@ -1,45 +1,90 @@
-"""The path of a produce request: parse, decode, place, append, answer.
+"""The path of a produce to one topic: parse, decode, place, append, answer.
 
-Each stage is a file: request.py; ndjson_values.py, json_records.py, cloud_events.py or stored_batch.py; placing.py;
-appending.py, which also answers. All records are decoded, checked, placed and encoded before any is appended, so a bad
-record leaves nothing behind. Only requests that need it enter by_topic.py (many topics), idempotency.py (an
-Idempotency-Key), headers.py (other headers of ours) and the request order of a connection (HTTP/2).
+This file parses the query and the headers into one frozen value, which decides how the body is read. The other stages
+are ndjson_values.py, json_records.py, cloud_events.py or stored_batch.py; placing.py; appending.py, which also answers.
+All records are decoded, checked, placed and encoded before any is appended, so a bad record leaves nothing behind. Only
+requests that need it enter produce_many.py (many topics), idempotency.py (an Idempotency-Key), headers.py (other
+headers of ours) and the request order of a connection (HTTP/2).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, NamedTuple
 
 from aiohttp import web
+from msgspec import Struct
 
 from engine.errors import Draining
+from engine.format import batch as record_batch
 from engine.format.keyed_batch import KeyEntry
 from engine.producers.append_validator import AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
+from gateway.http.json_limits import JsonLimits
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.http.problems import Problem
-from gateway.http.query import path_partition, read_query
-from gateway.produce.appending import Outcome, Part, answer, append
-from gateway.produce.by_topic import place_by_topic
+from gateway.http.query import Number, Text, Word, path_partition, read_query
+from gateway.produce.appending import Part, answer, append
+from gateway.produce.cloud_events import EVENT, EVENT_BATCH, binary_event, decode_event, decode_event_batch
 from gateway.produce.context import PRODUCE, ProduceContext
+from gateway.produce.headers import BEGINNINGS, NO_HEADERS, IdempotencyKey, ProduceHeaders, read_headers
 from gateway.produce.idempotency import KeyedRequest, KeyInFlight, keyed_request, window_headers
+from gateway.produce.json_records import decode_envelope, decode_record_lines
+from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from gateway.produce.partitioner import unknown_partition
-from gateway.produce.placing import Destination, to_batches
-from gateway.produce.request import (
-    ManyQuery,
-    PartitionQuery,
-    ProduceManyRequest,
-    ProduceRequest,
-    TopicQuery,
-    parse,
-    parse_many,
-)
+from gateway.produce.placing import Destination, Incoming, IncomingRow, Sequenced, to_batches
 from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.routing.leader_headers import demand_direct, leader_headers
+from gateway.settings import NodeSettings
+from replication.replica.acks import ACKS_BY_WORD, Acks
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+EVENT_DECODERS: dict[str, Callable[..., Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
+
+Decode = Callable[[bytes], Incoming]
+
+AcksWord = Annotated[str, Word(tuple(ACKS_BY_WORD))]
+TimeoutMs = Annotated[int | None, Number(1, 600_000)]
+
+
+class PartitionQuery(Struct, frozen=True):
+    """The query of a produce to one partition."""
+
+    acks: AcksWord = "all"
+    timeout_ms: TimeoutMs = None
+    key: Annotated[str | None, Text()] = None
+    key_pointer: Annotated[str | None, Text()] = None
+    ndjson: Annotated[str, Word(("values", "records"))] = "values"
+
+
+class TopicQuery(PartitionQuery, frozen=True):
+    """The query of a produce to one topic."""
+
+    partition: Annotated[int | None, Number(0, 2**31 - 1)] = None
+
+
+class ProduceRequest(NamedTuple):
+    """A produce to one topic. `decode` is None for a stored batch.
+
+    Records that name no partition go to `partition`. With `is_only` no record may name another one. `is_direct`: the
+    request must not be passed on to another process.
+    """
+
+    topic: str
+    partition: int | None
+    is_only: bool
+    acks: Acks
+    timeout_ms: int
+    decode: Decode | None
+    key: bytes | None
+    conditions: AppendConditions | None
+    sequenced: Sequenced | None
+    idempotency_key: IdempotencyKey | None
+    is_direct: bool
 
 
 class Arrived(NamedTuple):
@@ -54,56 +99,51 @@ async def produce(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/records"""
     context, query = request.app[PRODUCE], read_query(request, TopicQuery)
     wanted = parse(request, query, query.partition, context.settings, context.json_limits, is_only=False)
-    return await _in_order(request, context, wanted)
+    return await in_order(request, context, partial(_produce, request, context, wanted))
 
 
 async def produce_to_partition(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/partitions/{partition}/records"""
     context, query = request.app[PRODUCE], read_query(request, PartitionQuery)
     wanted = parse(request, query, path_partition(request), context.settings, context.json_limits, is_only=True)
-    return await _in_order(request, context, wanted)
+    return await in_order(request, context, partial(_produce, request, context, wanted))
 
 
-async def produce_many(request: web.Request) -> web.Response:
-    """POST /v1/records"""
-    context, query = request.app[PRODUCE], read_query(request, ManyQuery)
-    return await _in_order(request, context, parse_many(request, query, context.settings, context.json_limits))
-
-
-async def _in_order(
-    request: web.Request, context: ProduceContext, wanted: ProduceRequest | ProduceManyRequest
+async def in_order(
+    request: web.Request, context: ProduceContext, store: Callable[[OrderSlot | None], Awaitable[web.Response]]
 ) -> web.Response:
-    """Keeps the order of the requests of a connection. On HTTP/1.1 there is one at a time."""
+    """Keeps the order of the requests of a connection. On HTTP/1.1 there is one at a time. Raises Draining."""
     if context.lifecycle.is_refusing:
         raise Draining("the node is stopping")
     if request.version.major < 2:
-        return await _produce(request, context, wanted, None)
+        return await store(None)
     slot = context.order.begin(request)
     try:
-        return await _produce(request, context, wanted, slot)
+        return await store(slot)
     finally:
         slot.end()
 
 
-async def _produce(
-    request: web.Request,
-    context: ProduceContext,
-    wanted: ProduceRequest | ProduceManyRequest,
-    slot: OrderSlot | None,
-) -> web.Response:
-    topic = await _topic(context, wanted) if isinstance(wanted, ProduceRequest) else None
+async def read_body(
+    request: web.Request, context: ProduceContext, key: IdempotencyKey | None, slot: OrderSlot | None
+) -> Arrived:
+    """Returns the body of a produce, within its limits. Raises as RequestBodies.read does."""
     began = time.perf_counter()
     bytes_max, has_arrived = context.settings.request_body_bytes_max, None if slot is None else slot.body_is_there
     body = await context.bodies.read(request, bytes_max, has_arrived)
     context.stages.body.observe(time.perf_counter() - began)
     context.metrics.produce_bytes.value += len(body)
-    now_ms, keyed, key = context.clock.now_ms(), None, wanted.idempotency_key
+    now_ms, keyed = context.clock.now_ms(), None
     if key is not None:
         keyed = await context.offload.by_size(len(body), lambda: keyed_request(key, body))
-    arrived = Arrived(body, now_ms, keyed)
-    if isinstance(wanted, ProduceManyRequest):
-        return await _store_many(request, context, wanted, arrived, slot)
-    assert topic is not None
+    return Arrived(body, now_ms, keyed)
+
+
+async def _produce(
+    request: web.Request, context: ProduceContext, wanted: ProduceRequest, slot: OrderSlot | None
+) -> web.Response:
+    topic = await _topic(context, wanted)
+    arrived = await read_body(request, context, wanted.idempotency_key, slot)
     partitions = topic.record.partitions
     try:
         return await _store(request, context, wanted, arrived, topic, slot)
@@ -177,36 +217,88 @@ async def _store_one(
     return response
 
 
-async def _store_many(
+def parse(
     request: web.Request,
-    context: ProduceContext,
-    wanted: ProduceManyRequest,
-    arrived: Arrived,
-    slot: OrderSlot | None,
-) -> web.Response:
-    began = time.perf_counter()
-    async with AsyncExitStack() as keys:
-        parts = await place_by_topic(context, wanted, arrived.body, arrived.now_ms, arrived.keyed, keys)
-        context.stages.decode.observe(time.perf_counter() - began)
-        ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
-        if wanted.is_direct:
-            await demand_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
-        outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot) if ready else _problems(parts)
-        headers = {}
-        if arrived.keyed is not None:
-            topics = [part.topic for part in parts if part.topic is not None]
-            headers = window_headers(topics, outcomes, time.perf_counter() - began)
-        try:
-            response = answer(parts, outcomes, wanted.acks, arrived.now_ms, None)
-        except Problem as problem:
-            problem.headers |= headers
-            raise
-        response.headers.update(headers)
-        return response
+    query: PartitionQuery,
+    partition: int | None,
+    settings: NodeSettings,
+    limits: JsonLimits,
+    *,
+    is_only: bool,
+) -> ProduceRequest:
+    """Parses a produce to one topic. `is_only`: the path names the partition.
+
+    Raises Problem invalid_header, invalid_query, unsupported_media_type.
+    """
+    has_own = not BEGINNINGS.isdisjoint([name[:3].lower() for name in request.headers])
+    content_type = request.content_type if "Content-Type" in request.headers else ""
+    headers = NO_HEADERS
+    if has_own:
+        headers = read_headers(request, partition, is_structured=content_type in EVENT_DECODERS)
+    key = query.key if query.key is not None else headers.record_key
+    return ProduceRequest(
+        request.match_info["topic"],
+        partition,
+        is_only or headers.conditions is not None or headers.sequenced is not None,
+        ACKS_BY_WORD[query.acks],
+        query.timeout_ms or settings.produce_timeout_ms,
+        _decoder(request, content_type, query, headers, limits),
+        None if key is None else key.encode(),
+        headers.conditions,
+        headers.sequenced,
+        headers.idempotency_key,
+        headers.is_direct,
+    )
 
 
-def _problems(parts: Sequence[Part]) -> list[Outcome]:
-    return [part.problem for part in parts]
+def _decoder(
+    request: web.Request, content_type: str, query: PartitionQuery, headers: ProduceHeaders, limits: JsonLimits
+) -> Decode | None:
+    """Returns the decoder of the body's form. A media type without a form of its own is the value of one record."""
+    pointer, attributes = query.key_pointer, headers.attributes
+    if content_type == record_batch.MEDIA_TYPE and attributes is None:
+        _check_stored_batch(query, headers)
+        return None
+    has_lines = content_type == NDJSON and query.ndjson == "values" and attributes is None
+    if pointer is not None and not has_lines:
+        text = "key_pointer goes with application/x-ndjson and ndjson=values"
+        raise Problem("invalid_query", text, parameter="key_pointer")
+    if attributes is not None:  # a CloudEvent in binary mode, whose data may have any media type
+        return partial(binary_event, attributes, request.headers.get("Content-Type"))
+    if content_type in (JSON, NDJSON, *EVENT_DECODERS):
+        check_charset(request)
+    if content_type in EVENT_DECODERS:
+        return partial(EVENT_DECODERS[content_type], limits=limits)
+    if content_type == JSON:
+        return partial(decode_envelope, limits=limits)
+    if content_type == NDJSON:
+        if query.ndjson == "records":
+            return partial(decode_record_lines, limits=limits)
+        if pointer is None:
+            return partial(decode_values, limits=limits)
+        return partial(decode_keyed_values, pointer=parse_pointer(pointer), limits=limits)
+    kept_type = request.headers.get("Content-Type", "application/octet-stream")
+    return partial(_one_value, kept_type=kept_type.encode())
+
+
+def _check_stored_batch(query: PartitionQuery, headers: ProduceHeaders) -> None:
+    """Raises Problem invalid_query, invalid_header: a stored batch has its keys and its sequence in itself."""
+    if query.key is not None or query.key_pointer is not None or headers.record_key is not None:
+        raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
+    if headers.idempotency_key is not None:
+        raise Problem("invalid_header", "a stored batch takes Producer-Id, -Epoch and -Seq in place of a key")
+
+
+def check_charset(request: web.Request) -> None:
+    """Raises Problem unsupported_media_type for JSON in another encoding than UTF-8."""
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
+        raise Problem("unsupported_media_type", f"the charset is {request.charset!r}; JSON is taken as UTF-8 only")
+
+
+def _one_value(body: bytes, kept_type: bytes) -> Incoming:
+    if not body:
+        raise Problem("no_records", "the body is empty")
+    return [IncomingRow(None, body, [("content-type", kept_type)])]
 
 
 def _destination(

@@ -14,7 +14,7 @@ from gateway.fetch import fetch, fetch_many, tail
 from gateway.fetch.context import FETCH
 from gateway.http.context import HTTP
 from gateway.http.problems import Problem
-from gateway.produce import produce
+from gateway.produce import produce, produce_many
 from gateway.produce.context import PRODUCE
 from gateway.server.context import ServerContext
 from gateway.server.middleware import Handler, Middleware
@@ -31,7 +31,7 @@ PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", "/v1/topics/{topic}/records", produce.produce),
     ("POST", PARTITION + "/records", produce.produce_to_partition),
-    ("POST", "/v1/records", produce.produce_many),
+    ("POST", "/v1/records", produce_many.produce_many),
     ("GET", PARTITION + "/records", fetch.fetch),
     ("GET", "/v1/topics/{topic}/records", tail.tail_topic),
     ("GET", PARTITION + "/offsets", fetch.find_offsets),

@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.architecture.request_path import Call, Follower, RequestPath, paths
 
 BOUNDS = {
-    "produce": (21, 52),
+    "produce": (20, 52),
     "fetch": (17, 40),
     "woken long poll": (20, 52),
-    "long poll and the produce that wakes it": (36, 135),
+    "long poll and the produce that wakes it": (35, 135),
 }
 
 

@@ -11,7 +11,8 @@ from gateway.fetch.fetch import OffsetsQuery
 from gateway.fetch.request import FetchQuery
 from gateway.http.problems import KINDS
 from gateway.http.query import Number, Rule, Text, Word, rules_of
-from gateway.produce.request import ManyQuery, PartitionQuery, TopicQuery
+from gateway.produce.produce import PartitionQuery, TopicQuery
+from gateway.produce.produce_many import ManyQuery
 from gateway.server import app
 from openapi import load_contract, operations, resolve
 

@@ -1,28 +1,61 @@
-"""Decodes and places the records of a produce to many topics: each record names its topic.
+"""A produce to many topics: each record names its topic.
 
-A body that cannot be read fails the whole request. Any other problem fails the records of one topic and partition.
+It goes the way of produce.py, with a destination for each topic. A body that cannot be read fails the whole request.
+Any other problem fails the records of one topic and partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
+
+from aiohttp import web
+from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.producers.append_validator import AppendConditions
 from engine.shard.served_topics import Topic
-from gateway.access.access import forbidden
+from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
+from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
+from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
-from gateway.produce.appending import Part
-from gateway.produce.context import ProduceContext
-from gateway.produce.idempotency import KeyedRequest, KeyInFlight
-from gateway.produce.incoming import IncomingRow
-from gateway.produce.placing import Destination, check_count, count_of, encode, place
-from gateway.produce.request import ProduceManyRequest
+from gateway.http.query import read_query
+from gateway.produce.appending import Outcome, Part, answer, append
+from gateway.produce.context import PRODUCE, ProduceContext
+from gateway.produce.headers import IdempotencyKey, read_headers_of_many
+from gateway.produce.idempotency import KeyedRequest, KeyInFlight, window_headers
+from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
+from gateway.produce.placing import Destination, IncomingRow, check_count, count_of, encode, place
+from gateway.produce.produce import JSON, NDJSON, AcksWord, TimeoutMs, check_charset, in_order, read_body
+from gateway.routing.leader_headers import demand_direct
+from gateway.settings import NodeSettings
+from replication.replica.acks import ACKS_BY_WORD, Acks
+
+DecodeTopics = Callable[[bytes], tuple[list[str], list[IncomingRow]]]
+
+
+class ManyQuery(Struct, frozen=True):
+    """The query of POST /v1/records."""
+
+    acks: AcksWord = "all"
+    timeout_ms: TimeoutMs = None
+
+
+class ProduceManyRequest(NamedTuple):
+    """A produce to many topics: each record names its own."""
+
+    acks: Acks
+    timeout_ms: int
+    decode: DecodeTopics
+    idempotency_key: IdempotencyKey | None
+    is_direct: bool
+    caller: Caller
 
 
 @dataclass(slots=True)
@@ -40,7 +73,64 @@ class _Target(NamedTuple):
     rows: _Rows
 
 
-async def place_by_topic(
+async def produce_many(request: web.Request) -> web.Response:
+    """POST /v1/records"""
+    context, query = request.app[PRODUCE], read_query(request, ManyQuery)
+    wanted = parse_many(request, query, context.settings, context.json_limits)
+    return await in_order(request, context, partial(_produce_many, request, context, wanted))
+
+
+async def _produce_many(
+    request: web.Request, context: ProduceContext, wanted: ProduceManyRequest, slot: OrderSlot | None
+) -> web.Response:
+    arrived = await read_body(request, context, wanted.idempotency_key, slot)
+    began = time.perf_counter()
+    async with AsyncExitStack() as keys:
+        parts = await _place_by_topic(context, wanted, arrived.body, arrived.now_ms, arrived.keyed, keys)
+        context.stages.decode.observe(time.perf_counter() - began)
+        ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
+        if wanted.is_direct:
+            await demand_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
+        outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot) if ready else _problems(parts)
+        headers = {}
+        if arrived.keyed is not None:
+            topics = [part.topic for part in parts if part.topic is not None]
+            headers = window_headers(topics, outcomes, time.perf_counter() - began)
+        try:
+            response = answer(parts, outcomes, wanted.acks, arrived.now_ms, None)
+        except Problem as problem:
+            problem.headers |= headers
+            raise
+        response.headers.update(headers)
+        return response
+
+
+def parse_many(
+    request: web.Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits
+) -> ProduceManyRequest:
+    """Parses a produce to many topics. Raises Problem invalid_header, unsupported_media_type."""
+    headers = read_headers_of_many(request)
+    if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
+        raise Problem("unsupported_media_type", f"records for many topics come as {JSON} or {NDJSON}")
+    check_charset(request)
+    if headers.attributes is not None:
+        raise Problem("invalid_header", "a CloudEvent in binary mode goes to one topic")
+    decode = decode_topic_envelope if request.content_type == JSON else decode_topic_lines
+    return ProduceManyRequest(
+        ACKS_BY_WORD[query.acks],
+        query.timeout_ms or settings.produce_timeout_ms,
+        partial(decode, limits=limits),
+        headers.idempotency_key,
+        headers.is_direct,
+        caller_of(request),
+    )
+
+
+def _problems(parts: Sequence[Part]) -> list[Outcome]:
+    return [part.problem for part in parts]
+
+
+async def _place_by_topic(
     context: ProduceContext,
     wanted: ProduceManyRequest,
     body: bytes,
