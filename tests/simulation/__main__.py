@@ -1,7 +1,7 @@
 """`python -m tests.simulation --seed 7` replays one run; `--seeds 1000 --from 0` runs many and counts what happened.
 
-`--mutants` tells the first seed that finds each planted bug. Seeds and bugs are reported as they are met; a run that
-fails ends everything with its story.
+`--mutants` prints the first seed that finds each planted bug. Results of seeds and bugs are printed as they come. The
+first failing run ends the program and prints its event log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.simulation.run import run
 from tests.simulation.world.world import TOLD_EVENTS
 
 SEEDS_BETWEEN_COLLECTIONS = 20
-ENOUGH_SEEDS = 200  # from here on everything has had its chance to happen
+ENOUGH_SEEDS = 200  # with this many seeds every fault and answer must have occurred
 
 
 def main() -> int:
@@ -31,8 +31,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long instead of so many seeds")
     parser.add_argument("--mutants", action="store_true")
     arguments = parser.parse_args()
-    gc.disable()  # a run is garbage as a whole: collected after each few, it takes a tenth less
-    logging.disable(logging.ERROR)  # what nodes log is told in the stories of failures, if it matters
+    # disabled for speed (a tenth): all of a run becomes garbage at once, and is collected after every few runs
+    gc.disable()
+    logging.disable(logging.ERROR)  # the event log of a failure has the relevant messages of nodes
     if arguments.mutants:
         return _mutants(arguments.first, arguments.seeds)
     if arguments.seed is not None:

@@ -1,8 +1,8 @@
 """Producers and consumers of the simulation; each writes its history.
 
-A producer has one batch under way at a time, and every value is unique. One without sequence numbers never sends a
-value again, since that might store it twice; one with them sends until it is answered. A consumer polls a partition
-from wherever it is, at the leader or at any replica.
+A producer has one batch in flight, and every value is unique. A producer without sequence numbers never repeats a
+batch, since a repeat may be stored twice. A producer with sequence numbers repeats a batch until it is answered. A
+consumer polls a partition from its position, at the leader or at any replica.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.simulation.world.world import World
 
 TIMEOUT_S = 1.2
 GIVE_UP_S = 6.0
-AHEAD, AHEAD_EVERY = 100_000, 20  # a consumer asks once in so often for a position that is not there
+AHEAD, AHEAD_EVERY = 100_000, 20  # how far above its position a consumer asks, once in AHEAD_EVERY requests
 
 
 class Client:
@@ -31,14 +31,16 @@ class Client:
         self.idle_until = 0.0
 
     def is_idle(self, go_on: Callable[[], None]) -> bool:
-        """Whether there is nothing to send for a while; then `go_on` is called at its end."""
+        """True while the client pauses; `go_on` is then called at the end of the pause."""
         if self.world.now < self.idle_until:
             self.world.after(self.idle_until - self.world.now, go_on)
             return True
         return False
 
     def ask(self, node_id: int, call: str, *args: Any) -> None:
-        """Ask a node; the last of `args` is called with its answer, or never."""
+        """Send a request to a node. The last of `args` is called with the answer; it is never called if none
+        arrives.
+        """
         node = self.nodes[node_id]
         *rest, reply = args
 
@@ -55,7 +57,7 @@ class Client:
 
 
 class Producer(Client):
-    """Sends, waits for the answer or gives up waiting, sends again."""
+    """Sends a batch, waits for the answer or a timeout, then sends the next."""
 
     def __init__(self, *args: Any, partitions: list[str], acks: str, every_s: float) -> None:
         super().__init__(*args)
@@ -64,7 +66,9 @@ class Producer(Client):
         self._number = 0
 
     def may_repeat(self, call: str) -> bool:
-        """Nothing recognises a produce without a sequence that comes twice; and TCP repeats none."""
+        """False for a produce without a sequence: the server cannot recognise a repeat, and TCP delivers no
+        duplicates.
+        """
         return call != "on_produce"
 
     def run(self) -> None:
@@ -106,9 +110,9 @@ class Producer(Client):
 
 
 class SequencedProducer(Client):
-    """Numbers its records, and sends a batch again until it is told where it is: each is stored once, and in order.
+    """Numbers its records and repeats a batch until it gets its offset: each record is stored once, and in order.
 
-    Who gives a batch up begins a new epoch: what is still under way of the old one is fenced then.
+    A producer that gives up a batch starts a new epoch, which fences requests of the old one that are still in flight.
     """
 
     def __init__(self, *args: Any, partition: str, producer_id: int, every_s: float) -> None:
@@ -177,10 +181,10 @@ class SequencedProducer(Client):
 
 
 class KeyedProducer(Client):
-    """Names each batch by a key, sends it until it is answered, and now and then once more when it has long been.
+    """Names each batch by a key, repeats it until it is answered, and sometimes repeats it long after that.
 
-    The time of the key is that of a node that takes the request, another one each time. Repeats are within the window.
-    Keys say nothing of order: each batch has a client of its own.
+    The time of the key is that of the receiving node, a different one at each attempt. Repeats are within the window.
+    Keys imply no order, so each batch is a client of its own in the history.
     """
 
     def __init__(self, *args: Any, partition: str, every_s: float) -> None:
@@ -240,7 +244,7 @@ class KeyedProducer(Client):
 
 
 class Consumer(Client):
-    """Reads one partition from its beginning on; sometimes asks where the end is."""
+    """Reads one partition from its beginning; sometimes asks for the log end."""
 
     def __init__(self, *args: Any, partition: str, every_s: float, is_full_read: bool = False) -> None:
         super().__init__(*args)
@@ -258,7 +262,7 @@ class Consumer(Client):
         node = self._node or self.any_node()
         asked, number = self.position, self._asked
         if number % AHEAD_EVERY == 0:
-            asked += AHEAD  # beyond anything that is committed
+            asked += AHEAD  # above anything that is committed
         if self.world.random.random() < 0.2:
             seen = self._epoch_seen, self._end_seen, self.world.now
             self.ask(node, "on_latest", self.partition, lambda *a: self._told_latest(*seen, *a))
@@ -287,7 +291,7 @@ class Consumer(Client):
             self.world.count("refused for good: above the watermark")
             self.history.refused.append(Refused(self.name, self.partition, node, asked, asked_at))
         elif what == "ok":
-            # Kept from the bytes as they were sent; a batch may begin below the position.
+            # Keeps the whole batches that were sent; the first one may begin below the position.
             records = tuple(record for record in records_of(data) if record[0] >= asked)
             about = (self.name, self.partition, node, asked, records, log_start, watermark, self.world.now)
             self.history.polled.append(Polled(*about, self._is_full_read))
@@ -301,7 +305,7 @@ class Consumer(Client):
     def _told_latest(
         self, epoch_seen: int, seen: int, at: float, what: str, offset: int | None, leader_epoch: int
     ) -> None:
-        """A leader that was replaced without knowing tells an old end; who names the epoch it knows is not misled."""
+        """Ignore an old leader epoch: a replaced leader that does not know it yet reports an old end."""
         if what == "ok" and offset is not None and leader_epoch < epoch_seen:
             self.world.count("answers of replaced leaders")
         elif what == "ok" and offset is not None:

@@ -1,8 +1,8 @@
-"""What goes wrong, when and for how long: chosen by the seed, some kinds in each run and all kinds over many.
+"""The faults: the seed chooses their kinds, times and durations. Each run has some kinds; many runs have all.
 
-Each fault is a method of `Faults` that does it and arranges for its end. A run uses a random subset (swarm testing), so
-that one kind does not always hide another. Which losses a run's guarantee allows is asked before they happen
-(`_may_lose_unsynced`, `_may_lose_disk`): a checker must not be blamed for what nobody promised.
+Each fault is a method of `Faults` that injects it and schedules its end. A run uses a random subset (swarm testing), so
+that one kind does not always hide another. A fault that can lose data first checks whether the run's guarantee allows
+the loss (`_may_lose_unsynced`, `_may_lose_disk`): a checker must not report a loss that no guarantee excludes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KINDS = (
     "drain",
     "full_disk",
 )
-CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these throw nobody out of an in-sync set
+CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these remove no replica from an in-sync set
 
 
 class Faults:
@@ -67,7 +67,7 @@ class Faults:
         self.is_over = False
         self._disks_lost = 0
         self._may_be_unclean = may_be_unclean
-        self.least_min_insync = 3  # that the topic had before it was altered
+        self.least_min_insync = 3  # the lowest value that the topic has had
 
     def run(self, every_s: float) -> None:
         if not self.is_over and self.kinds:
@@ -77,7 +77,7 @@ class Faults:
             self.world.after(every_s * (0.3 + 1.4 * self.world.random.random()), self.run, every_s)
 
     def heal(self) -> None:
-        """Everything works from here on; who is down starts."""
+        """End all faults: every link and disk works, and every stopped node starts."""
         self.is_over = True
         self.network.heal()
         self._start_store()
@@ -92,7 +92,7 @@ class Faults:
             node.go_on()
             node.start()
 
-    # The kinds.
+    # Kinds of faults.
 
     def kill(self) -> None:
         node = self._node()
@@ -132,7 +132,7 @@ class Faults:
         self._cut([(a, b)])
 
     def isolate(self) -> None:
-        """From the other nodes; clients and the store still see it."""
+        """Cut a node from the other nodes; clients and the store still reach it."""
         node = self._node()
         others = [other.name for other in self.nodes.values() if other is not node]
         self._cut([pair for other in others for pair in ((node.name, other), (other, node.name))])
@@ -142,7 +142,9 @@ class Faults:
         self._cut([(node.name, STORE), (STORE, node.name)])
 
     def late_news(self) -> None:
-        """What the store says comes late, but not so late that the connection is given up; others hear it at once."""
+        """Delay the store's messages to one node, by less than the connection timeout; other nodes receive them at
+        once.
+        """
         link = (STORE, self._node().name)
         self.network.late_s[link] = self.store.timeout_s * 0.25 * self.world.random.random()
         self.world.after(self._while(), self.network.late_s.pop, link, None)
@@ -163,7 +165,7 @@ class Faults:
         self._node().slow_until = self.world.now + self._while()
 
     def failing_sync(self) -> None:
-        """The process ends after a while, as an operator would have it."""
+        """Fail a sync; the process is replaced after a while, as an operator would do."""
         node = self._node()
         node.disk.failing_syncs += 1
         self.world.after(self._while(), self._replace_process, node)
@@ -185,7 +187,7 @@ class Faults:
         self._node().clock.offset_ms += self.world.random.choice((-86_400_000, -3_600_000, 3_600_000, 86_400_000))
 
     def trim(self) -> None:
-        """Whoever leads deletes records."""
+        """Have the leader of a partition delete records."""
         share = self.world.random.random()
         for node in self.nodes.values():
             if node.life is not None and node.paused_until <= self.world.now:
@@ -193,7 +195,7 @@ class Faults:
                     hosted.trim(share)
 
     def reassign(self) -> None:
-        """The controller is asked to move a partition, or to call a move off."""
+        """Ask the controller to move a partition, or to cancel a move."""
         for node in self.nodes.values():
             life = node.life
             if life is None or life.controller is None or node.paused_until > self.world.now:
@@ -209,7 +211,7 @@ class Faults:
             self.world.count("reassignments asked for")
 
     def alter(self) -> None:
-        """The topic's settings change: how many must be in sync, how much is kept; now and then, unclean elections."""
+        """Change the topic's settings: min_insync_replicas, retention, and sometimes unclean elections."""
         random = self.world.random
         entry = self.store.topic()
         changed = {"min_insync_replicas": random.choice((1, 2, 2, 3))}
@@ -221,7 +223,7 @@ class Faults:
             node.keep(random.choice((None, 2000, 6000)), random.choice((None, 700, 3000)))
 
     def drain(self) -> None:
-        """Everything moves away from a node, as far as there are others."""
+        """Move all partitions away from a node, as far as other nodes can take them."""
         drained = self._node().node_id
         for node in self.nodes.values():
             life = node.life
@@ -236,7 +238,7 @@ class Faults:
                     self.world.count("reassignments asked for")
 
     def leave(self) -> None:
-        """SIGTERM: leaders move away first, then the process ends."""
+        """Send SIGTERM: leadership moves to other nodes first, then the process ends."""
         node = self._node()
         if node.life is not None:
             node.life.is_leaving = True
@@ -244,13 +246,13 @@ class Faults:
             self.world.after(0.5, self._replace_process, node)
 
     def idle(self) -> None:
-        """Nobody sends anything for longer than a follower may lag, then all go on."""
+        """Pause all producers for longer than a follower may lag, then resume them."""
         until = self.world.now + self._node().options.lag_s_max * (0.8 + 1.5 * self.world.random.random())
         for client in self.clients:
             client.idle_until = until
 
     def bad_bucket(self) -> None:
-        """The object store fails requests, loses its answers, or does late what it was asked; sometimes all of it."""
+        """Make the object store fail requests, lose answers, or execute requests late; sometimes every request."""
         random = self.world.random
         self.bucket.weather = StoreWeather(
             failing=random.choice((0.0, 0.1, 0.3, 1.0)),
@@ -260,7 +262,7 @@ class Faults:
         )
         self.world.after(self._while(), self._fair_bucket)
 
-    # Between them.
+    # Helpers.
 
     @property
     def _rules(self):
@@ -271,7 +273,10 @@ class Faults:
         return min(self.least_min_insync, self._rules.min_insync_replicas)
 
     def _may_lose_unsynced(self, node: Node) -> bool:
-        """With durability=os committed records may be in page caches only: one power loss at a time."""
+        """True if a power loss of this node keeps the guarantee.
+
+        With durability=os committed records may be in page caches only, so two other members must hold everything.
+        """
         if self._rules.is_fsync_demanded:
             return True
         if self._least < 2:
@@ -283,13 +288,13 @@ class Faults:
         return True
 
     def _has_kept_all(self, member: Member) -> bool:
-        """Whether this member has lost nothing since it became one, and is there to tell."""
+        """True if the member is alive and has lost nothing since it became a member."""
         life = self.nodes[member.node_id].life
         survives_from = life.registration_state.survives_from if life is not None else None
         return survives_from is not None and survives_from <= member.broker_epoch
 
     def _may_lose_disk(self) -> bool:
-        """One node may be lost for good where two hold everything."""
+        """True if one node's disk may be lost: only once in a run, and only where two replicas hold everything."""
         return self._disks_lost == 0 and self._least >= 2 and self._rules.is_fsync_demanded
 
     def _node(self) -> Node:

@@ -1,4 +1,4 @@
-"""What must have happened for runs to mean anything: a fault or an answer that never occurred was not tried."""
+"""The faults and answers that must have occurred: runs test nothing that never happened in them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MUST_HAPPEN = (
 )
 
 
-# Once in a hundred runs or so, so that a few runs need not have met them.
+# About once in a hundred runs, so a few runs need not have them.
 RARE = (
     "shippers fenced",
     "elections from eligible",
@@ -52,7 +52,7 @@ RARE = (
 )
 MANY_SEEDS = 1000
 
-# Once in a thousand runs; test_simulation.py has runs of their own for it.
+# About once in a thousand runs; test_simulation.py has its own runs for it.
 VERY_RARE = ("answers of replaced leaders",)
 VERY_MANY_SEEDS = 10_000
 

@@ -1,8 +1,8 @@
-"""One run: a cluster, clients, faults for a while, then peace; then the judges.
+"""One run: a cluster, clients, a time with faults, a time without faults, then the judges.
 
-Everything follows from the seed and the options, so a failure is replayed with `make sim SEED=...`.
-Safety is judged over the whole run. Liveness only after the faults are over: then every partition must take and commit
-a record soon, and its replicas become equal (C14).
+Everything follows from the seed and the options, so `make sim SEED=...` replays a failure. Safety is judged over all of
+the run. Liveness is judged after the faults: every partition must soon take and commit a record, and its replicas must
+become equal (C14).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEAL_S = 30.0
 
 @dataclass(frozen=True)
 class Options:
-    """What a seed does not say by itself; `options_for` draws them."""
+    """The options of a run; `options_for` draws them from the seed."""
 
     nodes: int = 3
     partitions: int = 1
@@ -43,8 +43,8 @@ class Options:
     retention_bytes: int | None = None
     local_retention_bytes: int | None = None
     reads_ahead: bool = False
-    keyed_producers: int = 0  # in place of all others
-    ahead_ms: tuple[int, ...] = ()  # each node's clock, from the beginning
+    keyed_producers: int = 0  # replace all other producers
+    ahead_ms: tuple[int, ...] = ()  # each node's clock offset at the start
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def options_for(seed: int) -> Options:
-    """A configuration for every seed: the usual one most often."""
+    """Return a configuration for a seed; the default one is the most likely."""
     random = Random(f"options of {seed}")
     rules = TopicRules(
         min_insync_replicas=random.choice((2, 2, 2, 2, 1, 3)),
@@ -146,7 +146,7 @@ class Run:
             self._chaos()
             problems = self._peace()
             problems += self._judged()
-        except Exception as error:  # an assertion of a core is a finding like any other
+        except Exception as error:  # a failed assertion of a core is a finding too
             problems = [f"{type(error).__name__}: {error}", traceback.format_exc()]
         story = f"{self.world.story()}\n--- at the end\n{self._status()}" if problems else ""
         return Outcome(self.world.seed, self.options, problems, self.world.counts, story)
@@ -171,7 +171,9 @@ class Run:
         self.world.run_until(self.options.chaos_s)
 
     def _peace(self) -> list[str]:
-        """Heal, see every partition commit something new, let the producers stop, and the replicas become equal."""
+        """Heal all faults; wait until every partition commits a new record, the producers stop and the replicas are
+        equal.
+        """
         self.faults.heal()
         began = self.world.now
         self.world.run_until(began + HEAL_S, self._has_committed_since(began))
@@ -189,7 +191,9 @@ class Run:
         return problems
 
     def _full_read(self) -> list[str]:
-        """Read every partition from its beginning to its end, from the store what the disks have not."""
+        """Read every partition from its beginning to its end; records that the disks no longer have come from the
+        store.
+        """
         readers = [
             Consumer(*self._client(f"full read of {partition}"), partition=partition, every_s=0.01, is_full_read=True)
             for partition in self.partitions
@@ -235,7 +239,7 @@ class Run:
                 found.append(FinalLog(partition, node_id, log.log_start, hosted.high_watermark, log.local_log_start))
                 found[-1].batches = hosted.log.all_batches()
                 stored = final_tier(self.bucket, partition).batches if log.local_log_start > log.log_start else []
-                for batch in stored:  # behind that an unclean election may have left another history there
+                for batch in stored:  # an unclean election may have left another history above that
                     below = {at: value for at, value in records_of(batch) if at < log.local_log_start}
                     found[-1].records.update(below)
                 for batch in found[-1].batches:
@@ -251,7 +255,7 @@ class Run:
             if len(state.in_sync) < len(state.replicas):
                 return False
             ends = {end for h in hosted if h is not None for end in (h.log.log.log_end, h.high_watermark)}
-            if len(ends) != 1:  # log_start may differ: a new leader may have heard of no deletion yet, as in Kafka
+            if len(ends) != 1:  # log_start may differ: a new leader may not know of a deletion yet, as in Kafka
                 return False
         return True
 
@@ -285,7 +289,7 @@ class Run:
 
 
 def _now_and_then(world: World, is_done):
-    """Ask every 50 ms of virtual time, not after every event."""
+    """Check every 50 ms of virtual time, not after every event."""
     asked_at = [0.0]
 
     def ask() -> bool:

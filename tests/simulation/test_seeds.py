@@ -1,8 +1,7 @@
-"""Twelve hundred whole clusters, in chunks that pytest's workers share; together they have met everything.
+"""Twelve hundred simulated clusters, in chunks that pytest's workers share; together they cover every fault and answer.
 
-Every chunk leaves its counters beside the others'. Whichever finds that all are there adds them up: a fault or an
-answer that never occurred in any of them fails it. How long they took is told at the end of pytest's report.
-More seeds: `make seeds-long`.
+Every chunk writes its counters to a shared directory. The last chunk adds them up, and fails if a fault or an answer
+never occurred. Pytest's report ends with the time that they took. More seeds: `make seeds-long`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SEEDS_BETWEEN_COLLECTIONS = 20
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory) -> Path:
-    """A directory of all workers of this run."""
+    """Return a directory that all workers of this run share."""
     own = tmp_path_factory.getbasetemp()
     found = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "seeds"
     found.mkdir(exist_ok=True)
@@ -40,11 +39,13 @@ def shared(tmp_path_factory) -> Path:
 
 @contextmanager
 def swept_by_hand() -> Iterator[None]:
-    """A run is garbage as a whole, and nothing that was there before has become any: a tenth less time."""
+    """Collect garbage by hand, which saves a tenth of the time: all of a run becomes garbage at once, and nothing older
+    does.
+    """
     gc.collect()
     gc.freeze()
     gc.disable()
-    logging.disable(logging.ERROR)  # what nodes log of faults is told in the stories of failures, if it matters
+    logging.disable(logging.ERROR)  # the event log of a failure has the relevant messages of nodes
     try:
         yield
     finally:
@@ -80,7 +81,7 @@ def test_no_seed_finds_anything_and_everything_happens(seeds, shared, record_pro
 
 
 def with_own(shared: Path, name: str, own: dict[str, object]) -> list[dict]:
-    """What all chunks have left until now, this one among them; exactly one of them sees all."""
+    """Add this chunk's counters and return those of all chunks so far; exactly one chunk sees all."""
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (shared / f"{name}.json").write_bytes(orjson.dumps(own))
@@ -104,7 +105,7 @@ def told(chunks: list[dict]) -> str:
 
 
 def test_a_counter_that_is_zero_in_every_chunk_is_found(tmp_path):
-    """As the chunks of one run would leave them, one that has met nothing last."""
+    """Counters as the chunks of one run leave them; the last chunk has counted nothing."""
     all_but_one = dict.fromkeys([*never_happened(Counter(), MANY_SEEDS)], 1)
     del all_but_one["elections"]
     first = {"seeds": MANY_SEEDS, "counts": all_but_one, "cpu_s": 60.0, "wall_s": 90.0}

@@ -1,4 +1,4 @@
-"""Single seeds: what once found something, and how a run is replayed and told. Many are run by test_seeds.py."""
+"""Single seeds: those that once found a bug, and how a run is replayed and printed. test_seeds.py runs many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.__main__ import main
 from tests.simulation.run import Options, run
 
-# A change of anything changes every run; these stay as what they were at the time, and as seeds among others.
+# Any change of the code changes every run. These seeds stay as they were, and are seeds like any others now.
 FOUND_SOMETHING = {
     1535: "a read from the store went beyond the follower's own high watermark",
     100975: "a dead life's registration came late and took the place of the new one's value",
@@ -31,7 +31,7 @@ def test_a_seed_that_once_found_something_finds_nothing_any_more(seed):
 
 
 def test_a_leader_that_was_replaced_without_knowing_answers_and_nothing_is_wrong():
-    """One run in some forty with these faults, one in a thousand with any."""
+    """This occurs in one of about forty runs with these faults, and in one of a thousand with any faults."""
     options = Options(kinds=("pause", "cut_two_ways", "cut_from_store", "expire_session"), fault_every_s=0.3)
     for seed in range(400):
         outcome = run(seed, options)

@@ -1,1 +1,1 @@
-"""Judges of a simulated run: histories, checkers, planted bugs that they must find."""
+"""Judges of a simulated run: histories, checkers, and the planted bugs that they must find."""

@@ -1,4 +1,4 @@
-"""Judges of a run, over client histories and the logs that are left. Numbers are those of engine.md 5.4.
+"""Judges of a run, over client histories and the final logs. The numbers are those of engine.md 5.4.
 
 Pure functions that return problems as sentences; a good run has none. test_checkers.py has a planted anomaly for each.
 """
@@ -18,7 +18,7 @@ StateChange = tuple[float, str, VersionedState]
 
 @dataclass
 class FinalLog:
-    """What one replica has of a partition when all is quiet."""
+    """One replica's log of a partition at the end of a run."""
 
     partition: str
     node_id: int
@@ -31,14 +31,14 @@ class FinalLog:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a run promises (engine.md 5.5)."""
+    """The guarantees of a run (engine.md 5.5)."""
 
     keeps_acks_all: bool = True
     keeps_what_was_read: bool = True
 
 
 def check_all(history: History, states: Sequence[StateChange], logs: list[FinalLog], guarantee: Guarantee) -> list[str]:
-    """Every checker over one run. `logs`: all in-sync replicas of every partition, the leader's first."""
+    """Run every checker. `logs`: all in-sync replicas of every partition, the leader's first."""
     found: list[str] = []
     leaders: dict[str, FinalLog] = {}
     for log in logs:
@@ -67,7 +67,7 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
 def lost_writes(
     produced: Iterable[Produced], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]
 ) -> list[str]:
-    """C1: what was acknowledged with acks=all is there, where it was said to be, unless deleted since."""
+    """C1: every record acknowledged with acks=all is at its offset, unless it was deleted later."""
     found = []
     for one in produced:
         if one.outcome != "ok" or one.acks != "all":
@@ -83,7 +83,7 @@ def lost_writes(
 
 
 def unseen(produced: Iterable[Produced], polled: Iterable[Polled], deleted_below: Mapping[str, int]) -> list[str]:
-    """C2: who reads everything at the end sees every record that was acknowledged with acks=all. `polled` is theirs."""
+    """C2: a full read sees every record acknowledged with acks=all. `polled` is the full read."""
     seen = {(poll.partition, offset): value for poll in polled for offset, value in poll.records}
     found = []
     for one in produced:
@@ -96,7 +96,7 @@ def unseen(produced: Iterable[Produced], polled: Iterable[Polled], deleted_below
 
 
 def deleted_by_nobody(logs: Iterable[FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
-    """Only retention and whoever asks for it raise log_start."""
+    """log_start is raised only by retention and by delete requests."""
     return [
         f"C1 deleted by nobody: {log.partition} of node {log.node_id} starts at {log.log_start}, "
         f"deleted was what lies below {deleted_below.get(log.partition, 0)}"
@@ -106,14 +106,14 @@ def deleted_by_nobody(logs: Iterable[FinalLog], deleted_below: Mapping[str, int]
 
 
 def aborted_reads(produced: Iterable[Produced], polled: Iterable[Polled], logs: Iterable[FinalLog]) -> list[str]:
-    """C3: what was refused for certain is never seen."""
+    """C3: a definitely rejected record is never seen."""
     refused = {value for one in produced if one.outcome == "fail" for value in one.values}
     seen = {value for poll in polled for _, value in poll.records} | {v for log in logs for v in log.records.values()}
     return [f"C3 aborted read: {value} was refused and is there" for value in sorted(refused & seen)]
 
 
 def duplicates(logs: Iterable[FinalLog]) -> list[str]:
-    """C4: every value was sent once, so it is there once at most."""
+    """C4: every value is sent once, so the log has it at most once."""
     found = []
     for log in logs:
         at: dict[str, int] = {}
@@ -125,7 +125,7 @@ def duplicates(logs: Iterable[FinalLog]) -> list[str]:
 
 
 def out_of_sequence(produced: Iterable[Produced], logs: Iterable[FinalLog]) -> list[str]:
-    """C11: what one client sent to a partition, each batch after an answer to the last, is there in that order."""
+    """C11: the batches of one client and partition, each sent after the answer to the last, are in that order."""
     sent = {v: (one.client, n) for n, one in enumerate(produced) if one.outcome == "ok" for v in one.values}
     found = []
     for log in logs:
@@ -141,7 +141,7 @@ def out_of_sequence(produced: Iterable[Produced], logs: Iterable[FinalLog]) -> l
 
 
 def inconsistent_offsets(history: History, logs: Iterable[FinalLog], *, only_final: bool = False) -> list[str]:
-    """C5: one offset has one value, whoever says so: acknowledgements, polls, every replica."""
+    """C5: an offset has one value in all acknowledgements, polls and replicas."""
     found = []
     known: dict[tuple[str, int], tuple[str, str]] = {}
 
@@ -166,7 +166,7 @@ def inconsistent_offsets(history: History, logs: Iterable[FinalLog], *, only_fin
 
 
 def skipping_polls(polled: Iterable[Polled]) -> list[str]:
-    """C6: within an answer offsets follow each other from where was asked; nothing at or above the watermark."""
+    """C6: offsets in an answer are consecutive from the requested one, and below the high watermark."""
     found = []
     for poll in polled:
         offsets = [offset for offset, _ in poll.records]
@@ -178,7 +178,7 @@ def skipping_polls(polled: Iterable[Polled]) -> list[str]:
 
 
 def ends_going_back(latest: Iterable[Latest]) -> list[str]:
-    """C6, KIP-207: no leader tells an end below one that this client has read up to."""
+    """C6, KIP-207: no leader reports an end below one that this client has read up to."""
     return [
         f"C6 end went back: {one.client} had read {one.partition} to {one.seen}, then was told {one.offset}"
         for one in latest
@@ -187,7 +187,7 @@ def ends_going_back(latest: Iterable[Latest]) -> list[str]:
 
 
 def wrong_refusals(history: History) -> list[str]:
-    """C15: nobody is refused for good at a position that had been acknowledged or read as committed when it asked."""
+    """C15: no node permanently rejects a position that was acknowledged or read as committed before the request."""
     committed: dict[str, list[tuple[float, int]]] = {}
     for one in history.produced:
         if one.outcome == "ok" and one.acks == "all":
@@ -204,7 +204,7 @@ def wrong_refusals(history: History) -> list[str]:
 
 
 def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:
-    """C7: a produce lands behind everything that was acknowledged before it was sent."""
+    """C7: a record is stored after every record that was acknowledged before it was sent."""
     found = []
     by_partition: dict[str, list[Produced]] = {}
     for one in produced:
@@ -222,7 +222,7 @@ def out_of_real_time_order(produced: Iterable[Produced]) -> list[str]:
 
 
 def dirty_reads(polled: Iterable[Polled], leaders: dict[str, FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
-    """C8: whatever was read is in the log for good, at the same offset."""
+    """C8: every record that was read stays in the log at its offset."""
     found = []
     for poll in polled:
         log, start = leaders[poll.partition], deleted_below.get(poll.partition, 0)
@@ -234,7 +234,7 @@ def dirty_reads(polled: Iterable[Polled], leaders: dict[str, FinalLog], deleted_
 
 
 def different_replicas(logs: Iterable[FinalLog]) -> list[str]:
-    """C9: replicas in sync have the same bytes from the greatest local start to the least high watermark."""
+    """C9: in-sync replicas have the same bytes from the greatest local start to the lowest high watermark."""
     found = []
     first: dict[str, FinalLog] = {}
     for log in logs:
@@ -249,7 +249,7 @@ def different_replicas(logs: Iterable[FinalLog]) -> list[str]:
 
 
 def positions_going_back(history: History, states: Sequence[StateChange]) -> list[str]:
-    """C10: leader and partition epochs grow, one leader an epoch; a leader's watermark grows within its epoch."""
+    """C10: leader and partition epochs grow; an epoch has one leader; a leader's watermark grows within its epoch."""
     found = []
     by_partition: dict[str, list[VersionedState]] = {}
     for _, partition, state in states:
@@ -271,7 +271,7 @@ def positions_going_back(history: History, states: Sequence[StateChange]) -> lis
 
 
 def thrown_out(states: Sequence[StateChange]) -> list[str]:
-    """Where nothing fails nobody leaves an in-sync set, however long nothing was sent."""
+    """Without faults no replica leaves an in-sync set, even when nothing is sent for a long time."""
     found = []
     known: dict[str, VersionedState] = {}
     for at, partition, state in states:

@@ -1,7 +1,7 @@
-"""What clients did and were told: the only evidence that the checkers of histories use.
+"""What clients sent and received: the only evidence for the checkers of histories.
 
-An operation is invoked, then ok, fail or info. `fail` is definite: it never happened and never will. `info` is not
-known: it may have happened, may still, or never. The classification is half of the test (engine.md 5.4).
+An operation is invoked, then ok, fail or info. `fail` is definite: it never happened and never will. `info` is unknown:
+it may have happened, may happen later, or never. The classification is half of the test (engine.md 5.4).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from engine.format import batch as record_batch
 
-_BATCHES_KEPT = 4096  # more than one run stores; consumers, replicas and judges look at the same ones
+_BATCHES_KEPT = 4096  # more than one run stores; consumers, replicas and judges share the decoded batches
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Produced:
 
 @dataclass(frozen=True)
 class Polled:
-    """One answer of a fetch: what a consumer saw, where, and where it will go on."""
+    """One answer to a fetch: what the consumer read, where, and its next position."""
 
     client: str
     partition: str
@@ -41,13 +41,13 @@ class Polled:
     log_start: int
     high_watermark: int
     at: float
-    is_full_read: bool = False  # of one that reads everything once all is quiet
-    asked_at: float = float("nan")  # where it is known
+    is_full_read: bool = False  # part of the full read at the end of a run
+    asked_at: float = float("nan")  # NaN if unknown
 
 
 @dataclass(frozen=True)
 class Latest:
-    """A leader's answer to "where is the end?"."""
+    """A leader's answer to a query for the log end."""
 
     client: str
     partition: str
@@ -58,7 +58,7 @@ class Latest:
 
 @dataclass(frozen=True)
 class Refused:
-    """A node said that a position lies above what is committed, and the client took it as final (416)."""
+    """A node reported that a position is above the committed end, and the client took it as final (416)."""
 
     client: str
     partition: str
@@ -68,7 +68,7 @@ class Refused:
 
 
 def records_of(data: bytes) -> list[tuple[int, str]]:
-    """Offsets and values of whole batches, as they are in these bytes."""
+    """Return offsets and values of the whole batches in these bytes."""
     batches = (data[at : at + header.size_bytes] for at, header in record_batch.walk(data))
     return [record for batch in batches for record in _records_of_batch(batch)]
 
@@ -86,7 +86,8 @@ class History:
     refused: list[Refused] = field(default_factory=list)
     watermarks: list[tuple[str, int, int, int]] = field(default_factory=list)  # partition, node, leader epoch, position
     cuts_below_watermark: list[str] = field(default_factory=list)
-    deleted_below: dict[str, int] = field(default_factory=dict)  # by somebody's decision; only that may raise log_start
+    # by a request or by retention; nothing else may raise log_start
+    deleted_below: dict[str, int] = field(default_factory=dict)
 
     def deleted(self, partition: str, log_start: int) -> None:
         self.deleted_below[partition] = max(self.deleted_below.get(partition, 0), log_start)

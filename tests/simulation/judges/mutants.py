@@ -1,7 +1,7 @@
-"""Planted bugs of a server: each takes one rule away, and the simulator must find it.
+"""Planted bugs of a server: each removes one rule, and the simulator must find it.
 
-A mutant that no run finds would mean that the simulator looks away, or that the rule is not needed. `options` narrows a
-run to where the bug can show itself, as `TopicRules` or kinds of faults; None leaves everything to the seed.
+A mutant that no run finds means that the simulator misses bugs, or that the rule is not needed. `options` narrows a run
+to where the bug can show, as `TopicRules` or kinds of faults; None leaves everything to the seed.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _fsync_errors_ignored() -> Iterator[None]:
 
 @contextmanager
 def _growth_not_waited_for() -> Iterator[None]:
-    """Two rules wait for who joins; this takes both away."""
+    """Two rules wait for a joining replica; this removes both."""
     only_committed = patch.object(in_sync_set, "maximal", lambda committed, proposed: {m.node_id for m in committed})
     with only_committed, patch.object(leader.Leader, "_is_joining", lambda *_: False):
         yield
@@ -108,7 +108,7 @@ def _growth_not_waited_for() -> Iterator[None]:
 
 @contextmanager
 def _unclean_by_mistake() -> Iterator[None]:
-    """Elects whoever is alive, and calls it clean."""
+    """Elects any live replica and marks the election clean."""
     real = election._elected
 
     def elected(*args: object) -> object:
@@ -133,7 +133,7 @@ _role_of = role.role_of
 
 @contextmanager
 def _minimum_ignored() -> Iterator[None]:
-    """As a rule too few in sync means that others are eligible, which alone holds the watermark."""
+    """Usually too few in-sync replicas make others eligible, and that alone holds the high watermark."""
     nobody_eligible = patch.object(leader.Leader, "_may_others_lead", False)
     with patch.object(leader, "high_watermark", _without_minimum), nobody_eligible:
         yield
@@ -141,7 +141,7 @@ def _minimum_ignored() -> Iterator[None]:
 
 @contextmanager
 def _version_not_checked() -> Iterator[None]:
-    """Neither the writer looks which state it follows, nor the store."""
+    """Neither the writer nor the store checks which state a change follows."""
 
     def demanded(self: store.Store, operations: list[Operation]) -> list[Operation]:
         there = self.snapshot.keys
@@ -177,7 +177,7 @@ def _manifest_fence_off() -> Iterator[None]:
 
 
 def _nothing_demanded(found: manifest.Manifest, leader_epoch: int) -> None:
-    """Whoever comes may write."""
+    """Every write request is accepted."""
 
 
 OS = TopicRules(is_fsync_demanded=False)
@@ -321,7 +321,7 @@ MUTANTS = {
 
 
 def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
-    """The first seed whose run finds the planted bug, and what it says; None when none does."""
+    """Return the first seed whose run finds the planted bug, and the finding; None if no run finds it."""
     mutant = MUTANTS[name]
     with mutant.plant():
         for seed in seeds:

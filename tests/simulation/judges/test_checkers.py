@@ -1,4 +1,4 @@
-"""Every checker finds its anomaly, planted in an otherwise good history, and nothing in the good one."""
+"""Every checker finds its anomaly in an otherwise good history, and nothing in the good one."""
 
 from __future__ import annotations
 

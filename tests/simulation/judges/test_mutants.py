@@ -1,4 +1,4 @@
-"""Each planted bug is found by the simulator, by the seed named here, or soon after it."""
+"""The simulator finds each planted bug, with the seed named here or one soon after it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.judges.mutants import MUTANTS, found_by_seed
 
-TRIES = 40  # a change of anything changes every run, and with it which seed is the first
+TRIES = 40  # any change of the code changes every run, and with it the first seed
 FIRST_SEED = {
     "ack before replication": 9,
     "watermark ignores the in-sync set": 3,

@@ -1,4 +1,4 @@
-"""The judges of the object store find each anomaly, planted in an otherwise good store, and nothing in the good one."""
+"""The judges of the object store find each anomaly in an otherwise good store, and nothing in the good one."""
 
 from __future__ import annotations
 

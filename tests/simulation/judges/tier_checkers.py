@@ -1,4 +1,4 @@
-"""Judges of what is in the object store at the end of a run (C13 of engine.md 5.4). Pure functions, as checkers.py."""
+"""Judges of the object store at the end of a run (C13 of engine.md 5.4). Pure functions, as in checkers.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.simulation.judges.checkers import FinalLog
 
 @dataclass
 class FinalTier:
-    """Of one partition: its chain as it was committed, the newest root, and everything below its prefix."""
+    """The tiered state of one partition: its chain in commit order, the newest root, and all objects below its
+    prefix.
+    """
 
     partition: str
     roots: Sequence[Manifest]
@@ -26,9 +28,9 @@ class FinalTier:
 
 
 def check_tier(tier: FinalTier, leader: FinalLog, deleted_below: int, *, is_one_history: bool) -> list[str]:
-    """C13: the chain only grows, what it names is there and sound, and disk and store together have no gap.
+    """C13: the chain only grows, its objects exist and are intact, and disk and store together have no gap.
 
-    `is_one_history`: no election has dropped committed records, so what is stored is what the leader has.
+    `is_one_history`: no election has dropped committed records, so the store has the same records as the leader.
     """
     found = chain_going_back(tier)
     if tier.newest is not None:
@@ -38,7 +40,9 @@ def check_tier(tier: FinalTier, leader: FinalLog, deleted_below: int, *, is_one_
 
 
 def chain_going_back(tier: FinalTier) -> list[str]:
-    """A root that came so late that newer ones were there, and its slot free again, is nobody's commit."""
+    """Report roots that do not extend their predecessor. A late root whose slot is free again, with newer roots, counts
+    as no commit.
+    """
     found = [f"C13 unsound: {tier.partition} {problem}" for root in tier.roots if (problem := problem_of(root))]
     newest = [root.generation for root in tier.roots]
     counted = [root for at, root in enumerate(tier.roots) if root.generation >= max(newest[: at + 1])]
@@ -70,7 +74,7 @@ def broken_objects(tier: FinalTier, newest: Manifest) -> list[str]:
 
 
 def different_records(tier: FinalTier, leader: FinalLog) -> list[str]:
-    """Where the disk has a batch that the store has, it is the same."""
+    """A batch that is on disk and in the store is the same in both."""
     local = {read_header(batch).base_offset: batch for batch in leader.batches}
     return [
         f"C13 differs: {tier.partition} {base} in the store is not what node {leader.node_id} has"
@@ -80,9 +84,9 @@ def different_records(tier: FinalTier, leader: FinalLog) -> list[str]:
 
 
 def gaps(tier: FinalTier, leader: FinalLog, deleted_below: int) -> list[str]:
-    """Records from log_start on that this disk has let go are in the store.
+    """Records from log_start that this disk has deleted are in the store.
 
-    What was deleted by a leader that is gone need not be known to the new one yet.
+    A new leader need not know the deletions of its predecessor yet.
     """
     start = max(leader.log_start, deleted_below)
     begin, end = (tier.newest.base_offset, tier.newest.end_offset) if tier.newest else (0, 0)
@@ -93,10 +97,10 @@ def gaps(tier: FinalTier, leader: FinalLog, deleted_below: int) -> list[str]:
 
 
 def left_behind(tier: FinalTier) -> list[str]:
-    """After a day of grace and a cleaning: nothing is stored that nothing names.
+    """After the day of grace and a cleaning the store has no object that is not named.
 
-    What begins at the manifest's end or behind it may belong to a lost newer manifest, so it stays until a commit has
-    passed it.
+    Objects that begin at or above the manifest's end may belong to a lost newer manifest, so they stay until a commit
+    has passed them.
     """
     newest = tier.newest.entries if tier.newest is not None else ()
     end_offset = tier.newest.end_offset if tier.newest is not None else 0
@@ -106,6 +110,6 @@ def left_behind(tier: FinalTier) -> list[str]:
 
 
 def begin_of(key: str) -> int:
-    """Where the records begin that an object holds; -1 for names that tiering does not give."""
+    """Return the first offset of an object; -1 for names that tiering does not use."""
     name = key.rpartition("/")[2].partition("-")[0]
     return int(name) if name.isdigit() else -1

@@ -1,6 +1,6 @@
-"""Explores the model: every state within bounds, breadth first, or long walks at random where there are too many.
+"""Explores the model: every state within bounds, breadth first, or long random walks if there are too many states.
 
-A path that breaks an invariant is given back as the names of its steps: breadth first finds a shortest one.
+A path that breaks an invariant is returned as the names of its steps. Breadth first finds a shortest one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation.model.protocol import Bounds, Rules, State, initial, steps
 
 @dataclass(frozen=True)
 class Finding:
-    """`invariant` is None when nothing was found."""
+    """`invariant` is None if no invariant is broken."""
 
     states: int
     is_complete: bool
@@ -28,7 +28,7 @@ class Finding:
 
 
 def told(names: tuple[str, ...], rules: Rules, bounds: Bounds) -> State:
-    """The state that a story leads to: where an exploration may begin that would take long to get there."""
+    """Return the state after these steps: the start of an exploration that would take long to get there."""
     state = initial(rules)
     for name in names:
         choices = dict(_steps(state, rules, bounds))
@@ -39,7 +39,7 @@ def told(names: tuple[str, ...], rules: Rules, bounds: Bounds) -> State:
 
 
 def explore(rules: Rules, bounds: Bounds, states_max: int, story: tuple[str, ...] = ()) -> Finding:
-    """Breadth first from the end of a story, up to so many states."""
+    """Explore breadth first from the end of these steps, up to a number of states."""
     first = told(story, rules, bounds)
     came_from: dict[State, tuple[State, str] | None] = {first: None}
     to_do = deque([first])
@@ -61,7 +61,7 @@ def explore(rules: Rules, bounds: Bounds, states_max: int, story: tuple[str, ...
 
 
 def walk(rules: Rules, bounds: Bounds, walks: int, length: int, seed: int) -> Finding:
-    """Random walks, each from the beginning until nothing is left to do or so many steps are made."""
+    """Random walks, each from the start until no step is left or the step limit is reached."""
     random = Random(seed)
     visited = 0
     for _ in range(walks):
@@ -82,7 +82,7 @@ def walk(rules: Rules, bounds: Bounds, walks: int, length: int, seed: int) -> Fi
 
 
 def _steps(state: State, rules: Rules, bounds: Bounds) -> list[tuple[str, State | str]]:
-    """The next states; an assertion of a core is a broken invariant like any other."""
+    """Yield the next states; a failed assertion of a core counts as a broken invariant."""
     found: list[tuple[str, State | str]] = []
     try:
         for name, following in steps(state, rules, bounds):

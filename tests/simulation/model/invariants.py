@@ -1,6 +1,6 @@
-"""What must hold in every state of the model: TypeOk, LeaderInIsr, WeakIsr, StrongIsr, AckedDurable.
+"""The invariants of every state of the model: TypeOk, LeaderInIsr, WeakIsr, StrongIsr, AckedDurable.
 
-Looks at the truth, which no node knows: what every disk holds, and what was ever committed by anybody.
+They look at facts that no node knows: the content of every disk, and every record that was ever committed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.simulation.model.protocol import NODES, Replica, Rules, State, is_lea
 
 
 def broken(state: State, rules: Rules) -> str | None:
-    """The first invariant that does not hold. LeaderInIsr and most of TypeOk are PartitionState's own assertions."""
+    """Return the first broken invariant. LeaderInIsr and most of TypeOk are assertions of PartitionState."""
     for replica in state.replicas:
         if not 0 <= replica.synced <= len(replica.log) or replica.hw > len(replica.log):
             return "TypeOk"
@@ -38,7 +38,7 @@ def broken(state: State, rules: Rules) -> str | None:
 
 
 def _truth(state: State) -> dict[int, Registration]:
-    """What every node has lost, whether it has come to say so or not: it will, before it may be elected."""
+    """Return what every node has lost, also if it has not reported it yet: it reports it before it may be elected."""
     return {
         node: Registration(replica.broker_epoch, state.broker_epochs + 1 if lost == -1 else lost)
         for node, replica in zip(NODES, state.replicas, strict=True)
@@ -56,7 +56,7 @@ def _agree(state: State, leading: Replica, members: tuple[Member, ...], rules: R
 
 
 def _agree_as_followers(state: State, leading: Replica, rules: Rules) -> bool:
-    """A leader of the past agrees with those of its set that have not gone on to a later leader."""
+    """A past leader agrees with the members of its set that do not follow a later leader yet."""
     assert leading.view is not None
     epoch = leading.view.state.leader_epoch
     members = tuple(

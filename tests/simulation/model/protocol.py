@@ -1,12 +1,12 @@
-"""The replication protocol as a small model: every state is a value, every step a function to a next one.
+"""The replication protocol as a small model: every state is a value, and every step is a function to a next state.
 
-What is decided is decided by the functions of replication.cores, the same that nodes run; this file only holds the
-world around them: three replicas, a store, a network that may keep one fetch of long ago or lose an answer, processes
-that crash, sessions that expire under a leader that goes on, power that fails. It is Kip320.tla and AsyncIsr.tla with
-the strict minimum, eligible replicas and unclean restarts added (engine.md 5.2).
+The functions of replication.cores make the decisions, as in real nodes. This file models only their environment: three
+replicas, a store, a network that may keep one old fetch or lose an answer, processes that crash, sessions that expire
+while the leader goes on, and power losses. It is Kip320.tla and AsyncIsr.tla with the strict minimum, eligible replicas
+and unclean restarts added (engine.md 5.2).
 
-Time does not exist: whatever may happen may happen at any moment, so a lag or a timeout is just a step.
-A step that appends or copies moves one record. `Rules` are the functions that tests take away.
+There is no time: any step may happen at any moment, so a lag or a timeout is just a step. A step that appends or copies
+moves one record. `Rules` are the functions that tests replace.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from replication.cores.role import Follow, Lead, role_of
 PARTITION = "p"
 NODES = (1, 2, 3)
 
-Record = tuple[int, int]  # the epoch that it was written in, and a number of its own
+Record = tuple[int, int]  # leader epoch, and a unique number
 
 
 class Replica(NamedTuple):
-    """One node, as a process and a disk. `ends`: what it knows, as a leader, of each node's (log_end, durable_end)."""
+    """One node, as a process and a disk. `ends`: what a leader knows of each node's (log_end, durable_end)."""
 
     is_running: bool
     broker_epoch: int  # of its registration; 0 without one
-    known_broker_epoch: int  # what the process takes itself for
+    known_broker_epoch: int  # the epoch that the process believes it has
     survives_from: int
     log: tuple[Record, ...]
     synced: int
@@ -53,7 +53,7 @@ class Replica(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """A compare-and-set on its way to the store."""
+    """A compare-and-set that the store has not received yet."""
 
     by: int
     base: int
@@ -75,7 +75,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far the exploration goes."""
+    """The bounds of an exploration."""
 
     records: int = 2
     epochs: int = 3
@@ -91,7 +91,7 @@ FSYNC = TopicRules(is_fsync_demanded=True)
 
 @dataclass(frozen=True)
 class Rules:
-    """The decisions under test, each as the cores have it unless a test takes it away."""
+    """The decisions under test, each as in the cores unless a test replaces it."""
 
     topic: TopicRules = PAGE_CACHE
     epoch_verdict: Callable[..., object] = leader.epoch_verdict
@@ -112,7 +112,7 @@ def initial(rules: Rules) -> State:
 
 
 def steps(state: State, rules: Rules, bounds: Bounds) -> Iterator[tuple[str, State]]:
-    """Every next state, each with the name of the step that leads there."""
+    """Yield every next state with the name of its step."""
     yield from _controller(state, rules, bounds)
     for flight in state.flights:
         yield from _store_takes(state, flight, rules, bounds)
@@ -191,7 +191,7 @@ def _store_takes(state: State, flight: Flight, rules: Rules, bounds: Bounds) -> 
 
 
 def _learn(state: State, node: int, replica: Replica, rules: Rules) -> Iterator[tuple[str, State]]:
-    """Hear of the newest state. Who begins to lead begins an epoch, and forgets what it knew of the others."""
+    """Apply the newest state. A new leader starts an epoch and forgets the positions of the other replicas."""
     if replica.view is not None and replica.view.partition_epoch >= state.store.partition_epoch:
         return
     found = state.store
@@ -245,7 +245,7 @@ def _end(ends: tuple[int, int], rules: Rules) -> int:
 
 
 def _advanced(state: State, node: int, rules: Rules) -> State:
-    """The high watermark, after anything that may move it; what passes below it is committed for ever."""
+    """Move the high watermark after a change; records below it are committed permanently."""
     replica = state.replicas[node - 1]
     if not is_leading(node, replica) or replica.view is None:
         return state
@@ -262,7 +262,7 @@ def _advanced(state: State, node: int, rules: Rules) -> State:
     return after._replace(committed=replica.log[:hw]) if hw > len(state.committed) else after
 
 
-# A follower. A fetch and its answer are one step; one fetch may be kept back and arrive at any later time.
+# A follower. A fetch and its answer are one step; one fetch may be delayed and arrive at any later time.
 
 
 def _follow(state: State, node: int, replica: Replica, rules: Rules) -> Iterator[tuple[str, State]]:
@@ -325,7 +325,7 @@ def _answered(state: State, by: int, fetch: FollowerFetch, answer: object) -> St
             return state
 
 
-# What goes wrong.
+# Failures.
 
 
 def _faults(state: State, node: int, replica: Replica, bounds: Bounds) -> Iterator[tuple[str, State]]:
@@ -345,7 +345,7 @@ def _faults(state: State, node: int, replica: Replica, bounds: Bounds) -> Iterat
         yield f"{node} loses power", after._replace(power_losses=state.power_losses + 1)
     if replica.is_running and replica.broker_epoch and state.expiries < bounds.expiries:
         yield f"session of {node} expires", _with(state, node, broker_epoch=0)._replace(expiries=state.expiries + 1)
-    if not replica.broker_epoch:  # back after a crash, or a process that learns that its session is over
+    if not replica.broker_epoch:  # restart after a crash, or a process that finds its session expired
         broker_epoch = state.broker_epochs + 1
         survives = broker_epoch if replica.survives_from == -1 else replica.survives_from
         yield (
@@ -366,7 +366,9 @@ def _faults(state: State, node: int, replica: Replica, bounds: Bounds) -> Iterat
 
 
 def _down(state: State, node: int, replica: Replica) -> State:
-    """The registration goes some time after the process: the controller may not have seen it; here it goes at once."""
+    """Stop the process and remove its registration at once. A later removal adds nothing: the controller may not have
+    seen it.
+    """
     flights = tuple(flight for flight in state.flights if flight.by != node)
     return _with(
         state._replace(flights=flights),

@@ -1,8 +1,9 @@
-"""The model holds with every rule, and breaks without any one of them: so each rule is needed, and the model looks.
+"""The model holds with every rule and breaks without any one of them. So each rule is needed, and the model detects
+bugs.
 
-The rules are those of Kip320 (1 to 4), AsyncIsr, the strict minimum and KIP-966, and unclean restarts. Where a bug
-needs a long story to show itself, the story is told and the exploration begins at its end; the same exploration with
-all rules finds nothing there.
+The rules are those of Kip320 (1 to 4), AsyncIsr, the strict minimum, KIP-966, and unclean restarts. Where a bug needs
+many steps, the test gives the first steps and the exploration starts after them. The same exploration with all rules
+finds nothing.
 """
 
 from __future__ import annotations
@@ -25,27 +26,28 @@ WITH_POWER_LOSSES = replace(WIDE, power_losses=2)
 NARROW = Bounds(records=1, epochs=4, versions=9, crashes=1, expiries=2)
 STATES = 2500
 
-# 3 copies a record from 2, and a fetch of that moment is kept back. 1 leads and has 3 cut the record off. 2 leads again
-# and still has it: what the old fetch says of 3 is not true any more.
+# 3 copies a record from 2, and that fetch is delayed. 1 leads and makes 3 truncate the record. 2 leads again and still
+# has it. The delayed fetch now claims a log end that 3 does not have.
 A_FETCH_OF_LONG_AGO = (
     *("1 learns", "2 learns", "3 learns", "session of 1 expires", "controller", "2 learns", "3 learns"),
     *("1 registers", "1 learns", "1 fetches", "2 takes 1 in", "store takes the proposal of 2", "2 learns", "2 writes"),
     *("3 fetches", "3 sends a fetch that is late", "preferred leader", "1 learns", "3 learns", "3 fetches"),
     *("session of 1 expires", "controller"),
 )
-# 1 and 2 have committed a record that 3 does not have; 2 leads and has not heard that it was committed.
+# 1 and 2 have committed a record that 3 does not have. 2 becomes leader and does not know yet that it is committed.
 A_LEADER_THAT_KNOWS_LITTLE = (
     *("1 learns", "2 learns", "3 learns", "1 leaves 3 out", "store takes the proposal of 1", "1 learns", "1 writes"),
     *("2 fetches", "2 fetches, the answer is lost", "session of 1 expires", "controller", "2 learns", "3 learns"),
 )
 
 
-# All three have a committed record, and nobody has fsynced it.
+# All three have a committed record, and none has fsynced it.
 A_RECORD_IN_PAGE_CACHES = (
     *("1 learns", "2 learns", "3 learns", "1 writes", "2 fetches", "3 fetches", "2 fetches", "3 fetches"),
 )
 
-# 2 has a record, says so in a fetch that is late, and loses it with the power. It has registered anew and left the set.
+# 2 reports a record in a fetch that is delayed, and loses the record in a power loss. It has registered again and left
+# the set.
 A_FETCH_OF_AN_EARLIER_LIFE = (
     *("1 learns", "2 learns", "3 learns", "1 writes", "2 fetches", "2 sends a fetch that is late", "2 loses power"),
     *("2 registers", "controller", "1 learns", "3 fetches", "3 fetches"),
@@ -105,7 +107,7 @@ def test_without_this_rule_an_invariant_breaks(rules, bounds):
 
 
 def test_without_clearing_it_a_list_of_eligible_replicas_outlives_what_it_is_true_of():
-    """KIP-966: who was in a set before has all that is committed only while the high watermark stands still."""
+    """KIP-966: a former member has all committed records only while the high watermark does not move."""
     eligible = election._eligible
 
     def never_cleared(in_sync, candidates, replicas, minimum):
@@ -116,7 +118,7 @@ def test_without_clearing_it_a_list_of_eligible_replicas_outlives_what_it_is_tru
 
 
 def test_without_the_version_an_old_proposal_puts_back_who_has_left():
-    """Whatever happened to the set meanwhile."""
+    """The set may have changed in any way meanwhile."""
     found = walk(Rules(checks_version=False), WIDE, walks=100, length=150, seed=4)
     assert found.invariant is not None
 
@@ -141,7 +143,7 @@ def test_a_power_loss_that_nobody_is_told_of_loses_what_was_acknowledged():
 
 
 def test_a_fetch_of_an_earlier_life_acknowledges_nothing():
-    """KIP-903. Nodes hold to it twice: who joins must have fetched in the life in which it is registered."""
+    """KIP-903. Nodes enforce it twice: a joining replica must have fetched under its current registration."""
     bounds = replace(NARROW, power_losses=1)
     assert explore(Rules(), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE).invariant is None
     found = explore(Rules(checks_broker_epoch=False), bounds, STATES, A_FETCH_OF_AN_EARLIER_LIFE)
@@ -150,7 +152,7 @@ def test_a_fetch_of_an_earlier_life_acknowledges_nothing():
 
 
 def test_an_answer_to_another_log_of_the_same_length_is_not_followed():
-    """Found by a walk: the log was cut and had grown again, and the old answer would have cut it once more."""
+    """Found by a walk: the log was truncated and had grown again; the old answer would have truncated it once more."""
     now = FollowerPosition(5, 0, 0, 3, 3, 0, (EpochStart(2, 0), EpochStart(5, 2)))
     then = replace(now, epochs=(EpochStart(2, 0), EpochStart(4, 2)))
     late = next_fetch(3, 1, then)

@@ -1,9 +1,10 @@
-"""A node's changes of partition states: read-modify-write of the block, until it is taken or another was faster.
+"""A node's changes of partition states: read-modify-write of the block, until it is stored or another change came
+first.
 
-What replication/cluster/partition_state_store.py does over a real session, in virtual time. A change names the
-partition_epoch that it follows; the block's own version only guards against writers of its other partitions, and then
-it is tried again.
-Invariant: one commit under way at a time, so that of one partition's changes the first is judged before the second.
+Does what replication/cluster/partition_state_store.py does over a real session, in virtual time. A change names the
+partition_epoch that it follows. The block's own version only guards against writers of other partitions in it; on such
+a conflict the change is retried. Invariant: one commit is in flight at a time, so the changes of one partition are
+judged in order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Wanted:
-    """`tag`: who proposes, a leader or a controller. `fence`: the latch's version, of a controller."""
+    """`tag`: the proposer, a leader or a controller. `fence`: the latch's version, for a controller."""
 
     partition: str
     partition_epoch: int
@@ -38,7 +39,7 @@ class Wanted:
 
 
 class Blocks:
-    """Of one connection; what was under way on another one is found out by reading."""
+    """The changes of one connection. After a reconnection a read shows what became of changes in flight."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -50,7 +51,7 @@ class Blocks:
         self._go_on(snapshot)
 
     def forget(self) -> None:
-        """The connection is new: nothing of the old one will be answered any more."""
+        """Drop everything in flight: a new connection gets no answers of the old one."""
         self._waiting.clear()
         self._is_committing = False
 
@@ -60,7 +61,9 @@ class Blocks:
         self._go_on(snapshot)
 
     def on_conflict(self, wanted: Wanted, snapshot: Snapshot) -> None:
-        """1. The fence is broken: another one is the controller. 2. It is judged by what there is, and tried again."""
+        """Handle a conflict. 1. The fence is broken: there is another controller. 2. Judge the change against the
+        current state, then retry.
+        """
         self._is_committing = False
         fence = snapshot.keys.get(EPOCH)
         if wanted.fence is not None and (fence is None or fence.version != wanted.fence):

@@ -1,9 +1,9 @@
-"""The object store of the simulation: one bucket that everybody sees, and each node's way to it.
+"""The object store of the simulation: one shared bucket, and each node's access to it.
 
-A way takes virtual time, during which everything else goes on, the node's own event loop too: its callers are threads.
-So a leader that was replaced between two requests of one commit is met here. A request may fail before it is done
-(500), be done and not answered (lost reply), or not be answered and done later, when its caller has long given up.
-Creation if absent holds, as `probe` demands of a real one.
+An access takes virtual time, during which everything else continues, including the node's own event loop, since the
+callers are threads. So a leader can be replaced between two requests of one commit. A request may fail before it is
+executed (500), may be executed without an answer (lost reply), or may be executed after its caller has given up.
+Creation if absent is atomic, as `probe` demands of a real store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHANGES = ("put", "delete")
 
 @dataclass
 class StoreWeather:
-    """Shares of requests that go wrong."""
+    """Shares of requests that fail."""
 
     failing: float = 0.0
     lost_reply: float = 0.0
@@ -39,7 +39,7 @@ class StoreWeather:
 
 
 class Bucket(MemoryStore):
-    """What is stored; nothing here fails or takes time."""
+    """The stored objects; nothing here fails or takes time."""
 
     url = "sim://bucket"
 
@@ -47,7 +47,7 @@ class Bucket(MemoryStore):
         super().__init__()
         self.world = world
         self.weather = StoreWeather()
-        self.roots: list[Manifest] = []  # as they were committed
+        self.roots: list[Manifest] = []  # in commit order
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         self.now_ms = int(self.world.now * 1000)
@@ -59,14 +59,14 @@ class Bucket(MemoryStore):
 
 
 class BucketOfNode(StoreProxy):
-    """The bucket as the threads of one process reach it."""
+    """The bucket as the threads of one process see it."""
 
     def __init__(self, bucket: Bucket, life: Life) -> None:
         super().__init__(bucket)
         self._bucket, self._life = bucket, life
 
     def probe(self) -> None:
-        """It keeps what it promises."""
+        """No-op: this store supports conditional creation."""
 
     def put_file(
         self,
@@ -108,4 +108,4 @@ def _whatever_becomes_of_it(do: Callable[[], object]) -> None:
     try:
         do()
     except (ObjectExists, NoSuchObject):
-        return  # somebody else was first, and nobody waits for this answer
+        return  # another writer was first, and the caller has given up

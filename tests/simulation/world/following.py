@@ -1,8 +1,8 @@
-"""The follower half of a partition on a simulated node: one fetch under way, and what its answers ask for.
+"""The follower half of a partition on a simulated node: one fetch in flight, and the actions that its answers require.
 
-Decided by replication.cores.follower. A fetch that is not answered is asked again, so several answers may come; the
-core says which of them still counts. Who reads ahead writes an answer a little later, and asks for the next one before:
-answers may then come before what they follow is written, which the real driver does not let happen.
+replication.cores.follower decides. An unanswered fetch is retried, so several answers may arrive; the core says which
+one still counts. With read-ahead an answer is written a little later and the next fetch is sent before that. So an
+answer may arrive before its predecessor is written, which the real driver excludes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ WRITE_S = 0.02
 
 
 class FollowerDriver:
-    """See the head of the file. `hosted` has the log, the role and the high watermark."""
+    """The follower of `hosted`, which has the log, the role and the high watermark. See the head of the file."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
-        self._asked = 0  # the number of the newest fetch; only its answer asks again
+        self._asked = 0  # the number of the newest fetch; only its answer sends the next one
 
     def position(self) -> FollowerPosition:
         hosted, log = self._hosted, self._hosted.log.log
@@ -45,11 +45,11 @@ class FollowerDriver:
         )
 
     def forget(self) -> None:
-        """Answers that are under way are followed by no other fetch."""
+        """Answers in flight no longer trigger another fetch."""
         self._asked += 1
 
     def fetch(self, ahead: BatchesEnd | None = None) -> None:
-        """Ask the leader, whatever was asked before; its answer will not be followed by another fetch."""
+        """Send a fetch now; the answer to an earlier one no longer triggers another fetch."""
         hosted, life = self._hosted, self._hosted.life
         if not isinstance(hosted.role, Follow) or hosted.log.offline:
             return
@@ -63,7 +63,7 @@ class FollowerDriver:
             self.fetch()
 
     def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
-        """An answer, perhaps to a fetch of long ago: the core says whether it still counts."""
+        """Handle an answer, perhaps an old one: the core says whether it still counts."""
         life = self._hosted.life
         if asked == self._asked and data and isinstance(answer, Send) and life.options.reads_ahead:
             life.world.count("answers asked for ahead")
@@ -90,7 +90,7 @@ class FollowerDriver:
                     self.fetch()
 
     def _follow(self, effect: follower.FollowerEffect | None, data: bytes) -> float:
-        """Returns how long to wait before the next fetch."""
+        """Apply an answer; return how long to wait before the next fetch."""
         hosted = self._hosted
         match effect:
             case None:

@@ -1,7 +1,7 @@
-"""One partition on one simulated node: the cores at work, and what the network driver will do around them.
+"""One partition on one simulated node: the cores, with a driver in virtual time in place of the network driver.
 
-Everything decided is decided by replication.cores; this file carries effects out in virtual time and keeps what a
-driver keeps: who waits for an acknowledgement, which fetches are held back, which fetch is outstanding.
+replication.cores decides everything. This file carries out effects in virtual time and keeps a driver's state: produces
+that wait for an acknowledgement, delayed fetches, and the outstanding fetch.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Waiter:
 
 @dataclass
 class Held:
-    """A fetch that waits for something to send."""
+    """A delayed fetch that waits for data."""
 
     fetch: FollowerFetch
     reply: Reply
 
 
 class Hosted:
-    """See the head of the file."""
+    """One hosted partition. See the head of the file."""
 
     def __init__(self, life: Life, partition: str, log: ReplicaLog) -> None:
         self.life = life
@@ -58,7 +58,7 @@ class Hosted:
         self.leader: Leader | None = None
         self._waiters: list[Waiter] = []
         self._held: dict[int, Held] = {}
-        self._fetched: dict[int, FollowerFetch] = {}  # what the leader has heard last of each follower
+        self._fetched: dict[int, FollowerFetch] = {}  # the last fetch state of each follower
         self._is_syncing = False
         self.following = FollowerDriver(self)
         self.tier = Tier(self)
@@ -78,16 +78,17 @@ class Hosted:
     def _now(self) -> float:
         return self.life.world.now
 
-    # From the store.
+    # Messages of the store.
 
     def on_state(self, found: VersionedState) -> None:
-        """A state, of which only a newer one counts."""
+        """Apply a state if it is newer than the known one."""
         if self.known is not None and found.partition_epoch <= self.known.partition_epoch:
             return
         self.known = found
         if self.leader is not None and found.state.leader_epoch == self.leader.leader_epoch:
             for node in [node for node in self._fetched if node not in found.state.replicas]:
-                del self._fetched[node]  # who leaves has left the session, and begins anew should it come back
+                # a replica that leaves also leaves the fetch session; if it returns, it starts a new one
+                del self._fetched[node]
             self._do(self.leader.on_state(found, self._now))
             return
         role = role_of(self.life.member, found.state)
@@ -95,19 +96,19 @@ class Hosted:
             self._take_up(role, found)
 
     def on_confirmed(self, tag: object, found: VersionedState) -> None:
-        """What this leader proposed is in the store; as a rule the change itself was heard of first."""
+        """The store has this leader's proposal; usually the change itself arrived before."""
         if self.leader is tag and self.leader is not None and found.partition_epoch > self.known.partition_epoch:
             self.known = found
             self._do(self.leader.on_confirmed(found.partition_epoch, self._now))
 
     def on_read_again(self, found: VersionedState) -> None:
-        """The connection was new when this was read: what was proposed on the old one is there or will never be."""
+        """Handle a read on a new connection: proposals of the old one are stored by now or never will be."""
         if self.leader is not None and self.known is not None and found.partition_epoch == self.known.partition_epoch:
             self.leader.on_not_taken()
         self.on_state(found)
 
     def resign(self) -> None:
-        """The session is over: whoever leads, it is not known to be us."""
+        """The session has expired: this node leads nothing, and does not know who does."""
         self._end_leading()
         self.known, self.role = None, Wait(0)
         self.following.forget()
@@ -125,7 +126,7 @@ class Hosted:
         self._begin_leading(role, found)
 
     def _begin_leading(self, role: Lead, found: VersionedState) -> None:
-        """On a full disk once there is room, unless something else is said meanwhile."""
+        """Start to lead; on a full disk retry later, unless a newer state arrives."""
         if self.role is not role or self.log.offline:
             return
         try:
@@ -168,10 +169,10 @@ class Hosted:
         for one in held.values():
             one.reply(FetchError.NOT_LEADER, b"")
 
-    # As a leader.
+    # Requests to a leader.
 
     def produce(self, batch: bytearray, count: int, acks: str, reply: Reply) -> None:
-        """Refusals here are definite: nothing was appended."""
+        """Append a batch. Errors here are definite: nothing was appended."""
         leader = self.leader
         if leader is None or self.log.offline:
             reply("fail", "not_leader")
@@ -221,7 +222,7 @@ class Hosted:
         self._answer(fetch, leader.answer_to(fetch) if self.leader is leader else FetchError.NOT_LEADER, reply)
 
     def _heard(self, leader: Leader, fetch: FollowerFetch) -> FetchAnswer:
-        """Fetch sessions: a partition of which a follower has nothing new to say is not in its fetch at all."""
+        """Record fetch positions. A fetch of a session contains only the partitions that have changed."""
         if fetch == self._fetched.get(fetch.node_id):
             return leader.answer_to(fetch)
         answer, effects = leader.on_fetch(fetch, self._now)
@@ -235,7 +236,7 @@ class Hosted:
             self._do(self.leader.on_tick(self._now))
 
     def trim(self, share: float) -> None:
-        """Delete records: log_start moves up, as far as it is committed."""
+        """Delete records: raise log_start, at most to the high watermark."""
         leader = self.leader
         if leader is None or self.log.offline:
             return
@@ -245,7 +246,7 @@ class Hosted:
         self.trim_to(log_start, log_start)
 
     def trim_to(self, log_start: int, local: int) -> None:
-        """Records below log_start go for everybody, whole segments below `local` from this disk."""
+        """Delete records below log_start on all replicas, and segments below `local` on this disk."""
         log = self.log.log
         if log_start <= log.log_start and not log.has_segments_below(local):
             return
@@ -260,7 +261,7 @@ class Hosted:
         self.life.tell("%s: log_start=%d, local from %d", self.partition, log.log_start, log.local_log_start)
 
     def read(self, offset: int, reply: Reply) -> None:
-        """A consumer's fetch, from the leader or from a follower in sync: only what is committed."""
+        """Answer a consumer's fetch, as the leader or an in-sync follower: committed records only."""
         is_readable = self.leader is not None or (isinstance(self.role, Follow) and self._is_in_sync())
         if not is_readable or self.log.offline:
             reply("not_leader", b"", 0, 0, 0)
@@ -279,8 +280,8 @@ class Hosted:
         reply("ok", data, log_start, self.high_watermark, epoch)
 
     def _refuse_above(self, offset: int, reply: Reply) -> None:
-        """As gateway/fetch/partition_reads.py: a refusal for good only of a leader that the store has confirmed
-        meanwhile.
+        """Reject a position, as gateway/fetch/partition_reads.py does: permanently only if the store has confirmed this
+        leader since.
         """
         leader, life = self.leader, self.life
         if leader is None or leader.latest_offset is None or not life.session.has_contact(self._now):
@@ -307,7 +308,7 @@ class Hosted:
         reply("ok", data, log_start, watermark, epoch)
 
     def latest(self, reply: Reply) -> None:
-        """Where a consumer would begin that asks for the end."""
+        """Return the log end for a consumer that starts there."""
         has_contact = self.life.session.has_contact(self._now)
         found = self.leader.latest_offset if self.leader is not None and has_contact else None
         reply("not_available" if found is None else "ok", found, self.leader.leader_epoch if self.leader else 0)
@@ -368,10 +369,10 @@ class Hosted:
         self.high_watermark = position
         self.life.node.saw_watermark(self.partition, self.leader.leader_epoch, position)
 
-    # The disk.
+    # Disk.
 
     def sync_soon(self) -> None:
-        """One sync at a time; it begins a little later, so that appends gather, and takes as long as the disk does."""
+        """Start a sync soon, one at a time. The delay lets appends gather; the duration is the disk's."""
         if not self._is_syncing and self.log.has_unsynced:
             self._is_syncing = True
             self.life.after(self.life.options.linger_s, self._begin_sync)
@@ -389,10 +390,10 @@ class Hosted:
         if self.leader is not None:
             self._do(self.leader.on_synced(self.log.durable_end, self._now))
         elif has_moved:
-            self.following.fetch()  # who waits for acks=all waits for this news
+            self.following.fetch()  # the leader's acks=all produces wait for this acknowledgement
 
     def went_offline(self, error: Exception) -> None:
-        """The disk has failed this partition: say so in the registration, and let another lead."""
+        """The disk has failed this partition: register that, so that another replica becomes leader."""
         self.log.offline = self.log.offline or error  # type: ignore[assignment]
         self.life.tell("%s: offline: %s", self.partition, error)
         self.life.world.count("partitions offline")

@@ -1,7 +1,7 @@
-"""Links between nodes, clients and the store, each direction for itself: they delay, lose, repeat, reorder and cut.
+"""Links between nodes, clients and the store, each direction separately: they delay, lose, repeat, reorder and cut.
 
-Two kinds of traffic. `send` is a request or an answer on its own: it may come twice, late, in another order, or never.
-`Pipe` is one connection to the store: in order, and broken as a whole as soon as one message is lost.
+There are two kinds of traffic. `send` is an independent request or answer: it may arrive twice, late, out of order, or
+never. `Pipe` is one connection to the store: it is in order, and one lost message breaks it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation.world.world import World
 
 @dataclass
 class Weather:
-    """How bad the network is; changed by faults."""
+    """Fault rates of the network; changed by faults."""
 
     delay_s: float = 0.002
     jitter_s: float = 0.004
@@ -32,7 +32,7 @@ class Network:
         self._world = world
         self.weather = Weather()
         self._cuts: dict[tuple[str, str], int] = {}
-        self.late_s: dict[tuple[str, str], float] = {}  # of pipes: what each message takes longer
+        self.late_s: dict[tuple[str, str], float] = {}  # of pipes: extra delay of each message
 
     def cut(self, source: str, target: str) -> None:
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1

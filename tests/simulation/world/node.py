@@ -1,8 +1,8 @@
-"""A simulated node: a machine with a disk, and the lives of the process on it.
+"""A simulated node: a machine with a disk, and the successive processes ("lives") on it.
 
-A life begins with the engine's own recovery and ends by a kill, a power loss or the loss of the disk. It holds the
-session with the store, the partitions, and the controller if it is elected. A life that is over hears nothing more; a
-paused one hears everything late.
+A life starts with the engine's own recovery. It ends by a kill, a power loss or the loss of the disk. It holds the
+session with the store, the partitions, and the controller if it is elected. A life that has ended receives nothing
+more; a paused one receives everything late.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.simulation.world.store_client import StoreClient
 from tests.simulation.world.world import World
 
 DATA_DIR = "/data"
-THREADS_MAX = 4  # of all nodes, in a wait at once
+THREADS_MAX = 4  # limit of all nodes' threads that wait at once
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class NodeOptions:
 
 
 class NodeClock:
-    """Wall time may be off, and jump; monotonic time is the world's."""
+    """The clocks of a node: wall time may be wrong and may jump; monotonic time is the world's."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -59,12 +59,12 @@ class NodeClock:
         return self._began_ms + int(self._world.now * 1000)
 
     def restart(self) -> None:
-        """A new process: its steady time begins at the wall time of now."""
+        """Start the monotonic clock of a new process at the current wall time."""
         self._began_ms = self.now_ms() - int(self._world.now * 1000)
 
 
 class ProcessEnded(BaseException):
-    """The process is gone, and its threads with it."""
+    """The process has ended, and its threads with it."""
 
 
 class Node:
@@ -103,7 +103,7 @@ class Node:
             self.life = Life(self)
             try:
                 self.life.begin()
-            except OSError as error:  # the process ends, and whoever looks after it starts it again
+            except OSError as error:  # the process ends, and its supervisor restarts it
                 self.tell("cannot start: %s", error)
                 self.kill()
                 self.world.after(0.5, self.start)
@@ -135,7 +135,7 @@ class Node:
             self.life.go_on()
 
     def keep(self, retention_bytes: int | None, local_retention_bytes: int | None) -> None:
-        """Other settings of the topic, for what is hosted and what will be."""
+        """Change settings of the topic, for hosted and future partitions."""
         self.options = replace(
             self.options, retention_bytes=retention_bytes, local_retention_bytes=local_retention_bytes
         )
@@ -145,7 +145,7 @@ class Node:
                 hosted.log.settings = self.life.settings()
 
     def sync_s(self) -> float:
-        """How long this fsync takes."""
+        """Return the duration of this fsync."""
         if self.world.now < self.slow_until:
             self.world.count("slow syncs")
             return 0.3 + 2.0 * self.world.random.random()
@@ -164,7 +164,7 @@ class Node:
         self._when_cut_below(self.node_id, partition, to, watermark)
 
     def deliver(self, call: str, *args: Any) -> None:
-        """A request from the network; nobody answers for a process that is not there."""
+        """Deliver a request from the network; without a process there is no answer."""
         if self.life is not None:
             self.life.run(getattr(self.life, call), args)
 
@@ -177,10 +177,10 @@ class Life(StoreClient):
         self.world, self.network = node.world, node.network
         self.node_id, self.options, self.clock = node.node_id, node.options, node.clock
         self.partitions: dict[str, Hosted] = {}
-        self._late: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # came during a pause
+        self._late: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # arrived during a pause
 
     def begin(self) -> None:
-        """Recover what the disk has, then look for the store."""
+        """Recover the disk, then connect to the store."""
         disk = self.node.disk
         boot_id = f"boot {disk.boots}"
         self.data = open_data_directory(
@@ -219,7 +219,7 @@ class Life(StoreClient):
         self.world.after(delay_s, self.run, call, args)
 
     def run(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Now, or when the process goes on, behind what came before; never in another life."""
+        """Run the call now, or after a pause in arrival order; never in another life."""
         if self.node.life is not self:
             return
         if self._late or self.node.paused_until > self.world.now:
@@ -230,7 +230,7 @@ class Life(StoreClient):
         self._run(call, args)
 
     def go_on(self) -> None:
-        """What came during a pause, in its order: a connection is a stream."""
+        """Run what arrived during a pause, in order: a connection is a stream."""
         while self._late and self.node.life is self:
             if self.node.paused_until > self.world.now:
                 self.world.after(self.node.paused_until - self.world.now, self.go_on)
@@ -242,9 +242,9 @@ class Life(StoreClient):
             call(*args)
 
     def wait_in_thread(self, seconds: float) -> None:
-        """A thread of this process waits, and everything else goes on, this process too. Raises ProcessEnded.
+        """Make a thread of this process wait while everything else continues, this process too. Raises ProcessEnded.
 
-        Threads wait within each other: who began last goes on first. Deep down nobody waits any more.
+        Waits are nested: the last one to begin ends first. Beyond a depth limit the wait is skipped.
         """
         if self.world.depth < THREADS_MAX:
             self.world.run_nested(seconds)
@@ -265,7 +265,7 @@ class Life(StoreClient):
         self.ping()
         self.after(self.options.session_timeout_s / 5, self._tick)
 
-    # From the store.
+    # Messages of the store.
 
     def on_registered(self, broker_epoch: int) -> None:
         self.registration_state = self.registration_state.registered(broker_epoch)
@@ -281,7 +281,7 @@ class Life(StoreClient):
                 hosted.leader.on_nodes(self.registrations)
             hosted.on_state(snapshot.partitions[partition])
 
-    # Other nodes and clients.
+    # Requests of other nodes and clients.
 
     def send_fetch(self, leader: int, partition: str, fetch: FollowerFetch, asked: int) -> None:
         peer = self.node.peers[leader]

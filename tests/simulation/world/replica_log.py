@@ -1,8 +1,9 @@
-"""One partition's log in the simulation: the engine's planning, writing, truncation and recovery, without its loop.
+"""One partition's log in the simulation: the engine's planning, writing, truncation and recovery, without its event
+loop.
 
-What the committer and the writer thread do in time, the node here does in virtual time: a write is done at once, a sync
-begins and ends. Real are Log, its plans, carry_out, truncation, recovery and the epochs; durable_end moves as in
-engine/partition/partition.py, to where the log ended when the sync began.
+The node does in virtual time what the committer and the writer thread do in real time: a write completes at once; a
+sync begins and ends. Log, its plans, carry_out, truncation, recovery and the epochs are the real ones. As in
+engine/partition/partition.py, a sync moves durable_end to the log end at its begin.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Sync:
 
 
 class ReplicaLog:
-    """See the head of the file. `checkpoint` is called, durably, with a lower recovery point before anything is cut."""
+    """One replica's log. See the head of the file. `checkpoint` durably lowers the recovery point before a
+    truncation.
+    """
 
     def __init__(self, directory: DataDirectory, name: str, settings: TopicSettings, now_ms: int, points) -> None:
         self._data = directory
@@ -61,8 +64,8 @@ class ReplicaLog:
         self.offline: EngineError | OSError | None = None
         self._unsynced: list[Segment] = []
         self._directory_unsynced = False
-        self.high_watermark = self.log.local_log_start  # as who hosts it knows it
-        self._generation = 0  # of the log: a cut makes syncs that began before it void
+        self.high_watermark = self.log.local_log_start  # as the hosting node knows it
+        self._generation = 0  # of the log: a truncation makes syncs that began before it void
 
     def __repr__(self) -> str:
         return f"ReplicaLog({self.log!r}, durable_end={self.durable_end}, epochs={self.log.epochs})"
@@ -72,9 +75,9 @@ class ReplicaLog:
         return bool(self._unsynced)
 
     def append(self, batch: bytearray, now_ms: int) -> int:
-        """As a leader; returns where the records are, if they had come before where they were stored then.
+        """Append as leader; return the records' offsets, those of the first append for a duplicate.
 
-        Raises EngineError with nothing stored, or the partition offline.
+        Raises EngineError if nothing is stored or the partition is offline.
         """
         is_keyed = record_batch.read_header(batch).producer_id == KEYED_PRODUCER
         conditions = AppendConditions(key=read_entry(batch)) if is_keyed else None
@@ -96,7 +99,7 @@ class ReplicaLog:
         return base_offset
 
     def append_as_follower(self, data: bytes, now_ms: int) -> int:
-        """As a follower: byte for byte, each checked, and each new epoch noted before its first batch."""
+        """Append as follower: check each batch, keep its bytes, and store each new epoch before its first batch."""
         batches = list(record_batch.walk(data))
         if batches and self.log.size_bytes == 0 and batches[0][1].base_offset < self.log.log_end:
             self.restart(batches[0][1].base_offset, self.log.log_start)  # log_start is within the leader's batch
@@ -122,7 +125,7 @@ class ReplicaLog:
         return Sync(self.log.log_end, list(self._unsynced), self._directory_unsynced, self._generation)
 
     def end_sync(self, sync: Sync) -> bool:
-        """Whether durable_end has moved. A failure takes the log offline for good."""
+        """End a sync; return whether durable_end has moved. A failure takes the log offline permanently."""
         if sync.generation != self._generation or self.offline:
             return False
         segments = [s for s in sync.segments if s in self._unsynced]
@@ -143,7 +146,7 @@ class ReplicaLog:
         self._cut(lambda: truncate_to(self.log, to), recovery_point=min(batch_start(self.log, to), self.durable_end))
 
     def handed_over(self) -> bytes:
-        """What a log must know that begins where this disk does."""
+        """Return the producer state for a log that begins where this disk does."""
         return encoded(taken(self.validator, self.log.local_log_start))
 
     def restart(self, at: int, log_start: int | None = None, handed_over: bytes = b"") -> None:
@@ -158,7 +161,7 @@ class ReplicaLog:
         self.checkpoint()
 
     def trim(self, log_start: int, local: int) -> None:
-        """Forget what lies below log_start, and segments below `local` on the disk; the start is durable first."""
+        """Delete records below log_start and segments below `local`; the new start is durable first."""
         if log_start > self.log.log_start:
             self.log.log_start = log_start
             self.checkpoint()
@@ -175,7 +178,7 @@ class ReplicaLog:
         self._save(Checkpoint(self.durable_end, self.log.log_start))
 
     def read(self, offset: int, limit: int | None = None, max_bytes: int = READ_BYTES) -> bytes:
-        """Whole batches from the one that holds an offset, up to a limit; at least one if there is any."""
+        """Return whole batches from the one that holds an offset, up to a size limit; at least one if there is any."""
         end = self.log.log_end if limit is None else limit
         if offset >= end:
             return b""
@@ -204,7 +207,7 @@ class ReplicaLog:
         return loaded_validator(self._data.disk, self._name, self.log, self.settings, now_ms)
 
     def _write(self, steps) -> list[int]:
-        """Returns where new segments begin."""
+        """Write the plan; return the base offsets of new segments."""
         rolled = any(isinstance(step, Roll) for step in steps)
         sealed = self.log.active
         work = PartitionWork(self._name, self.log.directory, steps)

@@ -1,7 +1,7 @@
-"""The disk of a simulated node: RecordingDisk, with fsyncs that can fail as Linux lets them.
+"""The disk of a simulated node: RecordingDisk, with fsyncs that can fail as on Linux.
 
-After a failed fsync the kernel takes the pages for clean: a later one succeeds and writes nothing. Only bytes that are
-written again get another chance.
+After a failed fsync the kernel marks the pages clean: a later fsync succeeds and writes nothing. Only bytes that are
+written again can become durable.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _GROWS = re.compile(rf"\.log$|/{paths.LEADER_EPOCHS}").search
 
 
 class SimDisk(RecordingDisk):
-    """`failing_syncs` counts down: so many of the next syncs of segments fail. While it `is_full` no segment grows, and
-    no list of epochs.
+    """`failing_syncs` counts down: this many of the next segment syncs fail. While `is_full` is set, segments and the
+    list of epochs cannot grow.
     """
 
     failing_syncs = 0
     is_full = False
 
-    # A simulation has one thread, and its power goes between calls: nothing to guard, in its hottest calls.
+    # A simulation has one thread, and its power fails between calls only: these hot calls need no lock.
     open = unwrap(RecordingDisk.open)
     pread = unwrap(RecordingDisk.pread)
     fsync_dir = unwrap(RecordingDisk.fsync_dir)
@@ -60,11 +60,11 @@ class SimDisk(RecordingDisk):
             _fdatasync(self, handle)
 
     def after_kill(self) -> SimDisk:
-        """The same files for the next process: the page cache outlives the one before."""
+        """Return the same files for the next process: the page cache survives."""
         return SimDisk(self._clock, tree=self._tree, boots=self.boots, given_up=self._given_up)
 
     def after_power_loss(self, random: Random) -> SimDisk:
-        """One of the states that may be left, the extremes among them."""
+        """Return one of the possible states after a power loss, including the extremes."""
         wanted = random.randrange(_STATES_LOOKED_AT)
         states = list(islice(self.crash_states(_STATES_LOOKED_AT, random), wanted + 1))
         return SimDisk(self._clock, tree=states[-1]._tree, boots=self.boots + 1)

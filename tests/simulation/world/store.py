@@ -1,9 +1,9 @@
-"""The coordination store of the simulation: the Tree of the embedded one, under sessions as ZooKeeper has them.
+"""The coordination store of the simulation: the Tree of the embedded one, with sessions as in ZooKeeper.
 
-One linear history of commits over versioned keys, in the layout and the bytes of a real cluster (cluster_keys.py and
-cluster_values.py of replication/). Sessions end with silence, and what they registered with them. Every commit is told
-to every connection, whole and in order. What a connection had not delivered when it broke never arrives, as after
-ZooKeeper has moved a session; what had arrived may be done without the caller ever knowing.
+It has one linear history of commits over versioned keys, in the layout and the bytes of a real cluster (cluster_keys.py
+and cluster_values.py of replication/). A silent session expires, and its registrations are removed. Every commit is
+sent to every connection, complete and in order. Messages that a connection had not delivered when it broke never
+arrive, as when ZooKeeper moves a session. A request that had arrived may be executed without an answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.simulation.world.network import Network, Pipe
 from tests.simulation.world.world import World
 
 STORE = "store"
-TOPIC = "t"  # there is one; its partitions share a block
+TOPIC = "t"  # the only topic; its partitions share a block
 HOLDER, EPOCH = f"{CONTROLLER}/holder", f"{CONTROLLER}/epoch"
 
 
@@ -38,7 +38,7 @@ def number_of(partition: str) -> int:
 
 
 def topic_of(rules: TopicRules, partitions: int) -> TopicEntry:
-    """A topic with these rules, as its settings."""
+    """Return a topic with these rules as its settings."""
     config = {
         "min_insync_replicas": rules.min_insync_replicas,
         "unclean_election": rules.is_unclean_allowed,
@@ -49,20 +49,20 @@ def topic_of(rules: TopicRules, partitions: int) -> TopicEntry:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What everybody may read, as of one commit, decoded; `keys` has it as it is stored."""
+    """The state as of one commit, decoded; `keys` has it as it is stored."""
 
     keys: Mapping[str, Versioned]
     nodes: Mapping[int, NodeInfo]
     registrations: Mapping[int, Registration]
     partitions: Mapping[str, VersionedState]
     rules: TopicRules
-    controller: int | None  # an broker_epoch
+    controller: int | None  # a broker epoch
     controller_epoch: int
 
 
 @dataclass
 class Connection:
-    """One TCP connection of a session, both ways."""
+    """One TCP connection of a session, both directions."""
 
     there: Pipe
     back: Pipe
@@ -99,7 +99,7 @@ class Store:
     # Called by nodes' connections, through a Pipe.
 
     def connect(self, connection: Connection, node_id: int, number: int | None) -> None:
-        """Begin a session, or go on with one on a new connection."""
+        """Begin a session, or continue one on a new connection."""
         if self.is_down:
             return
         session = next((s for s in self.sessions if s.number == number and not s.is_expired), None)
@@ -134,10 +134,10 @@ class Store:
         if self.tree.ended(session.number):
             self._changed()
 
-    # What an administrator does.
+    # Administration.
 
     def create(self, entry: TopicEntry, states: Mapping[str, PartitionState]) -> None:
-        """A topic and its states, in one commit."""
+        """Create a topic and its states, in one commit."""
         block = {number_of(name): VersionedState(state, 0) for name, state in states.items()}
         self._commit(
             [
@@ -161,7 +161,7 @@ class Store:
         self._answer(session, "pong", sent_at)
 
     def _on_commit(self, session: Session, operations: list[Operation], tag: object) -> None:
-        """All or nothing; a conflict is answered with what there is, as a reading after it would find it."""
+        """Apply all operations or none; on a conflict answer with the current state, as a later read would."""
         try:
             self._commit(self._demanded(operations), session.number)
         except Conflict as error:
@@ -215,7 +215,7 @@ class Store:
         )
 
     def _once(self, key: str, seen: Versioned, decode: Callable[[str, Versioned], Any]) -> Any:
-        """What a value says, decoded once however many look at it."""
+        """Decode a value; the result is cached."""
         known = self._decoded.get(key)
         if known is None or known[0] != seen:
             known = self._decoded[key] = (seen, decode(key, seen))

@@ -1,4 +1,4 @@
-"""The half of a life that talks with the coordination store: session, registration, latch, partition states.
+"""The store half of a life: session, registration, latch, partition states.
 
 Registers, latches and writes as replication/cluster/membership.py, coordination/latch.py and state_blocks.py do, by
 commits of the same operations on the same keys. The other half is node.py's Life.
@@ -28,14 +28,14 @@ LATCH_TAG = "latch"
 
 @dataclass(frozen=True)
 class Confirming:
-    """Who wants to know what the store says of a partition now."""
+    """A request for the store's current state of a partition."""
 
     partition: str
     then: Callable[[VersionedState], None]
 
 
 class StoreClient:
-    """See the head of the file. `life` is what inherits it."""
+    """The store half of `Life`, which inherits it. See the head of the file."""
 
     node: Any
     registration_state: RegistrationState
@@ -60,12 +60,12 @@ class StoreClient:
         self._ask("commit", list(operations), tag)
 
     def confirm(self, partition: str, then: Callable[[VersionedState], None]) -> None:
-        """As StateBlocks.confirm: a commit that only checks; never answered if the connection breaks."""
+        """Confirm as StateBlocks.confirm does, by a commit that only checks; unanswered if the connection breaks."""
         key = block_key(block_of(TOPIC, 0))
         self.commit([Check(key, self.node_snapshot.keys[key].version)], Confirming(partition, then))
 
     def ping(self) -> None:
-        """As kazoo: no answer for a third of the timeout means that the connection is dead."""
+        """Ping as kazoo does: no answer for a third of the timeout means that the connection is dead."""
         now = self.node.world.now
         if now - self._heard_at > self._timeout_s / 3:
             self.session.on(SessionEvent.DISCONNECTED, now)
@@ -132,7 +132,7 @@ class StoreClient:
     # Registration.
 
     def register(self) -> None:
-        """Say who we are, and of which partitions the disk has failed us; a dead life's registration is replaced."""
+        """Register this node with its failed partitions; replace the registration of an earlier life."""
         if self._number is None or self._is_registering:
             return
         key, value = node_key(self.node.node_id), self._registration()
@@ -167,7 +167,7 @@ class StoreClient:
             )
         )
 
-    # What the store tells.
+    # Messages of the store.
 
     def _on_changed(self, snapshot: Snapshot) -> None:
         self._heard_at = self.node.world.now
@@ -193,13 +193,13 @@ class StoreClient:
             self._control(snapshot)
 
     def _look_after_own(self) -> None:
-        """What a dead life had sent came late and replaced our registration: begin anew, with another session."""
+        """A late request of an earlier life has replaced this registration: start over with a new session."""
         if self.member.broker_epoch and not self._is_registering:
             self.node.world.count("registrations replaced by a dead life")
             self._on_expired()
 
     def _on_committed(self, tag: object, snapshot: Snapshot) -> None:
-        """What it did was told before, as every commit."""
+        """Handle the answer to a commit; its changes have arrived before it, as those of every commit."""
         if isinstance(tag, Wanted):
             self._blocks.on_committed(tag, snapshot)
         elif isinstance(tag, Confirming):
@@ -238,9 +238,9 @@ class StoreClient:
         self.write(writes)
 
     def write(self, writes: list[Write]) -> None:
-        """As the controller: each write carries the fence of its term."""
+        """Write as controller: each write carries the fence of its term."""
         for write in writes:
-            fence = write.controller_epoch - 1  # the epoch's key is made with 1, and each put is one more
+            fence = write.controller_epoch - 1  # the epoch's key is created with version 1, and each put adds one
             wanted = Wanted(write.partition, write.partition_epoch, write.state, CONTROLLER_TAG, fence)
             self._blocks.write(wanted, self.node_snapshot)
 
@@ -249,7 +249,7 @@ class StoreClient:
         self._blocks.write(wanted, self.node_snapshot)
 
     def ask_to_move(self, partition: str, state: PartitionState) -> None:
-        """An administrator asks the controller."""
+        """Send an administrator's move request to the controller."""
         assert self.controller is not None
         found = self.node_snapshot.partitions[partition]
         self.write([Write(partition, state, found.partition_epoch, self.controller.controller_epoch)])

@@ -1,8 +1,8 @@
 """Tiering on a simulated node: the real shipper, plan, chain, upload and retention over a bucket, step by step.
 
-PartitionShipper.run is driven without an event loop: its threads are nested virtual time (BucketOfNode), and it rests
-until the next step, whenever it would wait. What the shipper is told, it is told of the replica as it is then; what
-becomes of the leadership while it works, it must find out from the chain.
+PartitionShipper.run is driven without an event loop. Its threads are nested virtual time (BucketOfNode), and each of
+its waits ends at the next step. At each step it gets the replica's current state. A change of leadership while it works
+reaches it through the chain only.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def prefix_of(partition: str) -> str:
 
 
 class _Rest:
-    """Awaited: the step is over."""
+    """Awaitable that ends the step."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
 
 
 class SteppedShipper(PartitionShipper):
-    """Whatever waits, waits for the next step; whatever is done in a thread, is done at once, in nested time."""
+    """Every wait lasts until the next step; every thread call runs at once, in nested time."""
 
     async def _blocking(self, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
@@ -57,7 +57,7 @@ class SteppedShipper(PartitionShipper):
 
 
 class Tier:
-    """One partition on one node, as its shipper's source and as what deletes local segments."""
+    """One partition on one node: the source of its shipper, and the deletion of local segments."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
@@ -102,7 +102,9 @@ class Tier:
         self._expire()
 
     def _expire(self) -> None:
-        """What the shard does every now and then: forget what is too much, locally what the store has."""
+        """Apply retention as the shard does periodically: expire records, and delete local segments that the store
+        has.
+        """
         hosted = self._hosted
         if hosted.log.offline:
             return
@@ -117,7 +119,7 @@ class Tier:
         hosted.trim_to(bounds.log_start, bounds.local)
 
     def end_that_may_go(self) -> int:
-        """What a committed manifest names may leave the disk."""
+        """Return the offset below which segments may be deleted from the disk: a committed manifest names them."""
         return self.tiered_end
 
     # The shipper's source.
@@ -135,7 +137,7 @@ class Tier:
         log = hosted.log.log
         if hosted.leader is not None and not hosted.log.offline:
             bound = min(end_offset, log.local_log_start)
-            if bound > self._log_start_in_store():  # a decision of now, not one that is followed
+            if bound > self._log_start_in_store():  # a new decision, not one that comes from the store
                 hosted.life.node.deleted(hosted.partition, bound)
             hosted.trim_to(max(bound, log.log_start), max(bound, log.log_start))
         return log.log_start
@@ -146,7 +148,7 @@ class Tier:
         return roots[-1].log_start if roots else 0
 
     def read(self, offset: int, max_bytes: int) -> bytes | None:
-        """Batches from the store; None when it cannot be asked now, or does not have them."""
+        """Return batches from the store; None if it is unavailable or does not have them."""
         try:
             manifest = load_newest(self.store, prefix_of(self._hosted.partition))
             entry = manifest and next(iter_entries(self.store, manifest, offset), None)
@@ -164,7 +166,7 @@ class Tier:
 
 
 def _as_partition(hosted: Hosted) -> Any:
-    """What engine.partition.partition.Partition is to those who ask about positions."""
+    """Return an object with the positions of a Partition."""
     log = hosted.log
     return SimpleNamespace(
         log=log.log,
@@ -176,7 +178,7 @@ def _as_partition(hosted: Hosted) -> Any:
 
 
 def final_tier(bucket: Bucket, partition: str) -> FinalTier:
-    """What the store has of a partition, as anybody would read it."""
+    """Return the tiered state of a partition as any reader sees it."""
     prefix = prefix_of(partition)
     newest = load_newest(bucket, prefix)
     found = FinalTier(
@@ -192,7 +194,7 @@ def final_tier(bucket: Bucket, partition: str) -> FinalTier:
 
 
 def cleaned_tier(bucket: Bucket, partition: str) -> FinalTier:
-    """The same, when all that is not needed has been removed two days later."""
+    """Return the same state two days later, after the cleaning has removed unneeded objects."""
     prefix, later_ms = prefix_of(partition), int(bucket.world.now * 1000) + 2 * GRACE_MS
     newest = load_newest(bucket, prefix)
     if newest is not None:

@@ -1,7 +1,7 @@
-"""Virtual time: what happens next, and a seed that decides everything.
+"""Virtual time: the queue of events, and a seed that decides everything.
 
-No thread, no clock, no event loop: a heap of calls. Two runs with one seed and the same options do the same, so nothing
-here may iterate over a set or ask the machine for anything.
+There is no thread, no clock and no event loop, only a heap of calls. Two runs with the same seed and options do the
+same, so nothing here may iterate over a set or depend on the machine.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-TOLD_EVENTS = 40  # of each node, at a failure, unless more are asked for
+TOLD_EVENTS = 40  # of each node, printed at a failure unless more are requested
 
 
 class World:
-    """The scheduler, the randomness of a run, and what is told of it."""
+    """The scheduler, the randomness of a run, and its event log."""
 
     def __init__(self, seed: int, told_events: int = TOLD_EVENTS) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.now = 0.0
-        self.depth = 0  # of waits within waits
+        self.depth = 0  # of nested waits
         self._told_events = told_events
         self.counts: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -34,7 +34,7 @@ class World:
         heapq.heappush(self._heap, (self.now + delay_s, self._sequence, call, args))
 
     def run_until(self, end: float, is_done: Callable[[], bool] | None = None) -> None:
-        """Let things happen until a time, or until `is_done`, asked after every event that may have changed it."""
+        """Run events until a time, or until `is_done`, which is checked after every event that may have changed it."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= end:
             self.now, _, call, args = pop(heap)
@@ -44,7 +44,7 @@ class World:
         self.now = max(self.now, end)
 
     def run_nested(self, seconds: float) -> None:
-        """Let things happen for a while from within something that happens: a thread waits."""
+        """Run events for a while from within an event: a thread waits."""
         self.depth += 1
         try:
             self.run_until(self.now + seconds)
@@ -52,7 +52,7 @@ class World:
             self.depth -= 1
 
     def tell(self, who: str, text: str, *args: Any) -> None:
-        """Remember a line for the case that the run fails. Formatted only then."""
+        """Remember a line for the event log. It is formatted only if the run fails."""
         lines = self._told.get(who)
         if lines is None:
             lines = self._told[who] = deque(maxlen=self._told_events)
@@ -62,7 +62,7 @@ class World:
         self.counts[what] += 1
 
     def story(self) -> str:
-        """The last events of everybody, each with its time."""
+        """Return the last events of every node, each with its time."""
         parts = []
         for who in sorted(self._told):
             parts.append(f"--- {who}")
