@@ -1,4 +1,4 @@
-"""What these suites share."""
+"""Fixtures that these suites share."""
 
 from __future__ import annotations
 

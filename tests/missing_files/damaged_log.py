@@ -1,7 +1,7 @@
-"""A log on a real disk, ways to damage its files, and readers that read it to its end in every form there is.
+"""A log on a real disk, ways to damage its files, and readers for every form of fetch that read it to its end.
 
-A reader continues where a `records_damaged` problem says, and judges each answer: its records begin at the offset that
-was asked for, none is left out, and each has the value that was produced. `Reading` is what it found.
+A reader continues at the offset that a `records_damaged` problem names, and judges each answer: its records begin at
+the requested offset, none is missing, and each has the value that was produced. `Reading` has the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import Answer, InProcess, in_process
 
 NDJSON = "application/x-ndjson"
-SEGMENTS, BATCHES, COUNT = 3, 8, 3  # sealed segments, and the active one; batches of each; records of each
+SEGMENTS, BATCHES, COUNT = 3, 8, 3  # sealed segments and the active one; batches per segment; records per batch
 PER_SEGMENT = BATCHES * COUNT
 END = (SEGMENTS + 1) * PER_SEGMENT
 SETTINGS = {"scrub_bytes_per_second": 0, "tier_check_ms": 3_600_000}
@@ -39,13 +39,13 @@ RECORDS = "/v1/topics/t/partitions/0/records"
 
 
 def value_of(offset: int) -> str:
-    """Some batches are smaller, some larger than the distance of index entries."""
+    """Return the value at an offset. Some batches are smaller, some larger than the distance of index entries."""
     return f"{offset}:" + "x" * (400 if offset // COUNT % 3 else 1700)
 
 
 @dataclass
 class Reading:
-    """What one reader was given, and the runs of offsets that were refused."""
+    """The records that one reader received, and the ranges of offsets that were rejected."""
 
     found: set[int] = field(default_factory=set)
     refused: list[tuple[int, int]] = field(default_factory=list)
@@ -73,7 +73,7 @@ class DamagedLog:
         await scrubber.stop()
 
     async def read_all(self, form: str, max_bytes: int = 3000) -> Reading:
-        """From the first offset to the end of the log."""
+        """Read from the first offset to the end of the log."""
         reading, offset = Reading(), 0
         while offset < END:
             answer = await FORMS[form](self, offset, max_bytes)
@@ -168,7 +168,7 @@ async def as_many(log: DamagedLog, offset: int, max_bytes: int) -> Answered:
 
 
 async def as_events(log: DamagedLog, offset: int, _: int) -> Answered:
-    """One stream to its end: the records up to the problem that ends it, or the problem alone."""
+    """Read one stream to its end: the records up to the problem that ends it, or the problem alone."""
     offsets: list[int] = []
     path = f"{RECORDS}?offset={offset}"
     async with event_source(log.gateway.port, path) as source:
@@ -187,7 +187,7 @@ async def as_events(log: DamagedLog, offset: int, _: int) -> Answered:
 
 
 async def as_follower(log: DamagedLog, offset: int, max_bytes: int) -> Answered:
-    """What a follower that fetches would be sent."""
+    """Return what a fetching follower receives."""
     try:
         chunk = await log.shard.reader.read_uncommitted(log.partition, offset, max_bytes)
     except Damaged as error:
@@ -208,7 +208,9 @@ FORMS: dict[str, Form] = {
 
 
 def shippable(log: DamagedLog) -> set[int]:
-    """The sealed segments, by number, of which the shipper would upload a copy; each must be what was sealed."""
+    """Return the sealed segments, by number, that the shipper would upload; each must equal the bytes that were
+    sealed.
+    """
     found = set()
     for segment in local_log(log.partition, 0).sealed:
         try:
@@ -222,7 +224,7 @@ def shippable(log: DamagedLog) -> set[int]:
 
 
 async def fill(directory: Path) -> None:
-    """A node with the log, stopped cleanly."""
+    """Write the log on a node and stop the node cleanly."""
     async with in_process(directory, **SETTINGS) as gateway:
         topic = await gateway.create("t", retention_ms=None)
         for offset in range(0, END, COUNT):
@@ -240,12 +242,12 @@ async def opened(directory: Path) -> AsyncIterator[DamagedLog]:
 
 
 def batches_of(data: bytes) -> list[tuple[int, Header]]:
-    """The batches of a good segment file, with their positions."""
+    """Return the batches of an intact segment file, with their positions."""
     return list(record_batch.walk(data))
 
 
 def touched(good: bytes, first: int, end: int) -> set[int]:
-    """The offsets of the batches that have one of these bytes."""
+    """Return the offsets of the batches that contain one of these bytes."""
     return {
         offset
         for position, header in batches_of(good)
@@ -255,13 +257,15 @@ def touched(good: bytes, first: int, end: int) -> set[int]:
 
 
 def within_reach(good: bytes, first: int, end: int) -> set[int]:
-    """What may be refused for damage to these bytes: up to the next entry of the index, if headers are damaged."""
+    """Return the offsets that may be rejected for damage to these bytes: up to the next index entry if headers are
+    damaged.
+    """
     reach = INDEX_INTERVAL_BYTES + max(header.size_bytes for _, header in batches_of(good))
     return touched(good, first, end + reach)
 
 
 def rewrite(path: Path, data: bytes) -> None:
-    """In place: the running node has the file open."""
+    """Write in place: the running node has the file open."""
     with path.open("r+b") as file:
         file.write(data)
         file.truncate(len(data))

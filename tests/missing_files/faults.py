@@ -1,6 +1,6 @@
-"""What may happen to a file while no node runs, and which files of a data directory it may happen to.
+"""The faults that can happen to a file while no node runs, and the files of a data directory that they apply to.
 
-Pure of nodes: a fault changes files and says which ones. Paths are relative to the data directory.
+Independent of nodes: a fault changes files and returns their names. Paths are relative to the data directory.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _DIGITS = re.compile(r"\d{20}")
 
 
 def kind_of(path: str) -> str:
-    """Files of one kind have one of these: the path without ids, offsets and topics."""
+    """Return the kind of a file: its path without ids, offsets and topics."""
     short = _DIGITS.sub("N", _ID.sub("ID", path))
     return re.sub(r"(topics|ID)/[a-z]+/ID", r"\1/TOPIC/ID", short).replace("ID/1/", "ID/0/")
 
 
 def without_ids(path: str) -> str:
-    """The same in every run, to sort by."""
+    """Return the path without ids, as a sort key that is the same in every run."""
     return _ID.sub("ID", path)
 
 
 def scope_of(path: str) -> str:
-    """Faults of different scopes have nothing to do with each other: a partition, or, empty, all of the node."""
+    """Return the scope: a partition, or empty for the node. Faults of different scopes do not interact."""
     parts = path.split("/")
     if parts[0] == "topics" and parts[-1] != "topic.json":
         return f"{parts[1]}/{parts[3]}"
@@ -60,7 +60,9 @@ def _empty(root: Path, path: str, random: Random, others: Sequence[str]) -> None
 
 
 def _swap(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
-    """With another of its kind: which is then in the wrong place too. Without another: with one of another kind."""
+    """Swap with another file of the same kind, which is then misplaced too; without one, with a file of another
+    kind.
+    """
     other = root / random.choice(others)
     data, other_data = (root / path).read_bytes(), other.read_bytes()
     (root / path).write_bytes(other_data)
@@ -68,7 +70,7 @@ def _swap(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
 
 
 def _copy(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
-    """Another of its kind takes its place."""
+    """Replace with a copy of another file of the same kind."""
     (root / path).write_bytes((root / random.choice(others)).read_bytes())
 
 
@@ -103,7 +105,7 @@ def _flip(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
 
 
 def _beside(root: Path, path: str, random: Random, others: Sequence[str]) -> None:
-    """Foreign files beside it, with names that look like ours."""
+    """Put foreign files beside it, with names similar to the engine's."""
     file = root / path
     for name in ("notes.txt", ".DS_Store", "old.tmp", "x.deleted", "7.index", f"{file.name}.bak"):
         file.with_name(name).write_bytes(b"mine")
@@ -137,7 +139,7 @@ def apply(fault: Fault, root: Path, random: Random, files: Sequence[str]) -> Non
 
 
 def replace_tree(root: Path, wanted: dict[str, bytes]) -> None:
-    """Make a directory hold these files and nothing else; what is there already is not written again."""
+    """Make a directory hold exactly these files; unchanged files are not rewritten."""
     now = tree_of(root)
     for name in now:
         if name not in wanted or os.path.islink(root / name):
@@ -153,7 +155,7 @@ def replace_tree(root: Path, wanted: dict[str, bytes]) -> None:
 
 
 def tree_of(root: Path) -> dict[str, bytes]:
-    """Every file with its bytes; a link with the path that it points to."""
+    """Return every file with its bytes, and every link with its target."""
     found = {}
     for directory, inner, files in os.walk(root):
         short = directory[len(str(root)) + 1 :]

@@ -1,7 +1,7 @@
-"""Starts a node on what a fault has left, asks it for everything, and says what it did wrong.
+"""Starts a node on damaged files, reads everything from it, and reports errors.
 
-Right is: a start that is refused in words, or a node that gives each acknowledged record as it was or a problem that
-says why not, and that has removed nothing but what a start may remove (engine/format/FORMAT.md).
+Correct is a start that fails with a reason. Correct is also a node that returns each acknowledged record unchanged or a
+problem that says why not, and that has removed nothing except what a start may remove (engine/format/FORMAT.md).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ KEPT = re.compile(r"topics/.*/\d{20}\.foreign-[0-9a-f]{8}")
 
 
 class Verdict:
-    """What came of one start. `wrong` is empty if all is as it must be."""
+    """The result of one start. `wrong` is empty if it is correct."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self.refused = ""
-        self.unserved: dict[tuple[str, int], str] = {}  # by topic and partition, one of the problems
+        self.unserved: dict[tuple[str, int], str] = {}  # by topic and partition: one of the problems
         self.served = 0
 
     @property
@@ -50,13 +50,14 @@ class Verdict:
         return not self.refused and not self.unserved
 
 
-Exchanged = dict[tuple[str, int], tuple[int, tuple[str, int]]]  # by topic and partition: from an offset on, of another
+# by topic and partition: the first offset with another partition's records, and that partition
+Exchanged = dict[tuple[str, int], tuple[int, tuple[str, int]]]
 
 
 def exchanged_logs(whole: dict[str, bytes], now: dict[str, bytes]) -> Exchanged:
-    """The active logs that have the bytes of the active log of another partition, with the same first offset.
+    """Return the active logs whose bytes are the active log of another partition with the same first offset.
 
-    Both are valid logs, and nothing in them says which partition they belong to (engine/format/FORMAT.md).
+    Both are valid logs; no byte in them names their partition (engine/format/FORMAT.md).
     """
     active = {name: match for name in whole if (match := _LOG.fullmatch(name)) and name == _last_log(whole, match[1])}
     found: Exchanged = {}
@@ -68,7 +69,7 @@ def exchanged_logs(whole: dict[str, bytes], now: dict[str, bytes]) -> Exchanged:
 
 
 async def judged(root: Path, template: Template, exchanged: Exchanged | None = None) -> Verdict:
-    """`root` holds `data`. Of partitions with the log of another one, that one's records are right."""
+    """Judge one start. `root` holds `data`. If a partition has another one's log, that one's records are expected."""
     verdict = Verdict()
     data = root / "data"
     before = tree_of(data)
@@ -120,7 +121,7 @@ async def _read(verdict: Verdict, topic: Topic, partition: int, records: dict[in
                 verdict.wrong.append(f"{which} at {at}: {answer.status} {problem}")
                 return
             verdict.unserved.setdefault(which, f"{at}: {problem['code']} {problem['detail']}")
-            if "damaged_end" not in problem:  # nothing of the partition is served
+            if "damaged_end" not in problem:  # no record of the partition is served
                 return
             at = problem["damaged_end"]
             continue
@@ -141,7 +142,7 @@ async def _read(verdict: Verdict, topic: Topic, partition: int, records: dict[in
 
 
 async def _repeat(verdict: Verdict, gateway: InProcess, template: Template) -> None:
-    """Repeats are recognised or refused, never stored; a producer id that is new is nobody else's."""
+    """Repeats are recognised or rejected, never stored; a new producer id is not in use."""
     topic = Topic(gateway, "keyed")
     if "keyed" in {name for name, _ in verdict.unserved}:
         return
@@ -160,7 +161,9 @@ async def _repeat(verdict: Verdict, gateway: InProcess, template: Template) -> N
 
 
 def _removed(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]:
-    """What is gone and must not be. A batch may have gone from a file if it is in another one, as after a repair."""
+    """Return the files that must not be missing. A batch may have left a file if another file has it, as after a
+    repair.
+    """
     there = b"".join(data for name, data in after.items() if name.endswith(".log") or KEPT.fullmatch(name))
     for name, data in before.items():
         if name not in after:
@@ -175,18 +178,18 @@ def _removed(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]
 
 
 def _holds_nothing(files: dict[str, bytes], name: str) -> bool:
-    """Whether it is an empty active segment, as a roll makes it."""
+    """True if it is an empty active segment, as a roll creates it."""
     match = _LOG.fullmatch(name)
     return match is not None and not files[name] and name == _last_log(files, match[1])
 
 
 def _last_log(files: dict[str, bytes], directory: str) -> str:
-    """The active segment of a partition's directory."""
+    """Return the active segment of a partition's directory."""
     return max(name for name in files if (match := _LOG.fullmatch(name)) and match[1] == directory)
 
 
 def _batches(data: bytes) -> Iterator[tuple[bytes, batch.Header]]:
-    """What the checksum covers of those that are whole, wherever they begin."""
+    """Return the checksummed part of every whole batch, wherever it begins."""
     at = 0
     while at + batch.HEADER_BYTES <= len(data):
         header = batch.read_header(data, at)

@@ -1,8 +1,8 @@
-"""A data directory with some of everything, as it was when the node stopped cleanly and as it was when it was killed.
+"""A data directory with every kind of file, in two versions: after a clean stop and after a kill.
 
-Made by a real node once for each run of the tests; every case works on a copy. Topics: `plain` has sealed segments and
-an active one; `tiered` has its oldest segments in the store only; `keyed` has idempotency keys and a producer;
-`trimmed` has given up its first records; `two` has two partitions.
+A real node creates it once for each run of the tests; every case works on a copy. Topics: `plain` has sealed segments
+and an active one; `tiered` has its oldest segments only in the store; `keyed` has idempotency keys and a producer;
+`trimmed` has its first records deleted; `two` has two partitions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import orjson
 
 from tests.scenarios.gateways import InProcess, Topic, in_process
 
-SEGMENTS, RECORDS = 4, 6  # rolls of a topic, records between two
+SEGMENTS, RECORDS = 4, 6  # rolls of a topic; records between two rolls
 KEY = {"Idempotency-Key": "order-7"}
 KEYED_VALUE = "the keyed one"
 
 
 @dataclass
 class Template:
-    """Where the copies are, and what was acknowledged: by topic and partition, the value at each offset."""
+    """The directories, and the acknowledged records: by topic and partition, the value at each offset."""
 
     directories: dict[str, Path] = field(default_factory=dict)
     records: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Damage of every kind, read in every form: no record is left out without a `records_damaged` problem at its offset."""
+"""Every kind of damage, read in every form: no record is omitted without a `records_damaged` problem at its offset."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_exactly_the_damaged_records_are_refused_in_every_form(directory, 
         assert len(told) == runs, "each run of damage is logged once"
         if kind is not grown:
             assert shippable(log) == {0, 2}
-    async with opened(directory) as log:  # the damage is known from now on
+    async with opened(directory) as log:  # the damage is known from here on
         await assert_told(log, damaged, "json")
 
 
@@ -211,11 +211,11 @@ async def test_a_search_by_time_reports_damage_that_may_hold_what_is_searched(di
     if not has_index:
         path.with_suffix(".index").unlink()
     async with opened(directory) as log:
-        await log.read_all("batches")  # a read finds it first
+        await log.read_all("batches")  # a read finds the damage first
         first, end = min(damaged), max(damaged) + 1
         for offset in (*range(0, first, 5), *sorted(damaged), end, end + 1, END - 1):
             answer = await log.get(f"/v1/topics/t/partitions/0/offsets?timestamp={1000 * offset}", "application/json")
-            is_near = end <= offset < end + 2  # before the next entry of the index of times
+            is_near = end <= offset < end + 2  # before the next entry of the time index
             if offset in damaged or (is_near and answer.status != 200):
                 assert answer.status == 500
                 assert (answer.json["damaged_from"], answer.json["damaged_end"]) == (first, end)

@@ -1,8 +1,9 @@
-"""Every file of a data directory and of its store: removed, emptied, swapped, grown, cut, replaced, with foreign files.
+"""Every file of a data directory and of its store: removed, emptied, swapped, grown, cut, replaced, or with foreign
+files beside it.
 
-After each fault, and after pairs of them, a node is started and asked for every acknowledged record (judge.py). What
-was not served must come back whole when the file does. 500 faults by default, 10,000 by `make missing-files-long`.
-To replay: the seed and the number of a start are in its message; `starts(seed, count)` gives the same ones again.
+After each fault, and after pairs of them, a node starts and is asked for every acknowledged record (judge.py). Records
+that were not served must be served after the file is restored. There are 500 faults by default, 10,000 with `make
+missing-files-long`. A failure prints the seed and the number of the start; `starts(seed, count)` reproduces it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tests.scale.count import SCALE
 
 SEED = 11
 PAIR_EVERY = 20  # faults
-RESTORED_EVERY = 3  # of the starts that did not serve everything
+RESTORED_EVERY = 3  # of the starts that did not serve every record
 
 
 @dataclass(frozen=True)
 class Start:
-    """A node that is started once, after these faults."""
+    """One start of a node, after these faults."""
 
     number: int
     stop: str
@@ -40,7 +41,7 @@ class Start:
 
 
 def starts(seed: int, count: int, files: dict[str, list[str]]) -> Iterator[Start]:
-    """Each fault on each kind of file once; then any, up to `count` faults; some in pairs."""
+    """Yield each fault on each kind of file once, then random ones up to `count` faults; some in pairs."""
     random, number = Random(seed), 0
     kinds: dict[str, list[tuple[str, str]]] = {kind_of(path): [] for having in files.values() for path in having}
     for stop, having in files.items():
@@ -68,7 +69,7 @@ def starts(seed: int, count: int, files: dict[str, list[str]]) -> Iterator[Start
 
 
 def _join(queue: list[list[tuple[Fault, ...]]], group: tuple[Fault, ...]) -> None:
-    """Put these faults into the first start where they have nothing to do with the others."""
+    """Put these faults into the first start whose faults have other scopes."""
     scopes = {scope_of(one.path) for one in group}
     for groups in queue:
         taken = {scope_of(one.path) for other in groups for one in other}
@@ -79,7 +80,7 @@ def _join(queue: list[list[tuple[Fault, ...]]], group: tuple[Fault, ...]) -> Non
 
 
 async def tried(start: Start, root: Path, template: Template, trees: dict[str, dict[str, bytes]]) -> list[str]:
-    """What is wrong after these faults; then with the files back in place."""
+    """Return the errors after these faults, and after the files are restored."""
     data, whole = root / "data", trees[start.stop]
     replace_tree(data, whole)
     random = Random(f"{SEED} {start.number}")
@@ -98,7 +99,7 @@ async def tried(start: Start, root: Path, template: Template, trees: dict[str, d
 
 
 def _put_back(data: Path, whole: dict[str, bytes]) -> None:
-    """What an operator does: each file that is not as it was is restored from a copy; nothing else is touched."""
+    """Restore every changed file from a copy, as an operator does; leave all others untouched."""
     now = tree_of(data)
     for name, content in whole.items():
         file = data / name

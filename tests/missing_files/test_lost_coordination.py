@@ -1,6 +1,6 @@
-"""A coordination journal that is gone, or has lost its end: producer ids that are in use are not given out again.
+"""After a coordination journal is lost or truncated, producer ids that are in use are not assigned again.
 
-A new producer with an old one's id has its first record taken for a repeat: 200, and nothing stored.
+If a new producer got a used id, its first record would be taken for a repeat: 200, and nothing stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ JSON = "application/json"
 
 
 async def stored_by_a_new_producer(topic: Topic) -> bool:
-    """Whether the first record of a producer that has just got its id is stored."""
+    """True if the first record of a producer with a newly assigned id is stored."""
     made = (await topic.gateway.send("POST", "/v1/producers")).json
     fields = {"Producer-Id": made["producer_id"], "Producer-Epoch": made["producer_epoch"], "Producer-Seq": 0}
     headers = {name: str(value) for name, value in fields.items()}
@@ -59,7 +59,7 @@ async def test_a_new_producer_of_several_processes_gets_an_id_that_nobody_uses(t
 
 
 def lose(journal: Path, left: float | None) -> None:
-    """All of a journal, or its end."""
+    """Remove a journal or truncate its end."""
     data = journal.read_bytes()
     journal.unlink()
     if left is not None:

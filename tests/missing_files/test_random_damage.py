@@ -1,7 +1,7 @@
-"""A property: whatever is done to a segment file, no read in any form skips an offset without a problem.
+"""A property: after any damage to a segment file no read in any form skips an offset without a problem.
 
-Bytes flipped, zeroed, cut off, taken out and appended, whole files emptied, swapped and removed, while the node runs
-and between two starts, with and without the derived files, before and after a round of the scrubber.
+Damage: bytes flipped, zeroed, cut off, removed and appended; files emptied, swapped and removed. It occurs while the
+node runs and between two starts, with and without the derived files, before and after a round of the scrubber.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OF_BYTES = ("flip", "zero")
 
 
 class Harm(NamedTuple):
-    """What is done to one segment file. `place` and `length` are parts of a thousand of its size."""
+    """One damage to a segment file. `place` and `length` are in thousandths of its size."""
 
     kind: str
     number: int
@@ -101,7 +101,7 @@ def harmed(good: bytes, harm: Harm, other: bytes) -> bytes:
 
 
 def allowed(good: bytes, bad: bytes, harm: Harm) -> set[int]:
-    """The offsets that may be refused."""
+    """Return the offsets that may be rejected."""
     base = harm.number * PER_SEGMENT
     whole = set(range(base, base + PER_SEGMENT))
     if harm.kind in OF_BYTES and not harm.loses_index and harm.number < SEGMENTS:
@@ -114,7 +114,7 @@ def allowed(good: bytes, bad: bytes, harm: Harm) -> set[int]:
 
 
 def _hits_no_checksum(good: bytes, first: int, last: int) -> bool:
-    """Whether a leader epoch is hit, which only the checksum of the whole file covers: then all is in doubt."""
+    """True if a leader epoch is damaged. Only the checksum of the file covers it, so every batch is suspect."""
     return any(first < position + 16 and last >= position + 12 for position, _ in walk(good))
 
 
@@ -139,7 +139,7 @@ async def play(filled: Path, story: Story) -> None:
         directory = Path(shutil.copytree(filled, Path(scratch, "node")))
         may_be_refused: set[int] = set()
         if not story.is_running:
-            # Of a log whose active segment is damaged at the start the partition stays closed.
+            # A partition stays closed if its active segment is damaged at the start.
             for harm in story.harms:
                 may_be_refused |= do(directory, harm) if harm.number < SEGMENTS else set()
         async with opened(directory) as log:
@@ -161,14 +161,14 @@ async def play(filled: Path, story: Story) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(story=stories)
-# Batches behind what is taken out lie elsewhere than the index says.
+# Batches behind removed bytes are not where the index says.
 @example(Story([Harm("take out", 0, 259, 262, False)], False, True, "batches", 1))
 @example(
     Story([Harm("take out", 2, 661, 160, False), Harm("empty", 0, 520, 108, True)], False, False, "values", 1 << 20)
 )
-# The index has a batch that was taken out where the bytes of another one are now.
+# The index has a removed batch at a position where another one's bytes are now.
 @example(Story([Harm("take out", 1, 348, 300, False)], False, False, "batches", 1))
-# A file has the batches of the next segment, whose file is missing: its damage has no bytes, and sound batches follow.
+# A file has the batches of the next segment, whose file is missing: no bytes are damaged, and sound batches follow.
 @example(Story([Harm("swap", 1, 0, 1, False), Harm("remove", 2, 0, 1, True)], False, False, "json", 1))
 def test_no_read_skips_an_offset_silently(filled, story):
     asyncio.run(play(filled, story))

@@ -1,4 +1,4 @@
-"""Every kind of file of a data directory, unreadable to the node: it is told, and nothing of it is replaced."""
+"""Every kind of file of a data directory, unreadable to the node: the node reports it and replaces no part of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_a_file_that_may_not_be_read_is_told_and_is_whole_again_when_it_ma
     kinds: dict[str, list[tuple[str, str]]] = {}
     for stop, tree in sorted(trees.items()):
         for path in sorted(tree, key=without_ids):
-            if not path.startswith("store/"):  # the file store has a door of its own
+            if not path.startswith("store/"):  # the file store has its own module for file access
                 kinds.setdefault(kind_of(path), []).append((stop, path))
     refused = unserved = 0
     for stop, path in map(random.choice, kinds.values()):

@@ -1,4 +1,4 @@
-"""What a start removes from the topics of a data directory: rests of its own interrupted work, and nothing else."""
+"""A start removes only leftovers of the node's own interrupted work from the topics of a data directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = 5
 
 @pytest.fixture
 async def home(tmp_path, clock) -> Path:
-    """The directory of topic t in a data directory that was stopped cleanly, with records in partition 0."""
+    """Return the directory of topic t in a cleanly stopped data directory, with records in partition 0."""
     async with running_node(tmp_path / "data", clock) as node:
         await node.shard.create_topic("t", 2, 1, {})
         for _ in range(RECORDS):
@@ -31,7 +31,7 @@ async def home(tmp_path, clock) -> Path:
 
 
 def tree(directory: Path) -> dict[str, bytes | None]:
-    """Every path below a directory, with its bytes."""
+    """Return every path below a directory, with its bytes."""
     return {str(one): one.read_bytes() if one.is_file() else None for one in sorted(directory.rglob("*"))}
 
 
@@ -63,7 +63,7 @@ async def test_a_topic_without_its_topic_json_stays_and_is_reported(home, clock,
 
 
 async def test_a_topic_json_from_before_the_topic_grew_is_refused(home, clock):
-    """Its records would be unknown, and be taken over when the topic grows once more."""
+    """Otherwise its records would be unknown, and would be reused when the topic grows again."""
     outdated = (home / "topic.json").read_bytes()
     async with running_node(home.parents[2], clock) as node:
         await node.shard.alter_topic("t", {}, 4)
@@ -83,7 +83,7 @@ async def test_a_topic_json_from_before_the_topic_grew_is_refused(home, clock):
 
 
 async def test_a_topic_that_gets_its_topic_json_back_keeps_its_recovery_points(home, clock):
-    """Otherwise damage in what was fsynced would pass for a torn tail, and records below log_start would come back."""
+    """Otherwise damage to fsynced bytes would pass for a torn tail, and records below log_start would reappear."""
     async with running_node(home.parents[2], clock) as node:
         await node.shard.delete_before(node.shard.partition("t", 0), 3)
     kept = (home / "topic.json").read_bytes()
@@ -130,7 +130,7 @@ async def test_foreign_files_directories_and_links_stay_and_do_not_stop_a_start(
     (where / "notes.index").write_text("mine")
     (where / "lost+found").mkdir()
     (where / "dangling").symlink_to("/nowhere/at/all")
-    if place != "../../..":  # a further one would be its own
+    if place != "../../..":  # one more ../ would be the node's own directory
         (where / "linked").symlink_to(home.parents[3])
     before = set(tree(where))
     for _ in range(2):
@@ -193,7 +193,7 @@ async def test_a_topic_json_of_another_topic_refuses_the_start(home, clock):
 
 
 async def test_a_missing_directory_of_all_topics_refuses_the_start(home, clock, tmp_path):
-    """A disk that is not mounted must not pass for a node without topics."""
+    """A disk that is not mounted must not look like a node without topics."""
     (tmp_path / "data" / "topics").rename(tmp_path / "away")
     with pytest.raises(Corrupt, match="topics is missing"):
         await log_end(home, clock)

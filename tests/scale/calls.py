@@ -1,4 +1,4 @@
-"""Counts calls in this thread, which says what a change costs without asking a clock."""
+"""Counts calls in this thread: a measure of cost that needs no clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def counted_calls() -> Iterator[list[int]]:
-    """Calls of Python and of C, and resumed generators: a pass over n things in Python is n of them or more."""
+    """Counts Python calls, C calls, and resumed generators. A pass over n things in Python has at least n of them."""
     count = [0]
 
     def profile(_frame: object, event: str, _argument: object) -> None:

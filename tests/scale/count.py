@@ -1,4 +1,4 @@
-"""How many of each thing the suites for large counts use."""
+"""The number of things that the suites for large counts use."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SYNCS = ("fdatasync", "fsync_dir")
 class CountingDisk(RealDisk):
     """`calls` since the last reset.
 
-    `when_synced` is called after each sync and `when_removed` before each rmdir, in whatever thread they are made.
+    Calls `when_synced` after each sync and `when_removed` before each rmdir, in the thread of the operation.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class CountingDisk(RealDisk):
 
     @property
     def topic_syncs(self) -> int:
-        """Without those of checkpoints, of which there are more the longer a test takes."""
+        """Return the syncs without those of checkpoints, whose number depends on how long a test takes."""
         return sum(count for path, count in self.synced.items() if f"/{paths.TOPICS}" in path)
 
     def reset(self) -> None:

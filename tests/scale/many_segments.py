@@ -1,7 +1,7 @@
-"""A node in this process, under the limit of open files of its start: `python -m tests.scale.many_segments`.
+"""A node in this process, under the limit of open files at its start: `python -m tests.scale.many_segments`.
 
-Makes segments by the thousand, reads, ships, scrubs, restarts and deletes, and prints as JSON what a test judges: the
-greatest number of open files, and what was found. Started by tests/scale/test_open_files.py.
+Creates thousands of segments, reads, ships, scrubs, restarts and deletes. Prints as JSON what a test judges: the
+greatest number of open files, and the records found. tests/scale/test_open_files.py starts it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def produce(node: Node, segments: int) -> None:
 
 
 async def read_all(node: Node, segments: int) -> int:
-    """How many records are there and right, read by several at once, each in an order of its own."""
+    """Return how many records are present and correct; several readers read at once, each in its own order."""
     partition = node.shard.partition("t", 0)
     right: set[int] = set()
 
@@ -83,7 +83,7 @@ async def shipped(node: Node, segments: int) -> int:
 
 
 async def scrubbed(shard: Shard) -> int:
-    """How many bytes a round found to be as they were sealed."""
+    """Return how many bytes a round of the scrubber found unchanged since they were sealed."""
     partition = shard.partition("t", 0)
     one = OwnPartition(shard.topic("t").record.topic_id, partition, shard.quarantine)
     scrubber = Scrubber(RealDisk(), lambda: [one], lambda *_: None, bytes_per_second=1 << 32, interval_ms=1000)
@@ -110,7 +110,7 @@ async def main(directory: Path, segments: int) -> dict[str, Any]:
         local_bytes = sum(segment.size_bytes for segment in node.shard.partition("t", 0).log.segments)
         await node.topics.alter("t", {"local_retention_bytes": 1}, None)
         async with asyncio.timeout(PASS_S):
-            while len(node.shard.partition("t", 0).log.segments) > 2:  # the last one sealed stays
+            while len(node.shard.partition("t", 0).log.segments) > 2:  # the last sealed one stays
                 await asyncio.sleep(0.05)
         from_store = await read_all(node, segments)
         offline = [str(one.offline) for one in node.shard.partitions() if one.offline is not None]

@@ -1,4 +1,4 @@
-"""Connections in great number that ask for nothing: half over HTTP/1.1, half over HTTP/2, each after one request.
+"""Many idle connections: half over HTTP/1.1, half over HTTP/2, each after one request.
 
 500 of them by default; `make scale-long` has 10,000.
 """
@@ -24,13 +24,13 @@ from tests.scenarios.raw_http1 import request_head
 pytestmark = pytest.mark.e2e
 
 EACH_KIB_MAX = 64
-ROOM_MIB = 30  # that a node grows by in passing
+ROOM_MIB = 30  # that a node grows by in other work
 AT_ONCE = 100
 STAY_MS = 3_600_000  # longer than the test
 
 
 def allow_files(count: int) -> None:
-    """Of this process and those that it starts."""
+    """Raise the limit of open files of this process and its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         pytest.skip(f"only {hard} files may be open here")
@@ -99,7 +99,7 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
 
 
 async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_for_the_log(tmp_path):
-    """A server that tried again and again to accept one for which no file is free would take a processor for that."""
+    """A server that keeps retrying accept without a free file descriptor would use a full processor."""
     limit, limits = 128, resource.getrlimit(resource.RLIMIT_NOFILE)
     allow_files(SCALE + 1000)
     settings = {"connections_max_idle_ms": STAY_MS, "header_read_timeout_ms": 600_000}
@@ -108,7 +108,7 @@ async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_f
         async with over_http2(process.port) as gateway:
             topic = await gateway.create("t")
             try:
-                for _ in range(SCALE):  # of which the kernel completes as many as its queue takes
+                for _ in range(SCALE):  # the kernel completes as many of them as its queue holds
                     client = socket.socket()
                     clients.append(client)
                     client.setblocking(False)

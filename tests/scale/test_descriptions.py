@@ -1,4 +1,4 @@
-"""Requests for all partitions of a topic with very many of them: counts of tasks, and the rows that come."""
+"""Requests for all partitions of a topic with very many of them: counts of tasks, and the returned rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_an_owner_is_asked_once_for_all_of_its_partitions(tmp_path):
     async with in_process(tmp_path) as gateway:
         topic = await gateway.create("t", partitions=FEW)
         topic_id = gateway.node.shard.topic("t").record.topic_id
-        asked = [(number, 0) for number in (*range(1, FEW, 2), FEW)]  # there is no such partition as the last
+        asked = [(number, 0) for number in (*range(1, FEW, 2), FEW)]  # the last one does not exist
         for name in ("describe", "tier_status", "roll"):
             rows, _ = await gateway.node.peer_handlers()["rows"]((name, topic_id, "t", asked), b"")
             assert [number for number, _ in rows] == list(range(1, FEW, 2))

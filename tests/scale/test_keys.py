@@ -1,4 +1,4 @@
-"""Idempotency keys and sequenced producers of one partition in great number: what is kept, what an append costs.
+"""Many idempotency keys and sequenced producers of one partition: how many are kept, and the cost of an append.
 
 Costs are counted in calls, and in processor time where a pass over all keys would make no calls.
 """
@@ -23,12 +23,12 @@ from tests.scale.calls import counted_calls
 from tests.scale.count import SCALE
 
 T = 1_700_000_000_000
-LIVES = 3  # of a partition: each begins with another clean start
+LIVES = 3  # of a partition: each begins with a clean start
 KEYS_MAX = SCALE
-GROUP = 100  # appends under way at once
-NUMBERS = max(SCALE, 2000)  # fewer take too little time to measure
+GROUP = 100  # appends in flight at once
+NUMBERS = max(SCALE, 2000)  # with fewer the time is too short to measure
 TRIES = 3  # the cheapest counts
-GROWTH_MAX = 10  # of four times as many appends; 16 if each costs as much as there are keys
+GROWTH_MAX = 10  # for four times as many appends; 16 if the cost of each is proportional to the number of keys
 EVERY = 10  # appends between two passes over all keys, in a planted fault
 
 
@@ -63,7 +63,7 @@ def _arguments(made: tuple[bytearray, AppendConditions | None]) -> tuple[bytearr
 
 
 async def test_keys_and_producers_stay_within_their_bounds_and_repeats_are_known(tmp_path):
-    """Through rolls and starts: what a snapshot has is within the same bounds."""
+    """Over rolls and starts; the content of a snapshot has the same bounds."""
     clock = HandClock()
     overrides = {"idempotency_keys_max": KEYS_MAX, "producers_max": KEYS_MAX, "segment_bytes": 65536}
     known = KEYS_MAX - KEYS_MAX // SLICES - 1
@@ -85,7 +85,7 @@ async def test_keys_and_producers_stay_within_their_bounds_and_repeats_are_known
 
 
 class Log:
-    """An admission with the log's end, without the log."""
+    """An append validator with a log end, without a log."""
 
     def __init__(self) -> None:
         self.validator = AppendValidator("t/0")
@@ -93,7 +93,7 @@ class Log:
         self.end = 0
 
     def append(self, data: bytearray, conditions: AppendConditions | None) -> bool:
-        """Whether it was written."""
+        """Return True if it was written."""
         append = Append(data, _never_awaited, False, conditions)
         if conditions is not None and conditions.key is not None:
             self.validator.keys.expect(conditions.key)
@@ -127,7 +127,7 @@ def test_an_append_makes_as_many_calls_however_many_keys_and_producers_there_are
 
 
 def cost_of(count: int, make: Make, when_appended: Callable[[Log, int], object]) -> float:
-    """Processor time."""
+    """Return the processor time."""
     log, made = Log(), [make(number) for number in range(count)]
     began = time.process_time()
     for number, one in enumerate(made):
@@ -137,7 +137,7 @@ def cost_of(count: int, make: Make, when_appended: Callable[[Log, int], object])
 
 
 def growth(make: Make, count: int, when_appended: Callable[[Log, int], object] = lambda log, number: None) -> float:
-    """How many times as long four times as many appends take."""
+    """Return how many times longer four times as many appends take."""
     gc_was_on = gc.isenabled()
     gc.disable()
     try:
@@ -156,7 +156,7 @@ def test_appends_cost_the_same_processor_time_however_many_keys_and_producers_th
 
 
 def test_a_copy_of_all_producers_is_seen():
-    """A planted fault."""
+    """A planted fault: every append copies all producers."""
 
     def copy_all(log: Log, number: int) -> None:
         if number % EVERY == 0:

@@ -1,4 +1,4 @@
-"""Segments and partitions in great number, under a low limit of open files: everything works, with few files open.
+"""Many segments and partitions under a low limit of open files: everything works, with few files open.
 
 500 of them by default; `make scale-long` has 10,000.
 """
@@ -22,14 +22,14 @@ from tests.e2e.node_process import ROOT, limit_files
 from tests.engine.conftest import HandClock, running_node
 from tests.scale.count import SCALE
 
-LIMIT = 128 if SCALE < 1024 else 1024  # fewer than segments in either case
+LIMIT = 128 if SCALE < 1024 else 1024  # below the number of segments in either case
 FEW = 16
-THREADS = 2 + 1  # those of the executor, and the writer
+THREADS = 2 + 1  # the executor's and the writer
 
 
 @pytest.mark.e2e
 def test_segments_are_made_read_shipped_scrubbed_and_deleted_under_a_low_limit(tmp_path):
-    """The limit is hard: at the 112th segment a node that kept them open failed."""
+    """The limit is hard: a node that kept segments open would fail at the 112th."""
 
     command = [sys.executable, "-m", "tests.scale.many_segments", str(tmp_path / "data"), str(SCALE)]
     ran = subprocess.run(

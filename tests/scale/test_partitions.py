@@ -1,4 +1,6 @@
-"""A topic of very many partitions: made, grown, stopped and started again. Calls to the disk and processor time."""
+"""A topic of very many partitions: created, grown, stopped and started again. Counts calls to the disk and processor
+time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.scale.count import SCALE
 from tests.scale.counting_disk import CountingDisk
 
 T = 1_700_000_000_000
-FEW = 100  # syncs of a change of the catalog
+FEW = 100  # syncs of one change of the catalog
 
 Start = Callable[[], AbstractAsyncContextManager[Node]]
 
@@ -42,7 +44,7 @@ def start(tmp_path: Path, clock: HandClock, disk: CountingDisk) -> Start:
 
 
 async def fill(node: Node, name: str, *, producer: bool = False) -> None:
-    """One record in each partition, fsynced; perhaps of a producer with a sequence, which a start must know again."""
+    """Write and fsync one record in each partition; with `sequences` from a producer that a start must restore."""
     waits = []
     for number in node.shard.topic(name).partitions:
         data = batch.encode_values([b"v"], T)
@@ -79,7 +81,7 @@ async def test_the_first_records_of_a_partition_make_its_directory_durable(start
 
 
 async def test_first_records_of_many_partitions_leave_others_their_turn(start: Start, disk: CountingDisk):
-    """Counts groups on the loop: how many syncs the writer is ahead when the loop looks depends on the machine."""
+    """Counts groups in the event loop: how many syncs ahead the writer is depends on the machine."""
     async with start() as node:
         await node.shard.create_topic("many", SCALE, 1, {})
         await node.shard.create_topic("other", 1, 1, {})
@@ -100,7 +102,7 @@ async def test_first_records_of_many_partitions_leave_others_their_turn(start: S
 
 
 def meeting_another() -> Callable[[], None]:
-    """To be called in threads: the first waits until there is a second one."""
+    """Return a function for threads: the first caller waits until there is a second one."""
     threads: set[int] = set()
     are_several = threading.Event()
 
@@ -141,7 +143,7 @@ async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start: Sta
 
 
 async def test_a_stop_does_not_save_for_longer_than_it_may(start: Start, disk: CountingDisk, clock: HandClock):
-    """What is saved makes the next start faster, and is not needed: the log has it all."""
+    """Saved state only makes the next start faster: the log has everything."""
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         await fill(node, "t", producer=True)
@@ -171,7 +173,7 @@ async def test_checkpoints_write_one_file(start: Start, disk: CountingDisk):
 async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
     start: Start, disk: CountingDisk, tmp_path: Path
 ):
-    """Nothing else waits for thousands of removals; a stop leaves off between two of them, and a start goes on."""
+    """Other work does not wait for thousands of removals; a stop interrupts them between two, and a start continues."""
     may_go_on = threading.Event()
     home = tmp_path / "data" / "topics" / "t"
     async with start() as node:

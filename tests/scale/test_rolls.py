@@ -1,4 +1,4 @@
-"""What a roll, its upload and a cached object cost does not grow with the number of segments."""
+"""The cost of a roll, its upload and a cached object does not grow with the number of segments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def tiered_node(path: Path, disk: CountingDisk) -> AsyncIterator[tuple[Nod
 
 
 async def roll(node: Node, tier: Tier, count: int) -> None:
-    """Seal so many segments of one record each, and wait until all are in the store."""
+    """Seal this many segments of one record each, and wait until all are in the store."""
     partition = node.shard.partition("t", 0)
     for _ in range(count):
         await node.leaders["t", 0].produce(bytearray(batch.encode_values([b"v"], 5)), Acks.ALL, 60_000)
@@ -80,7 +80,7 @@ async def test_a_roll_costs_no_pass_over_the_segments_before_it(tmp_path: Path):
 
 
 def test_a_list_behind_a_key_looks_at_nothing_before_it(tmp_path: Path):
-    """A commit lists the manifests behind its own, in the directory of those of a day."""
+    """A commit lists the manifests after its own, in the directory of one day's manifests."""
     ids = itertools.count()
     store, counts = FileStore(str(tmp_path), new_id=lambda: f"{next(ids):032x}"), []
     for number in range(MANY):

@@ -1,6 +1,6 @@
-"""Topics of one partition in great number: made, listed, described, written to, stopped, started again and deleted.
+"""Many topics of one partition: created, listed, described, written to, stopped, started again and deleted.
 
-What a change of one topic costs is counted in calls of the loop's thread and of the disk, not in time.
+The cost of a change of one topic is counted in calls of the loop's thread and of the disk, not in time.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tests.scale.counting_disk import CountingDisk
 from tests.scenarios.gateways import Topic, in_process
 
 T = 1_700_000_000_000
-TRIES = 5  # the cheapest counts: housekeeping may come between
-REST_S = 0.02  # until the shipper of the topic before has looked at the store
+TRIES = 5  # the cheapest counts: housekeeping may run in between
+REST_S = 0.02  # until the shipper of the previous topic has read the store
 FEW = 16  # files that may be open
-THREADS = 2 + 1  # those of the executor, and the writer
+THREADS = 2 + 1  # the executor's and the writer
 STAY_MS = 3_600_000  # longer than the test: shippers of other topics are not counted
-STEP = SCALE // 10  # every so many topics one is written to
-SYNCS_MAX = 100  # of a stop or a start, however many topics there are
-START_CALLS_MAX = 50  # to the disk, for each topic
+STEP = SCALE // 10  # one in this many topics is written to
+SYNCS_MAX = 100  # of a stop or a start, for any number of topics
+START_CALLS_MAX = 50  # to the disk, per topic
 
 Change = Callable[[str], Awaitable[object]]
 
 
 async def cheapest(change: Change, prefix: str) -> int:
-    """How many calls in this thread one change takes."""
+    """Return how many calls in this thread one change takes."""
     costs = []
     for number in range(TRIES):
         await asyncio.sleep(REST_S)

@@ -1,6 +1,7 @@
-"""Waits in great number that end at once: reached, timed out, cancelled, drained, and when leadership is lost.
+"""Many waits that end at once: reached, timed out, cancelled, drained, or ended by a loss of leadership.
 
-Processor time of the waiters themselves: what a bare future and its task cost is measured beside them and taken off.
+Measures the processor time of the waiters themselves: the cost of a bare future and its task is measured too and
+subtracted.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from engine.partition.high_watermark import PositionWaiters
 from engine.runtime.loop_waits import SLICE, loop_waits
 from tests.scale.count import SCALE
 
-WAITS = max(SCALE, 2000)  # fewer take too little time to measure
-FUTURES_MAX = 3  # a wait may cost as much as so many bare futures with their tasks
+WAITS = max(SCALE, 2000)  # with fewer the time is too short to measure
+FUTURES_MAX = 3  # the allowed cost of a wait, in bare futures with their tasks
 TRIES = 5  # the cheapest counts: other processes share the caches
 FAR = 1e9
 
@@ -40,7 +41,7 @@ async def _wait_bare(future: asyncio.Future[int]) -> None:
 
 
 async def _cost(tasks: list[asyncio.Task[None]], finish: Callable[[], object]) -> float:
-    """Processor time from the moment that ends the waits until all have ended."""
+    """Return the processor time from the event that ends the waits until all have ended."""
     await asyncio.sleep(0)
     began = time.process_time()
     finish()

@@ -1,9 +1,9 @@
-"""A wall clock of its own for the processes of one node: ahead, behind, and stepped while they run.
+"""A separate wall clock for the processes of one node: ahead, behind, and stepped while they run.
 
 `ShiftedClock(file, ahead_ms).environment()` is the environment to start `python -m penstock.cli.main serve` with; all
-children inherit it. `step(ahead_ms)` takes effect in running processes within 20 ms. Nothing in the product knows of
-it: Python imports tests/skew/site/sitecustomize.py by itself. Wall time, times of files and the log's times are
-shifted; monotonic time, timers and ZooKeeper's own clock are not.
+children inherit it. `step(ahead_ms)` takes effect in running processes within 20 ms. The product has no hook for it:
+Python imports tests/skew/site/sitecustomize.py at its start. Wall time, times of files and the log's times are shifted;
+monotonic time, timers and ZooKeeper's own clock are not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SITE = Path(sitecustomize.__file__).parent
 
 
 class ShiftedClock:
-    """The clock of one node. `file` is made, and kept over restarts of the node."""
+    """The clock of one node. `file` is created, and kept over restarts of the node."""
 
     def __init__(self, file: Path, ahead_ms: int = 0) -> None:
         self._file = file.absolute()
@@ -31,10 +31,10 @@ class ShiftedClock:
         return f"ShiftedClock({self.ahead_ms:+d} ms)"
 
     def step(self, ahead_ms: int) -> None:
-        """From now on the clock is this far ahead of the real one; behind it, if negative. Blocks for 20 ms.
+        """Set the clock this far ahead of the real one, or behind it if negative. Blocks for 20 ms.
 
         The kernel stamps files with a coarse clock, which lags by up to 10 ms. A file that is written within that time
-        has a stamp from before the step, which would be shown as a time of the clock before it.
+        has a stamp from before the step, and would be shown with the time of the old clock.
         """
         self.ahead_ms = ahead_ms
         with self._file.open("a") as steps:
@@ -42,7 +42,7 @@ class ShiftedClock:
         time.sleep(COARSE_CLOCK_S)
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """`base`, by default this process's own, for processes that live by this clock."""
+        """Return the environment of processes under this clock; `base` is this process's own by default."""
         environment = dict(os.environ if base is None else base)
         paths = [str(SITE), *filter(None, [environment.get("PYTHONPATH")])]
         return {**environment, "PYTHONPATH": os.pathsep.join(paths), sitecustomize.VARIABLE: str(self._file)}

@@ -1,6 +1,6 @@
 """Short runs of the simulator with nodes whose clocks differ and step: no key is stored twice within its window.
 
-The time of a key is that of the node that took the request. `PENSTOCK_TEST_SCALE` says how many runs.
+The time of a key is that of the node that received the request. `PENSTOCK_TEST_SCALE` sets the number of runs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_no_key_is_stored_twice_whatever_the_clocks_say(chunk: int) -> None:
 
 
 def test_a_memory_that_a_foreign_clock_wipes_is_found() -> None:
-    """Planted: keys age by the time that the node stamped which took the request."""
+    """Planted: keys age by the clock of the node that received the request."""
     add = KeyWindow.add
 
     def aged_by_the_stamp(self, entry, base_offset, record_count, **about):  # type: ignore[no-untyped-def]
@@ -86,7 +86,7 @@ def test_a_memory_that_a_foreign_clock_wipes_is_found() -> None:
 
 
 def test_an_age_by_wall_time_is_found() -> None:
-    """Planted: a step of the node's own clock ages what it keeps."""
+    """Planted: a step of the node's own clock ages its keys."""
     with quiet(), mock.patch.object(NodeClock, "steady_ms", NodeClock.now_ms):
         for seed in range(TRIES):
             problems = run(seed, options_for(seed)).problems

@@ -1,4 +1,4 @@
-"""No clock makes a partition forget a key or a producer before its time, and what is promised of a key is kept."""
+"""No clock makes a partition forget a key or a producer too early, and the promised window of a key holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SKEWS_MS = [2 * WINDOW_MS, -2 * WINDOW_MS, 10 * 365 * 86_400_000, -10 * 365 * 86
 
 
 def keyed(node: Node, key: str, skew_ms: int = 0) -> asyncio.Future[Appended]:
-    """A request that was taken by a node whose clock differs from that of the leader."""
+    """Return a request that was received by a node whose clock differs from the leader's."""
     entry = KeyEntry(key.encode().ljust(16), b"r".ljust(16), 1, node.shard.clock.now_ms() + skew_ms)
     data = batch.encode_values([key.encode()], entry.time_ms, entry=stored_entry(entry))
     return node.leaders["t", 0].append(data, Acks.LEADER, AppendConditions(key=entry))
@@ -37,7 +37,7 @@ def sequenced(node: Node, sequence: int) -> asyncio.Future[Appended]:
 
 
 def tick(node: Node) -> None:
-    """Housekeeping looks at the partition, as it does every second."""
+    """Run the housekeeping of the partition, as every second."""
     node.shard.housekeeping._look_at(node.shard.partition("t", 0))
 
 

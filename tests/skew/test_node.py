@@ -1,4 +1,4 @@
-"""A real node whose wall clock is wrong, or is stepped while it runs."""
+"""A real node whose wall clock is wrong or is stepped while it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLERANCE_MS = 600_000
 
 
 def produce(url: str, value: int, key: str) -> tuple[dict[str, int], bool, int]:
-    """The result, whether it is a duplicate, and the window that was promised, in seconds."""
+    """Return the result, whether it is a duplicate, and the promised window in seconds."""
     body = orjson.dumps({"records": [{"value": value}]})
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     request = urllib.request.Request(f"{url}/v1/topics/t/records", body, headers, method="POST")
@@ -39,7 +39,7 @@ def test_a_node_stamps_what_its_own_clock_says(tmp_path: Path) -> None:
 
 
 def test_steps_and_a_wrong_clock_at_a_start_forget_no_key_and_no_record(tmp_path: Path) -> None:
-    """The steps are longer than the window of keys and the retention of records, forward and back."""
+    """The steps are longer than the window of keys and the retention of records, in both directions."""
     clock = ShiftedClock(tmp_path / "clock")
     with running_process(tmp_path, environment=clock.environment(), shards=2) as node:
         week = {"retention_ms": 7 * DAY_MS, "local_retention_ms": 7 * DAY_MS}
@@ -56,7 +56,7 @@ def test_steps_and_a_wrong_clock_at_a_start_forget_no_key_and_no_record(tmp_path
         node.kill()
     clock.step(60 * DAY_MS)
     with running_process(tmp_path, environment=clock.environment(), shards=2) as node:
-        time.sleep(2.5)  # housekeeping looks at every partition each second
+        time.sleep(2.5)  # housekeeping visits every partition each second
         again, is_duplicate, _ = produce(node.url, 1, "a")
         assert (is_duplicate, again["base_offset"]) == (True, first["base_offset"])
         assert call(f"{node.url}/v1/topics/t")["partitions"][0]["local_log_start"] == 0

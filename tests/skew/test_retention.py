@@ -17,7 +17,7 @@ STEPS_MS = [2 * RETENTION_MS, -2 * RETENTION_MS, 365 * 86_400_000]
 
 
 async def filled(node: Node, pause_ms: int = 0) -> None:
-    """Three sealed segments of a record each, and one in the active segment."""
+    """Return a partition with three sealed segments of one record each, and one record in the active segment."""
     await node.shard.create_topic("t", 1, 1, {})
     for number in range(4):
         await node.leaders["t", 0].append(batch.encode_values([b"value"], 5), Acks.LEADER)
@@ -71,7 +71,7 @@ async def test_a_roll_after_a_step_of_the_clock_ages_nothing(tmp_path: Path, ste
 
 
 async def test_a_segment_from_the_future_is_rolled_by_age(tmp_path: Path) -> None:
-    """The clock was ahead by a year when it was written, and has been set right since."""
+    """The clock was ahead by a year when the segment was written, and has been corrected since."""
     clock = HandClock()
     disk = RecordingDisk(clock)
     clock.ms += 365 * 86_400_000

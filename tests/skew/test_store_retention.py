@@ -1,7 +1,7 @@
-"""Records that only the store has are kept for `retention_ms`, whatever the clocks of the nodes say that ship them.
+"""Records that only the store has are kept for `retention_ms`, whatever the clocks of the shipping nodes say.
 
-Real shippers of three nodes over one store with a true clock. They lead in turn, restart, and their wall clocks are
-wrong and step. `PENSTOCK_TEST_SCALE` says how many runs.
+Real shippers of three nodes share one store with a correct clock. They lead in turn and restart, and their wall clocks
+are wrong and step. `PENSTOCK_TEST_SCALE` sets the number of runs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ SEGMENTS = 8
 
 
 class Stepped(PartitionShipper):
-    """Does at once what a thread would do."""
+    """Runs thread calls at once."""
 
     async def _blocking(self, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
 class World:
-    """A partition whose local copies go as soon as they are shipped. Its own time is true, and the store's."""
+    """A partition whose local copies are deleted as soon as they are shipped. Its own time and the store's are
+    correct.
+    """
 
     def __init__(self, random: Random, segments: list[SealedSegment]) -> None:
         self.random = random
@@ -49,14 +51,14 @@ class World:
         self.leader, self.epoch = 0, 1
         self.waiting = segments
         self.local: LocalLog = replace(local_log([]), retention_ms=RETENTION_MS)
-        self.appended_ms: list[int] = []  # truly, by segment
+        self.appended_ms: list[int] = []  # correct time, by segment
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         for clock in self.clocks:
             self.step(clock)
         self.start()
 
-    # The shipper's source.
+    # The interface of a shipper's source.
 
     async def local_log(self, above: int) -> LocalLog:
         return replace(self.local, leader_epoch=self.epoch)
@@ -72,10 +74,10 @@ class World:
             self.problems.append(f"records below {end_offset} were kept for {youngest_ms / HOUR_MS:.1f} hours")
         return self.local.log_start
 
-    # What happens.
+    # Events.
 
     def start(self) -> None:
-        """A process that leads, of one of the nodes; its steady time begins with its wall clock."""
+        """Start a leader process on one of the nodes; its steady time begins at its wall clock."""
         clock = self.clocks[self.leader]
         clock.restart()
         clock.seconds = self.random.random() * 1e6
@@ -143,6 +145,6 @@ def test_no_clock_of_a_node_makes_the_store_forget_early(segments: list[SealedSe
 def test_an_age_by_a_clock_of_the_node_is_found(
     segments: list[SealedSegment], monkeypatch: pytest.MonkeyPatch, clock: str
 ) -> None:
-    """Planted: what the node that ships takes for the time of now."""
+    """Planted: the shipping node's clock is used as the current time."""
     monkeypatch.setattr(StoreTime, "now_ms", lambda self, *_: getattr(self._clock, clock)())
     assert any(ran(seed, segments).problems for seed in range(RUNS))

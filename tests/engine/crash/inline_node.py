@@ -1,7 +1,7 @@
 """A shard without threads, so that a run over a RecordingDisk does the same operations in the same order each time.
 
-The real shard, committer, recovery and data directory; only the writer thread and the executor are replaced by ones
-that work in the caller's turn, and timers by none. Threads are the business of tests/engine/shard/test_shard.py.
+Shard, committer, recovery and data directory are the real ones. Only the writer thread and the executor are replaced by
+ones that run in the caller, and there are no timers. tests/engine/shard/test_shard.py tests the threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InlineWriter:
         when_done(group)
 
     def stop(self) -> None:
-        """Nothing is ever left to do."""
+        """No-op: the queue is always empty."""
 
 
 class InlineExecutor(Executor):
@@ -52,7 +52,7 @@ class InlineExecutor(Executor):
 
 
 class InlineNode:
-    """A shard with leaders, and the things that its ticker would do in time."""
+    """A shard with leaders, and the periodic work of its ticker."""
 
     def __init__(self, shard: Shard, heard: Heard, clock: HandClock) -> None:
         self.shard = shard
@@ -81,15 +81,15 @@ class InlineNode:
         await self.shard.deletion.expire(partition)
 
     async def idle(self) -> None:
-        """Everything queued is written and every background save has ended."""
+        """Return when everything queued is written and every background save has ended."""
         await self.shard.committer.drained()
         await self.shard._background.ended()
 
 
 @asynccontextmanager
 async def inline_node(disk: Disk, clock: HandClock, further: Sequence[str] = ()) -> AsyncIterator[InlineNode]:
-    """One life of a node: a clean stop at the end, unless it was killed or an error, like a power loss, ended it."""
-    clock.pass_ms(1)  # so that ids differ from life to life
+    """Run one life of a node. It ends with a clean stop, unless a kill or an error such as a power loss ended it."""
+    clock.pass_ms(1)  # so that each life has other ids
     ids = (f"id{clock.ms}-{n}" for n in itertools.count())
     loop = asyncio.get_running_loop()
     with mock.patch("engine.shard.shard.WriterThread", InlineWriter), mock.patch.object(loop, "call_later", _never):
@@ -111,5 +111,5 @@ async def inline_node(disk: Disk, clock: HandClock, further: Sequence[str] = ())
 
 
 def _never(delay: float, callback: Callable[..., object], *args: object) -> asyncio.Handle:
-    """Flushes and ticks do not come by themselves here; a timer would only keep a dead node's memory alive."""
+    """Flushes and ticks do not run by themselves here; a timer would only keep a dead node's memory alive."""
     return asyncio.Handle(print, (), asyncio.get_running_loop())

@@ -1,7 +1,7 @@
-"""What a crash test knows of a log: every batch it sent, in order, and how far it was promised to be durable.
+"""The expected content of a log: every batch that a crash test sent, in order, and the promised durable end.
 
-The judge of a reopened node. What is found must be a prefix of what was sent, byte for byte, as long at least as was
-promised; nothing else may be there, and every way of reading must agree.
+It judges a reopened node. The log must be a prefix of what was sent, byte for byte, at least up to the promised end. It
+must contain nothing else, and every way of reading must agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tests.engine.crash.inline_node import InlineNode
 
 @dataclass
 class Ledger:
-    """One partition. A power loss must leave what is below `promised_end`, a kill what is below `written_end`."""
+    """One partition. After a power loss everything below `promised_end` must remain, after a kill everything below
+    `written_end`.
+    """
 
     topic: str
     number: int
@@ -29,12 +31,12 @@ class Ledger:
     found_end: int = 0
 
     def promise(self, end: int) -> None:
-        """Everything below was acknowledged as fsynced."""
+        """Record that everything below was acknowledged as fsynced."""
         self.promised_end = max(self.promised_end, end)
         self.written_end = max(self.written_end, end)
 
     def note_written(self, end: int) -> None:
-        """Everything below was acknowledged as written."""
+        """Record that everything below was acknowledged as written."""
         self.written_end = max(self.written_end, end)
 
     @property
@@ -42,7 +44,7 @@ class Ledger:
         return sum(record_batch.read_header(data).record_count for data in self.sent)
 
     def batches(self) -> list[tuple[int, int, bytes]]:
-        """(base offset, next offset, bytes as the leader stamps them) of everything sent."""
+        """Return (base offset, next offset, bytes as the leader stamps them) of everything sent."""
         ends = list(accumulate(record_batch.read_header(data).record_count for data in self.sent))
         found = []
         for base, end, data in zip([0, *ends], ends, self.sent, strict=False):
@@ -52,7 +54,7 @@ class Ledger:
         return found
 
     async def check(self, node: InlineNode) -> bytes:
-        """Judge the partition of a reopened node; returns all the bytes found, so that two openings can be compared."""
+        """Judge the partition of a reopened node; return all the bytes found, so that two openings can be compared."""
         partition = node.shard.partition(self.topic, self.number)
         assert partition.offline is None, partition.offline
         log, self.found_end = partition.log, partition.log_end
@@ -72,7 +74,7 @@ class Ledger:
         return data
 
     def forget_lost(self, node: InlineNode) -> None:
-        """Go on from what the node has, all of which is durable now; the offsets of what is gone will be used again."""
+        """Continue from the node's state, all of which is durable now; offsets of lost records will be reused."""
         log_end = node.shard.partition(self.topic, self.number).log_end
         self.sent = [data for data, b in zip(self.sent, self.batches(), strict=True) if b[1] <= log_end]
         self.promised_end = self.written_end = log_end
@@ -89,7 +91,7 @@ async def _read_from(node: InlineNode, partition: Partition, offset: int) -> byt
 
 
 async def _check_single_reads(node: InlineNode, partition: Partition, expected: list[tuple[int, int, bytes]]) -> None:
-    """A read at any offset begins with the batch that holds it."""
+    """Check that a read at any offset begins with the batch that holds it."""
     for base, end, data in expected:
         for offset in {max(base, partition.log.local_log_start), end - 1}:
             chunk = await node.shard.reader.read(partition, offset, 1)
@@ -98,7 +100,7 @@ async def _check_single_reads(node: InlineNode, partition: Partition, expected: 
 
 
 async def _check_times(node: InlineNode, partition: Partition, data: bytes) -> None:
-    """The time index finds what a walk over all records finds."""
+    """Check that the time index finds the same record as a scan of all records."""
     decoded = record_batch.decode(data)
     records = [(r.offset, r.timestamp) for r in decoded if r.offset >= partition.log.log_start]
     for time in sorted({timestamp for _, timestamp in records}):

@@ -1,6 +1,6 @@
-"""Runs a story until the power goes, at each of its operations in turn, and gives out what may be left.
+"""Runs a story until the power fails, at each of its operations in turn, and yields the possible disk states.
 
-Everything is a function of story, seed, operation and state number, so running one test again replays a failure.
+Everything is a function of story, seed, operation and state number, so one test can be rerun to replay a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Steps = Callable[[Teller], Awaitable[None]]
 
 
 async def told(lives: tuple[Steps, ...], seed: int = 0, power_lost_after: int = 0) -> tuple[RecordingDisk, Teller]:
-    """The disk and the teller after a whole story, or after as much of it as the power allowed."""
+    """Return the disk and the teller after all of a story, or at the power loss."""
     teller = Teller(seed)
     disk = RecordingDisk(teller.clock)
     if power_lost_after:
@@ -32,7 +32,7 @@ async def told(lives: tuple[Steps, ...], seed: int = 0, power_lost_after: int = 
 
 @contextmanager
 def until_power_is_lost(disk: RecordingDisk):
-    """Ends quietly with the power; any other failure of the engine is a failure of the test."""
+    """Ends quietly at the power loss; any other failure of the engine fails the test."""
     try:
         yield
     except (EngineError, OSError):
@@ -43,7 +43,7 @@ def until_power_is_lost(disk: RecordingDisk):
 async def crash_points(
     lives: tuple[Steps, ...], seed: int = 0, every: int = 1
 ) -> AsyncIterator[tuple[int, RecordingDisk, Teller]]:
-    """The disk without power and what was promised, for each operation, or for each so many of them."""
+    """Yield the disk without power, and what was promised, for each operation or each n-th one."""
     counted, _ = await told(lives, seed)
     for n in range(1 + seed % every, counted.operations + 1, every):
         disk, teller = await told(lives, seed, n)
@@ -51,14 +51,14 @@ async def crash_points(
 
 
 class Story(Protocol):
-    """What happens on a disk, and what must be so on whatever a power loss leaves of it."""
+    """A sequence of steps on a disk, and the condition for every state after a power loss."""
 
     async def story(self, disk: RecordingDisk) -> None: ...
     async def check(self, disk: RecordingDisk) -> None: ...
 
 
 async def check_story(begun: Callable[[], Story], *, first: int = 1, every: int = 1, limit: int) -> None:
-    """Cut the power in a story of its own at each so many operations, and judge so many states of what is left."""
+    """Cut the power at every n-th operation of a new run of the story, and judge some states of each disk."""
     await begun().story(counted := RecordingDisk())
     for n in range(first, counted.operations + 1, every):
         disk, story = RecordingDisk(), begun()
@@ -81,7 +81,7 @@ async def check_states(disk: RecordingDisk, teller: Teller, where: str, limit: i
 async def check_next_life(
     state: RecordingDisk, survivor: Teller, steps: Steps, where: str, every: int, limit: int
 ) -> None:
-    """Let a disk that recovery has seen live on, cut the power again, and judge what is left of both lives."""
+    """Continue with a recovered disk, cut the power again, and judge the states after both lives."""
     counted = state.snapshot()
     await survivor.fork().life(counted, steps)
     for k in range(1, counted.operations + 1, every):
@@ -94,7 +94,7 @@ async def check_next_life(
 
 @contextmanager
 def telling(where: str):
-    """Put where it happened in front of what happened."""
+    """Prefix an error with the place where it happened."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
-"""Sequenced producers and their dumb twin: a list of the batches that the log has, looked through for each answer.
+"""Sequenced producers and their simple twin: the list of the batches in the log, which is searched for each answer.
 
-Everything that a life can end with, and all that time and retention do, comes from PartitionAndTwin; here producers
-send, repeat, skip, take over and cross 2^31. The twin says what must be and what may be: a producer that has not sent
-within `producer_expiry_ms`, or whose records were deleted, may be known or not; but whatever is said of what was stored
-must be so, and what is known for certain must be said.
+PartitionAndTwin provides the ends of a life, time and retention. Here producers send, repeat, skip, take over and cross
+2^31. The twin says which answers are required and which are allowed. A producer that has not sent within
+`producer_expiry_ms`, or whose records were deleted, may be known or not. Every answer about stored records must be
+correct, and what is certainly known must be reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.engine.crash.twin import ACKS, MINUTE_MS, OPERATIONS, PartitionAndTwi
 
 EXPIRY_MS = 100 * MINUTE_MS
 RING = SEQUENCE_MAX + 1
-WINDOW = 16  # the promise, not what the engine makes of it
+WINDOW = 16  # the documented promise, not the engine's constant
 PRODUCERS = st.integers(0, 1)
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=8)
 
@@ -31,7 +31,7 @@ assert WINDOW_BATCHES == WINDOW
 
 
 class Sent(NamedTuple):
-    """A batch that a producer sends, or that the log has."""
+    """A batch that a producer sends, or that is in the log."""
 
     producer: int
     epoch: int
@@ -63,7 +63,7 @@ class ProducersAndTwin(PartitionAndTwin):
 
     @rule(producer=PRODUCERS, counts=COUNTS, acks=ACKS)
     def send(self, producer: int, counts: list[int], acks: Acks) -> None:
-        """The next batches, all at once."""
+        """Send the next batches in one group."""
         self._send_all(self._next(producer, counts), acks)
 
     @rule(producer=PRODUCERS, count=st.integers(12, 20))
@@ -86,7 +86,7 @@ class ProducersAndTwin(PartitionAndTwin):
 
     @rule(producer=PRODUCERS, by=st.integers(-3, 3), count=st.integers(1, 4))
     def send_elsewhere(self, producer: int, by: int, count: int) -> None:
-        """A gap, or records in other batches than before."""
+        """Send with a gap, or records in other batches than before."""
         (following,) = self._next(producer, [count])
         self._send_all([following._replace(sequence=(following.sequence + by) % RING)], Acks.ALL)
 
@@ -105,10 +105,10 @@ class ProducersAndTwin(PartitionAndTwin):
         self._until_power_is_lost(after, lambda: self._send_all(self._next(producer, counts), Acks.ALL))
         self._lose_power(seed)
 
-    # The steps themselves.
+    # Helpers.
 
     def _of(self, producer: int) -> list[Sent]:
-        """What the log has of a producer in its latest epoch, as far back as it joins."""
+        """Return the batches of a producer's latest epoch in the log, as far back as they are contiguous."""
         mine = [sent for sent in self.stored if sent.producer == producer]
         first = len(mine) - 1
         while first > 0 and mine[first].follows(mine[first - 1]):
@@ -126,7 +126,7 @@ class ProducersAndTwin(PartitionAndTwin):
         return found
 
     def _send_all(self, sents: list[Sent], acks: Acks) -> None:
-        """All in one group; each answer is looked at in the order of sending, as the log has it."""
+        """Send all in one group; check each answer in the order of sending, against the log."""
 
         async def all_at_once() -> list[object]:
             waits = []
@@ -143,7 +143,7 @@ class ProducersAndTwin(PartitionAndTwin):
         for sent, (values, answer) in zip(sents, self._do(all_at_once()), strict=True):
             if self.disk.has_lost_power and isinstance(answer, (StorageFailed, OSError)):
                 failed = answer
-                self._store(sent, values)  # perhaps: the next life tells
+                self._store(sent, values)  # unknown; the next life shows it
             else:
                 self._judge(sent, values, answer, acks)
         if failed is not None:
@@ -187,7 +187,7 @@ class ProducersAndTwin(PartitionAndTwin):
         return sent.follows(mine[-1]) or (sent.epoch > mine[-1].epoch and sent.sequence == 0)
 
     def _certain(self, mine: list[Sent]) -> list[Sent]:
-        """Those of them that must be known."""
+        """Return the producers that must be known."""
         latest_ms = self.clock.ms
         certain: list[Sent] = []
         for sent in reversed(mine):

@@ -1,6 +1,6 @@
-"""What happens to a node before the power goes: fixed stories and random ones.
+"""The steps of a node before a power loss: fixed stories and random ones.
 
-A story is one life or more; each starts the node, does its steps through the teller and stops the node cleanly.
+A story has one life or more; each starts the node, does its steps through the teller and stops the node cleanly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def rolls(teller: Teller) -> None:
 
 
 async def expiry(teller: Teller) -> None:
-    """Segments deleted here once they are in the store, then deleted everywhere."""
+    """Segments deleted locally once they are in the store, then deleted everywhere."""
     await teller.create("t", 1, local_retention_bytes=0, retention_ms=HOUR_MS)
     for _ in range(4):
         await teller.append("t", (0, 300, ALL))
@@ -59,7 +59,7 @@ async def expiry(teller: Teller) -> None:
 
 
 async def unsynced_expiry(teller: Teller) -> None:
-    """durability=os: what is old enough to be deleted was perhaps never synced, nor was what followed it."""
+    """durability=os: expired records, and the records after them, may never have been synced."""
     await teller.create("t", 1, durability="os", retention_ms=MINUTE_MS)
     await teller.append("t", *[(0, 15_000, ALL)] * 6)
     await teller.append("t", (0, 50, ALL))
@@ -73,7 +73,7 @@ async def unsynced_expiry(teller: Teller) -> None:
 
 
 async def deletion(teller: Teller) -> None:
-    """Records deleted before a position: in the middle of a batch, of a segment, up to the end, synced and not."""
+    """Records deleted below a position: within a batch, within a segment, and up to the end, synced and not."""
     await teller.create("t", 2)
     await teller.append("t", (0, 300, ALL), (0, 5000, LEADER), (1, 50, LEADER))
     await teller.roll("t")
@@ -88,7 +88,7 @@ async def deletion(teller: Teller) -> None:
 
 
 async def unsynced_deletion(teller: Teller) -> None:
-    """durability=os: what is deleted up to a position must not be lost up to less than it."""
+    """durability=os: a deletion up to a position must not survive as a deletion up to a lower one."""
     await teller.create("t", 1, durability="os")
     await teller.append("t", *[(0, 15_000, ALL)] * 6)
     await teller.delete_before("t", 0, 2)
@@ -98,7 +98,7 @@ async def unsynced_deletion(teller: Teller) -> None:
 
 
 async def two_lives(teller: Teller) -> None:
-    """What one run leaves is appended to by the next one; given twice."""
+    """Two lives: the second one appends to the log of the first."""
     if not teller.ledgers:
         await teller.create("t", 1)
     await teller.append("t", (0, 5000, LEADER), (0, 5000, LEADER))
@@ -108,7 +108,7 @@ async def two_lives(teller: Teller) -> None:
 
 
 def under_os(story: Story) -> Story:
-    """The same with durability=os, where acks=all promises no more than acks=1 does."""
+    """The same with durability=os, where acks=all promises no more than acks=1."""
 
     async def told(teller: Teller) -> None:
         teller.durability = "os"
@@ -118,7 +118,7 @@ def under_os(story: Story) -> Story:
 
 
 async def whole_pages(teller: Teller) -> None:
-    """Unsynced batches that fit exactly over those of a life before, so that stale ones behind them would pass."""
+    """Unsynced batches exactly as long as those of an earlier life, so that stale batches follow them on disk."""
     teller.is_page_sized = True
     if "t" not in teller.node.shard.topics:
         await teller.create("t", 1)
@@ -128,7 +128,7 @@ async def whole_pages(teller: Teller) -> None:
 
 
 async def more(teller: Teller) -> None:
-    """For a life after a power loss, when not even the topic need be there."""
+    """Steps for a life after a power loss; the topic may not exist any more."""
     for topic in sorted({topic for topic, _ in teller.ledgers} & teller.node.shard.topics.keys()):
         await teller.append(topic, (0, 50, ALL))
         await teller.append(topic, (0, 9000, LEADER), (0, 50, LEADER))

@@ -1,5 +1,5 @@
-"""Does the steps of a story on a node and keeps account of them, so that at any moment the test knows what was sent and
-what was promised. The judgement of what is found later is the ledgers'.
+"""Does the steps of a story on a node and records what was sent and what was promised at each moment. The ledgers judge
+the result.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 ALL, LEADER = Acks.ALL, Acks.LEADER
 NEVER_FLUSHED = {"flush_ms": HOUR_MS, "segment_bytes": 65536}
-TIMES = (0, 5, 3, 9, 7)  # out of order, so that a lookup by time has something to do
+TIMES = (0, 5, 3, 9, 7)  # out of order, so that the time index matters
 
 
 class Teller:
-    """Does the steps of a story on a node and keeps account of them."""
+    """Does the steps of a story on a node and records what was sent and promised."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
@@ -36,11 +36,11 @@ class Teller:
         self.created: set[str] = set()
         self.node: InlineNode | None = None
         self.is_page_sized = False
-        self.durability = "group"  # of the topics of this story, if it does not say
+        self.durability = "group"  # default for the topics of this story
         self._batches = 0
 
     def fork(self) -> Teller:
-        """Another teller who has seen the same so far."""
+        """Return a copy of this teller with the same records."""
         node, self.node = self.node, None
         fork = copy.deepcopy(self)
         self.node = node
@@ -66,7 +66,7 @@ class Teller:
         self.created.add(topic)
 
     async def append(self, topic: str, *sends: tuple[int, int, Acks]) -> None:
-        """Append batches, each (partition, bytes of payload, acks), all in one group; wait for all their acks."""
+        """Append batches, each (partition, bytes of payload, acks), in one group; wait for all their acks."""
         waits = []
         for number, size_bytes, acks in sends:
             ledger, partition = self.ledgers[topic, number], self.node.shard.partition(topic, number)
@@ -96,7 +96,7 @@ class Teller:
         self.node.checkpoint()
 
     async def expire(self, topic: str, number: int, tiered_end: int | None = None) -> None:
-        """Delete what the settings say is too old. What is deleted only here has been stored up to `tiered_end`."""
+        """Expire records by the topic's settings. Records deleted only locally are in the store up to `tiered_end`."""
         partition, ledger = self.node.shard.partition(topic, number), self.ledgers[topic, number]
         ledger.tiered_end = max(ledger.tiered_end, tiered_end or 0)
         ledger.log_start_tried = partition.log_end
@@ -104,7 +104,7 @@ class Teller:
         ledger.log_start = ledger.log_start_tried = partition.log.log_start
 
     async def delete_before(self, topic: str, number: int, offset: int) -> None:
-        """Give up what lies below an offset: an operator's wish, not a matter of age."""
+        """Delete records below an offset on an operator's request, independent of age."""
         partition, ledger = self.node.shard.partition(topic, number), self.ledgers[topic, number]
         ledger.log_start_tried = max(ledger.log_start_tried, offset)
         ledger.log_start = await self.node.shard.delete_before(partition, offset)
@@ -113,7 +113,7 @@ class Teller:
         await self.node.idle()
 
     def _batch(self, size_bytes: int) -> bytearray:
-        """A few records of random bytes; no two batches alike."""
+        """Return a batch of a few records of random bytes; no two batches are equal."""
         self._batches += 1
         if self.is_page_sized:
             overhead_bytes = len(self._encoded(1, size_bytes - 100)) - (size_bytes - 100)
@@ -126,25 +126,25 @@ class Teller:
         return batch.encode([Row(time + self.random.choice(TIMES), None, value, []) for value in values])
 
     def _note_durable(self) -> None:
-        """durable_end is a promise too, whoever waits for it."""
+        """Record durable_end: it is a promise too, even if no producer waits for it."""
         for (topic, number), ledger in self.ledgers.items():
             if topic in self.node.shard.topics:
                 ledger.promise(self.node.shard.partition(topic, number).durable_end)
 
     def _note_stopped(self) -> None:
-        """A clean stop promises everything."""
+        """Record that a clean stop promises everything."""
         for ledger in self.ledgers.values():
             ledger.promise(ledger.sent_end)
 
     async def open(self, disk: RecordingDisk) -> None:
-        """Let recovery do its work, and leave as a killed process does."""
+        """Open with recovery, then leave as a killed process does."""
         async with inline_node(disk, self.clock) as node:
             node.kill()
 
     async def check(self, disk: RecordingDisk, *, go_on: bool = False) -> dict[tuple[str, int], bytes]:
-        """Open a disk with the real recovery, judge what is found, and leave as a killed process does.
+        """Open a disk with the real recovery, judge the result, and leave as a killed process does.
 
-        To `go_on` is to take what was found for the truth: everything of it is promised from now on.
+        With `go_on` the state found becomes the promised state.
         """
         async with inline_node(disk, self.clock) as node:
             assert self.created <= node.shard.topics.keys()

@@ -1,7 +1,8 @@
-"""Torn bytes are cut, damaged bytes are told: no edit of the files makes the node serve what was not sent.
+"""Torn bytes are truncated and damaged bytes are reported: after any edit of the files the node serves only what was
+sent.
 
-Torn is what a power loss leaves above the recovery point. Damage below it was fsynced once, so nothing may be cut: the
-partition stays closed. Derived files may be edited at will; the answers stay the same.
+A power loss leaves torn bytes only above the recovery point. Bytes below it were fsynced, so damage there is never
+truncated: the partition stays closed. Derived files may be edited in any way; the answers stay the same.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ POINTS = f"{DATA_DIR}/recovery-points"
 
 
 class Scene:
-    """Three segments, the recovery point at the end of the second, and some way of having stopped."""
+    """Three segments, the recovery point at the end of the second, and one way of stopping."""
 
     def __init__(self) -> None:
         self.teller = Teller(seed=1)
@@ -65,19 +66,19 @@ class Scene:
         return disk
 
     def is_of_offset(self, at: int) -> bool:
-        """Whether a byte of the last segment is of a base offset, which no checksum of a batch covers."""
+        """True for a byte of a base offset in the last segment, which no batch checksum covers."""
         data = read_file(self.disk, self.files(".log")[-1])
         return any(position <= at < position + 8 for position, _ in record_batch.walk(data))
 
     def flipped(self, path: str, every: int = 1):
-        """Disks on each of which one bit of a file is wrong."""
+        """Yield disks that each have one flipped bit in a file."""
         data = read_file(self.disk, path)
         for at in range(0, len(data), every):
             yield at, self.edited(path, at, bytes([data[at] ^ (1 << at % 8)]))
 
 
 async def reason_for_closing(teller: Teller, disk: RecordingDisk) -> str:
-    """Why the partition was not opened; empty when it was."""
+    """Return why the partition was not opened; empty if it was."""
     async with inline_node(disk, teller.clock) as node:
         node.kill()
         offline = node.shard.partition("t", 0).offline
@@ -134,7 +135,7 @@ async def test_after_a_power_loss_a_hole_above_the_recovery_point_ends_the_log_t
 
 
 async def test_after_a_kill_a_hole_above_the_recovery_point_is_corruption_and_a_bad_last_batch_is_a_torn_tail(killed):
-    """The page cache keeps the order of writes, so no write but the last one can be torn."""
+    """The page cache keeps the order of writes, so only the last write can be torn."""
     path, size_bytes = killed.files(".log")[-1], len(read_file(killed.disk, killed.files(".log")[-1]))
     base, _, last = killed.ledger.batches()[-1]
     for at, disk in killed.flipped(path, every=97):
@@ -154,7 +155,7 @@ async def test_an_offset_in_a_sector_that_the_power_loss_took_is_a_hole(killed):
     aligned = (record_batch.encode_values([bytes(size)], 5) for size in range(1000, 2000))
     first = next(one for one in aligned if (size_bytes + len(one)) % 512 == 504)
     record_batch.stamp(first, sent_end, 0)
-    second = record_batch.encode_values([b"second"], 5)  # all but its offset is there
+    second = record_batch.encode_values([b"second"], 5)  # everything but its offset is present
     disk = killed.edited(path, size_bytes, bytes(first + second))
     assert "a whole batch of offset 0" in await reason_for_closing(killed.teller, disk.snapshot())
     disk.boots += 1
@@ -169,7 +170,7 @@ async def test_a_whole_batch_of_another_offset_is_no_torn_tail_and_nothing_is_cu
     foreign = read_file(killed.disk, killed.files(".log")[0])
     if whose == "the next batch":
         foreign = killed.ledger.batches()[-1][2]
-    for at in (0, len(killed.ledger.batches()[-3][2])):  # in front of the segment's first batch, and of its second
+    for at in (0, len(killed.ledger.batches()[-3][2])):  # before the segment's first batch, and before its second
         disk = killed.cut(path, at)
         disk.pwritev(disk.open(path, writable=True), [foreign], at)
         before = read_file(disk, path)
@@ -196,7 +197,7 @@ async def test_a_kill_before_a_power_loss_was_recovered_from_leaves_it_a_power_l
     path = killed.files(".log")[-1]
     disk = killed.edited(path, 30, b"\xff\xff")
     disk.boots += 1
-    for n in range(1, 12):  # while it opens the directory, before any partition is cut
+    for n in range(1, 12):  # during the opening of the directory, before any partition is truncated
         again = disk.snapshot()
         again.lose_power_after(n)
         with until_power_is_lost(again):
@@ -207,7 +208,7 @@ async def test_a_kill_before_a_power_loss_was_recovered_from_leaves_it_a_power_l
 
 
 async def test_a_batch_inside_a_record_does_not_pass_for_one_behind_a_torn_batch(killed):
-    """Somebody may keep record batches in records. The last batch is torn; its value holds a whole one."""
+    """A record's value may contain a record batch. The last batch is torn; its value holds a whole batch."""
     inner = record_batch.encode_values([b"inner"], 5)
     record_batch.stamp(inner, 1_000, 0)
     outer = record_batch.encode_values([b"before" + bytes(inner) + bytes(5000)], 5)
@@ -229,7 +230,9 @@ async def test_what_an_fsync_may_have_failed_for_is_written_again_before_it_is_t
 
 
 async def test_a_wrong_bit_below_the_recovery_point_cuts_nothing_and_leads_no_reader_astray(killed):
-    """Such segments are not scanned at the start. The reader finds a broken header; a broken record is its client's."""
+    """Such segments are not scanned at the start. The reader detects a broken header; the client detects a broken
+    record.
+    """
     path, sent = killed.files(".log")[0], [data for _, _, data in killed.ledger.batches()]
     size_bytes = len(read_file(killed.disk, path))
     for at, disk in killed.flipped(path, every=97):
@@ -264,7 +267,7 @@ async def test_segments_missing_below_the_recovery_point_close_the_partition(kil
 
 
 async def test_a_hole_below_the_recovery_point_is_not_read_across(killed):
-    """Nothing there is scanned at the start; the reader is the one who finds out, before it skips records."""
+    """A start does not scan there; the read detects the missing bytes before it skips records."""
     disk = killed.disk.snapshot()
     disk.unlink(killed.files(".log")[1])
     with pytest.raises(Damaged, match=r"offsets 8 to 16 .*go on at 17"):
@@ -291,7 +294,7 @@ async def test_an_index_that_is_short_or_absent_changes_no_answer(scene, kind):
 
 
 async def test_an_index_of_another_life_is_not_taken(scene):
-    """An index file without its segment, as an interrupted deletion leaves it, must not meet the next segment there."""
+    """An interrupted deletion leaves an index file without its segment; the next segment there must not use it."""
     end = scene.ledger.sent_end
     disk = scene.disk.snapshot()
     for suffix in (".index", ".timeindex"):

@@ -1,4 +1,4 @@
-"""Power losses at the first start, and while topics come and go."""
+"""Power losses at the first start, and while topics are created and deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_started_node_keeps_its_identity_whatever_the_disk_forgets():
 
 
 class Topics:
-    """Does things to topics and keeps what may be found of each: the partition counts, None for absent."""
+    """Creates and deletes topics; keeps the partition counts that may be found of each, None for absent."""
 
     def __init__(self) -> None:
         self.may_be: dict[str, set[int | None]] = {}
@@ -99,11 +99,11 @@ VALUES = {"old": [b"old %d" % n * 500 for n in range(4)], "new": [b"new %d" % n 
 
 
 class MadeAgain:
-    """A topic with records and sealed segments, deleted, and made again under its name."""
+    """A topic with records and sealed segments, deleted, and created again with the same name."""
 
     def __init__(self, durability: str) -> None:
         self.config = {"durability": durability, "segment_bytes": 65536}
-        self.may_be = {"nothing"}  # what may be found
+        self.may_be = {"nothing"}  # the allowed states
 
     async def story(self, disk: RecordingDisk) -> None:
         async with inline_node(disk, HandClock()) as node:
@@ -157,7 +157,7 @@ FURTHER = "/mnt/further"
 
 
 class SpreadTopics(Topics):
-    """Topics whose partitions lie in two directories."""
+    """Topics whose partitions are in two directories."""
 
     async def story(self, disk: RecordingDisk) -> None:
         clock = HandClock()
@@ -174,7 +174,7 @@ class SpreadTopics(Topics):
             await self.delete(node, "a")
 
     async def check(self, disk: RecordingDisk) -> None:
-        """Whatever was promised is there, nothing is offline or made twice, and what was interrupted is gone."""
+        """Check that everything promised exists, nothing is offline or duplicated, and interrupted work is removed."""
         for _ in range(2):
             async with inline_node(disk, HandClock(), [FURTHER]) as node:
                 assert [directory.fault for directory in node.shard.directories] == [None, None]

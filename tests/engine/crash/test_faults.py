@@ -1,7 +1,7 @@
-"""A disk that fails at any call: whoever asked gets a definite answer, nothing is visible in part, the rest goes on.
+"""A disk that fails at any call: callers get a definite answer, no partial result is visible, other work continues.
 
-The story appends, rolls, checkpoints and deletes in two partitions; a rule lets the n-th call of one operation fail,
-for every n. Then the live node is judged, killed, and what a healthy restart finds is judged as after a crash.
+The story appends, rolls, checkpoints and deletes in two partitions; a rule fails the n-th call of one operation, for
+every n. Then the live node is judged and killed, and the state after a healthy restart is judged as after a crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ OPERATIONS = ["pwritev", "fdatasync", "fsync_dir", "truncate", "open", "rename",
 
 
 class FaultTeller(Teller):
-    """Takes definite errors for what they are: refused is not stored, failed may be, anything else is a bug."""
+    """Interprets definite errors: rejected means not stored, failed means possibly stored, and any other error is a
+    bug.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +41,7 @@ class FaultTeller(Teller):
                 ledger.sent = sent
 
     async def housekeeping(self, *, expire: bool) -> None:
-        """What the ticker does; it tells failures in the log and tries again."""
+        """Do the ticker's work; it logs failures and retries."""
         with suppress(EngineError):
             await self.node.shard.roll_topic("t")
         await self.node.idle()
@@ -51,7 +53,7 @@ class FaultTeller(Teller):
                     await self.expire("t", number)
 
     async def check_live(self) -> None:
-        """What can be read now are whole batches, in order, of what was sent."""
+        """Check that all readable data is whole batches, in order, of what was sent."""
         for (topic, number), ledger in self.ledgers.items():
             partition = self.node.shard.partition(topic, number)
             if partition.offline is not None:
@@ -81,7 +83,7 @@ async def story(teller: FaultTeller) -> None:
 
 
 async def sequel(teller: FaultTeller) -> None:
-    """The next life, which reads what the first one left."""
+    """Steps of the next life, which reads the files of the first one."""
     for number in (0, 1):
         await teller.attempt(number, 50, ALL)
     await teller.housekeeping(expire=True)
@@ -114,8 +116,8 @@ async def test_an_operation_that_fails_once_anywhere(operation, error):
 
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
 async def test_an_open_for_which_no_file_is_free_is_refused_and_takes_nothing_offline(stride, monkeypatch):
-    """Any one of them, in appends, rolls, checkpoints, deletions and starts."""
-    monkeypatch.setattr("engine.runtime.file_retries.PAUSE_S", 0)  # here are no timers
+    """For each open in appends, rolls, checkpoints, deletions and starts."""
+    monkeypatch.setattr("engine.runtime.file_retries.PAUSE_S", 0)  # this test has no timers
     n = 1
     while True:
         n += stride
@@ -123,7 +125,7 @@ async def test_an_open_for_which_no_file_is_free_is_refused_and_takes_nothing_of
         if not disk.faults:
             break
         with telling(f"open number {n} fails: {next(call for call in disk.calls if call.error)}"):
-            if teller.node is not None:  # else the data directory could not be opened, and nothing was begun
+            if teller.node is not None:  # else the data directory could not be opened, and nothing was started
                 assert not [one for one in teller.node.shard.partitions() if one.offline is not None]
             assert all(isinstance(error, TooManyOpenFiles) and error.no_side_effects for error in teller.errors)
             check_syncs(disk)
@@ -158,13 +160,13 @@ async def test_short_writes_of_every_kind_leave_nothing():
 
 
 def check_syncs(disk: FaultyDisk) -> None:
-    """A file whose fsync failed is not fsynced again in the same life, unless all of it was written anew."""
+    """Check that a file with a failed fsync is fsynced again in the same life only if it was rewritten completely."""
     failed: set[str] = set()
     for call in disk.calls:
         if call.operation == "lock":
             failed.clear()  # a new life
         if call.operation == "truncate" and not call.path.endswith(".log"):
-            failed.discard(call.path)  # how a small file is begun anew
+            failed.discard(call.path)  # a small file is rewritten this way
         if call.operation == "fdatasync":
             assert call.path not in failed, f"{call.path} was fsynced again"
             if call.error is not None:

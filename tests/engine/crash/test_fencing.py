@@ -1,4 +1,4 @@
-"""Power losses while fencing tokens come and go: what was answered is in force, whatever the disk has kept."""
+"""Power losses while fencing tokens are set and removed: an answered change stays in force in every disk state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.crash.teller import HOUR_MS
 
 
 class Fenced:
-    """Sets tokens over two lives, with rolls and expiry between them; knows which one may be in force."""
+    """Sets tokens in two lives, with rolls and expiry between them; knows the tokens that may be in force."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -37,7 +37,7 @@ class Fenced:
             node.checkpoint()
             await self.set_token(node, "b")
             await self.append(node)
-            for _ in range(3):  # the snapshots that know of "b" only from the walk are the ones that stay
+            for _ in range(3):  # the snapshots that know "b" only from the scan are the ones that stay
                 await self.roll(node)
                 await self.append(node)
             await self.roll(node)
@@ -93,7 +93,7 @@ class Fenced:
 
 
 def without_snapshots(state: RecordingDisk) -> RecordingDisk:
-    """They are derived: a start may do without."""
+    """Remove the snapshots: they are derived, so a start works without them."""
     for path, _ in list(state._tree.files()):
         if path.endswith(".snapshot"):
             state.unlink(path)
@@ -109,11 +109,11 @@ async def test_a_token_that_was_answered_is_in_force_whatever_a_power_loss_leave
 
 
 async def keep_nothing(disk, executor, partition, below):
-    """Lets the control batch go that sets the token."""
+    """Planted: drops the control batch that sets the token."""
 
 
 async def note_without_file(disk, executor, partition):
-    """A start does not know that the log has a token."""
+    """Planted: a start does not know that the log has a token."""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""A replica that follows, is cut, begins anew, leads, and is killed or loses power, beside a list of what it must have.
+"""A replica that follows, is truncated, resets, leads, is killed or loses power, compared with a list of its expected
+batches.
 
-The real shard over a RecordingDisk; the twin is the list of batches that a leader has. Everything is a function of the
-seed: run one test again, and the same happens.
+The real shard runs over a RecordingDisk; the twin is the list of a leader's batches. Everything is a function of the
+seed, so a rerun of one test does the same.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LIVES, STEPS = 6, 14
 
 @dataclass
 class Twin:
-    """What the log must hold. `start` is where it was begun anew."""
+    """The expected log. `start` is the offset of the last reset."""
 
     start: int = 0
     batches: list[bytes] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Twin:
 
 
 class Follower:
-    """One replica, and what is done to it."""
+    """One replica and its steps."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -95,7 +96,7 @@ class Follower:
         self.disk = self.disk.snapshot() if way == "kill" else next(self.disk.crash_states(1, self.random))
 
     async def found(self, node, partition: Partition) -> None:
-        """After a power loss the log may be shorter, not below what was fsynced."""
+        """After a power loss the log may be shorter, but not below the fsynced end."""
         assert partition.offline is None, partition.offline
         assert self.twin.durable_end <= partition.log_end <= self.twin.end
         assert partition.log_end in self.twin.ends
@@ -106,7 +107,7 @@ class Follower:
         await self.check(node, partition)
 
     async def copy(self, node, partition: Partition) -> None:
-        """A few batches, of one epoch or two, perhaps with some that are there."""
+        """Append a few batches of one epoch or two, some of which may be present already."""
         made, offset = b"", self.twin.end
         again = b"".join(self.twin.batches[-self.random.randrange(1, 3) :]) if self.random.random() < 0.3 else b""
         for _ in range(self.random.randrange(1, 6)):
@@ -139,7 +140,7 @@ class Follower:
         self.twin = Twin(offset, [], self.twin.epoch + 1, offset, offset)
 
     async def lead(self, node, partition: Partition) -> None:
-        """For a while, with records of its own."""
+        """Lead for a while and append own records."""
         self.twin.epoch += 1
         await node.shard.start_epoch(partition, self.twin.epoch)
         for _ in range(self.random.randrange(3)):
@@ -150,7 +151,7 @@ class Follower:
             self.twin.batches.append(bytes(made))
 
     async def commit(self, node, partition: Partition) -> None:
-        """As far as a leader says, which is between any two batches."""
+        """Commit up to the leader's high watermark, which is between any two batches."""
         self.twin.committed = max(self.twin.committed, self.random.choice(self.twin.ends))
         partition.advance_high_watermark(self.twin.committed)
 
@@ -175,7 +176,7 @@ class Follower:
 
 @pytest.fixture(autouse=True)
 def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that is alone would say at once that all is committed."""
+    """Planted: a leader without followers would commit everything at once."""
     monkeypatch.setattr("tests.engine.conftest.Heard._lead", lambda *_: None)
 
 
@@ -187,7 +188,7 @@ async def test_a_follower_has_what_its_twin_has_whatever_happens_to_it(seed):
 
 
 async def nothing_saved(*_) -> None:
-    """The recovery point stays where it was."""
+    """Planted: the recovery point is not moved."""
 
 
 PLANTED = {

@@ -1,4 +1,6 @@
-"""Power lost while a damaged segment is locked up and repaired: afterwards it is locked up or good, never torn."""
+"""Power losses while a damaged segment is quarantined and repaired: afterwards it is quarantined or good, never
+torn.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ PREFIX = "cluster/t/id/0/"
 
 
 class Mending:
-    """A node that was stopped cleanly, a byte of its sealed segment changed since, and what the store has of it."""
+    """A cleanly stopped node with a changed byte in a sealed segment, and the store's copy of it."""
 
     def __init__(self) -> None:
         self.teller = Teller()
@@ -54,7 +56,7 @@ class Mending:
         return self
 
     def ship(self, directory: Path) -> ObjectStore:
-        """The segment as it was sealed, in a store."""
+        """Put the segment into a store as it was sealed."""
         store = open_store((directory / "store").as_uri())
         (local := directory / "good.log").write_bytes(self.good)
         end = max(header.next_offset for _, header in record_batch.walk(self.good))
@@ -81,7 +83,7 @@ class Mending:
             assert await self.found(node) == self.good
 
     async def found(self, node: InlineNode) -> bytes | None:
-        """What is read of the segment; None when that is refused."""
+        """Return what is read of the segment; None if the read is rejected."""
         partition = node.shard.partition("t", 0)
         assert partition.offline is None
         try:

@@ -1,6 +1,6 @@
-"""The tests are tested: an engine that breaks one promise of durability must be caught by the stories.
+"""Tests of the tests: the stories must detect an engine that breaks one promise of durability.
 
-Each mutant leaves out one thing that the engine does for the sake of a power loss.
+Each mutant omits one thing that the engine does to survive a power loss.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.engine.crash.power_loss import check_states, crash_points, told
 
 
 def sync_nothing(disk, work):
-    """fdatasync is not called, and acks go out all the same."""
+    """fdatasync is not called, and acks are sent regardless."""
 
 
 def sync_no_directory(disk, work, sync=writer._sync):
@@ -56,7 +56,7 @@ def cut_without_sync(disk, segment, scan, rewrite_from):
 
 
 async def rolls_without_snapshots(teller):
-    """A snapshot's own sync of the directory would hide the bug, mostly."""
+    """A snapshot's own sync of the directory would usually hide the bug."""
     with mock.patch("engine.cleaning.sealing.save_state"):
         await stories.rolls(teller)
 
@@ -101,7 +101,7 @@ async def test_a_cut_that_is_not_synced_is_caught():
 
 
 async def tried_with_stale_bytes() -> None:
-    """A life that leaves its second batch torn and its third whole, then a life that writes over the second one."""
+    """One life leaves a torn second batch and a whole third one; the next life overwrites the second one."""
     disk, teller = await told((stories.whole_pages,))
     for state in disk.crash_states(400, Random(1)):
         survivor, log = teller.fork(), log_bytes(state)

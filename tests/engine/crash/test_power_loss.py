@@ -1,4 +1,4 @@
-"""Cut the power at the operations of a story: on every state that may be left, recovery must keep the engine's word."""
+"""Cut the power at the operations of a story: recovery keeps the engine's promises in every possible disk state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_more_random_stories(seed):
 
 @every_story
 async def test_what_recovery_found_is_durable_and_found_again(lives):
-    """Recovery serves what it finds at once, so a second power loss must not take any of it."""
+    """Recovery serves what it finds at once, so a second power loss must not remove any of it."""
     async for n, disk, teller in crash_points(lives, seed=5, every=13):
         for state in disk.crash_states(3, Random(n)):
             survivor = teller.fork()
@@ -88,7 +88,7 @@ async def test_what_is_appended_after_recovery_survives_the_next_power_loss(live
 
 @every_story
 async def test_a_killed_process_loses_nothing_that_was_written(lives):
-    """kill -9 leaves the page cache: acks=1 is enough there."""
+    """kill -9 keeps the page cache, so acks=1 suffices there."""
     async for n, disk, teller in crash_points(lives, seed=2, every=5):
         for ledger in teller.ledgers.values():
             ledger.promise(ledger.written_end)

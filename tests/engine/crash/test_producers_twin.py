@@ -1,6 +1,6 @@
-"""Sequenced producers against their twin, by steps that hypothesis chooses; and the check is checked.
+"""Sequenced producers against their twin, with steps that hypothesis chooses; mutants check the check.
 
-`make state-machine-long` looks longer. A failure prints its steps as a program.
+`make state-machine-long` runs more steps. A failure prints its steps as a program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def test_producers_are_what_their_twin_is():
 
 
 def last_batch_only(items, encode=producers.encode_producers):
-    """As Kafka's snapshots are."""
+    """A snapshot has only a producer's last batch, as in Kafka."""
     kept = [
         (producer_id, producers.Producer(one.epoch, one.record_count, one.used_ms, one.batches[-4:]))
         for producer_id, one in items
@@ -36,7 +36,7 @@ def last_batch_only(items, encode=producers.encode_producers):
 
 
 class JudgesAfterTheWrite(producers.Producers):
-    """Dedup after write: what the plan under way brings is not looked at."""
+    """Dedup after the write: batches of the pending plan are ignored."""
 
     def judge(self, header):
         noted, self._noted = self._noted, {}
@@ -47,13 +47,13 @@ class JudgesAfterTheWrite(producers.Producers):
 
 
 def in_another_order(self, appends, log_end, now_ms, admit=validator.AppendValidator.admit):
-    """Order not kept: of a group the last one is judged and written first."""
+    """Order is not kept: the last batch of a group is judged and written first."""
     appends.reverse()
     return admit(self, appends, log_end, now_ms)
 
 
 def nothing_is_walked(admitting, segment, begin, keys_begin, settings, now_ms, since_ms):
-    """The snapshot is taken for the whole state."""
+    """The snapshot is taken as the complete state, without a scan of the log after it."""
 
 
 MUTANTS = {

@@ -1,4 +1,6 @@
-"""An append refused for want of space was not stored: not then, not after a kill, and not after a power loss."""
+"""An append rejected for lack of space is never stored: not at the time, not after a kill, and not after a power
+loss.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ async def check_all(disk: RecordingDisk, teller: Teller) -> None:
             await teller.fork().check(state)
 
 
-# With nothing written, within a batch, after a whole batch, and after rolling to new segments.
+# Before the first byte, within a batch, after a batch, and after rolls to new segments.
 @pytest.mark.parametrize("room_bytes", [0, 5000, 15_200, 40_000, 64_000, 80_000])
 async def test_a_refused_group_leaves_nothing(room_bytes):
     teller = Teller()

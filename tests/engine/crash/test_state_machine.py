@@ -1,6 +1,6 @@
-"""The real partition against a list, by steps that hypothesis chooses, crashes among them; and the check is checked.
+"""The real partition against a list, with steps and crashes that hypothesis chooses; mutants check the check.
 
-`make state-machine-long` looks longer. A failure prints its steps as a program.
+`make state-machine-long` runs more steps. A failure prints its steps as a program.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ForgetfulTrimmer(trimming.LogStartAdvancer):
 
     def __init__(self, disk, executor, _, saved):
         async def save_nothing(partition) -> None:
-            """Nothing."""
+            """Planted: saves nothing."""
 
         super().__init__(disk, executor, save_nothing, saved)
 
@@ -80,9 +80,9 @@ MUTANTS = {
 
 
 def assert_caught(machine, owner, attribute, mutant):
-    """With the mutant in its place, some steps of the machine must go wrong."""
+    """Assert that some steps of the machine fail with the mutant in place."""
     quick = settings(
-        max_examples=1600,  # it ends with the first that goes wrong; some need a sync to come at the wrong time
+        max_examples=1600,  # stops at the first failure; some mutants need a sync at a certain time
         stateful_step_count=STEPS,
         deadline=None,
         derandomize=True,

@@ -1,7 +1,7 @@
-"""The same with the real threads: many producers, a ticker in a hurry, and the power going at some operation.
+"""The same with the real threads: many producers, a fast ticker, and a power loss at some operation.
 
-Which operation meets which step differs from run to run; what must hold does not. So a failure here may not come again
-with the same parameters: look for the rule that was broken, then tell it as a story (stories.py) that always does.
+The order of operations differs from run to run; the conditions do not. So the same parameters may not reproduce a
+failure: find the broken rule, then write a story (stories.py) that always fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIG = {"segment_bytes": 65536, "flush_ms": 1, "segment_ms": 1000, "retention_
 
 
 class Crowd:
-    """Producers that keep ledgers, as a `Teller` does for one."""
+    """Producers with ledgers, as a `Teller` has for one."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -1,9 +1,9 @@
-"""A partition as a list: the dumb twin of the real one, and the state machine that holds the two together.
+"""A partition as a list: the simple twin of the real one, and the state machine that compares the two.
 
-The real partition, log, committer, recovery and data directory run over the recording disk, with a clock turned by hand
-and without threads, so that a run is a function of its steps. A record's offset is its place in the list. The twin
-knows three more numbers: below `durable` a power loss may take nothing, below `written` a kill may not, and below
-`log_start` nobody reads. Whatever a life ends with, the next one must find a prefix of the list, each record once.
+The real partition, log, committer, recovery and data directory run over the recording disk, with a manual clock and
+without threads, so a run is a function of its steps. A record's offset is its index in the list. The twin has three
+more numbers: a power loss keeps everything below `durable`, a kill everything below `written`, and reads below
+`log_start` fail. After the end of any life the next one must find a prefix of the list, each record once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.engine.crash.inline_node import inline_node
 
 MINUTE_MS = 60_000
 RETENTION_MS = 60 * MINUTE_MS
-FOR_EVER_MS = 60 * MINUTE_MS  # flushes come when a rule says so
+FOR_EVER_MS = 60 * MINUTE_MS  # flushes run only when a rule says so
 CONFIG = {"segment_bytes": 65536, "flush_ms": FOR_EVER_MS, "retention_ms": RETENTION_MS, "segment_ms": 30 * 86_400_000}
 SIZES = st.sampled_from((20, 20, 300, 5000, 20_000))
 BATCHES = st.lists(st.tuples(st.integers(1, 3), SIZES), min_size=1, max_size=4)
 ACKS = st.sampled_from((Acks.ALL, Acks.ALL, Acks.LEADER, Acks.NONE))
-OPERATIONS = st.integers(1, 12)  # until the power goes
+OPERATIONS = st.integers(1, 12)  # until the power loss
 
 
 class PartitionAndTwin(RuleBasedStateMachine):
@@ -41,7 +41,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
         self.records: list[bytes] = []
         self.appended_ms: list[int] = []
         self.durable = self.written = self.log_start = self.log_start_tried = 0
-        self.deleted = 0  # by wish, not by age
+        self.deleted = 0  # by request, not by age
         self.durability = durability
         self.values = Random(1)
         self.clock = HandClock()
@@ -56,7 +56,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
             self._leave()
             self.loop.close()
 
-    # What clients and the node itself do.
+    # Actions of clients and of the node.
 
     @rule(batches=BATCHES, acks=ACKS)
     def append(self, batches: list[tuple[int, int]], acks: Acks) -> None:
@@ -113,7 +113,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
             found = [record for record in decoded(bytes(chunk.data)) if record.offset >= offset]
             assert [record.value for record in found] == self.records[offset : chunk.next_offset]
 
-    # How a life ends.
+    # Ends of a life.
 
     @rule()
     def stop(self) -> None:
@@ -152,7 +152,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
 
     @rule(after=OPERATIONS, seed=st.integers(0, 99))
     def lose_power_while_starting(self, after: int, seed: int) -> None:
-        """Again during the recovery from a kill."""
+        """Lose power during the recovery from a kill."""
         self._leave()
         self.disk = self.disk.snapshot()
         self._until_power_is_lost(after, self._open)
@@ -165,7 +165,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
             assert found.log_start == self.log_start <= found.high_watermark <= found.log_end == len(self.records)
             assert self.durable <= found.durable_end <= found.log_end
 
-    # The steps themselves.
+    # Helpers.
 
     @property
     def partition(self):
@@ -222,7 +222,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
         self._reopen(states[seed % len(states)], at_least=self.durable)
 
     def _reopen(self, disk: RecordingDisk, at_least: int) -> None:
-        """The next life: what it finds is what is, from now on."""
+        """Start the next life; its state becomes the expected state."""
         self.disk = disk
         self._open()
         partition = self.partition
@@ -250,7 +250,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
         self._is_open = True
 
     def _leave(self, *, cleanly: bool = False) -> None:
-        """End this life; what it leaves undone dies with it."""
+        """End this life; its pending work is lost."""
         if not self._is_open:
             return
         self._is_open = False

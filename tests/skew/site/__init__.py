@@ -1,1 +1,1 @@
-"""What processes under a shifted clock have on their PYTHONPATH."""
+"""Modules on the PYTHONPATH of processes under a shifted clock."""

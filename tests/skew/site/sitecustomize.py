@@ -1,8 +1,9 @@
-"""Python imports this file at its start from PYTHONPATH: the wall clock of the process is then the one of a file.
+"""Replaces the wall clock of a process by one that a file defines; Python imports this file from PYTHONPATH at its
+start.
 
-Used by tests/skew/shifted_clock.py only. `PENSTOCK_TEST_CLOCK` names a file of lines `<real time in ns> <shift in ms>`:
+Only tests/skew/shifted_clock.py uses it. `PENSTOCK_TEST_CLOCK` names a file of lines `<real time in ns> <shift in ms>`:
 from that real time on, the wall clock differs from the real one by that shift. Times of files are those at which the
-shifted clock would have written them. Monotonic time is not changed, as a step of the wall clock does not change it.
+shifted clock would have written them. Monotonic time is not changed, as in a real step of the wall clock.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import time
 from typing import Any
 
 VARIABLE = "PENSTOCK_TEST_CLOCK"
-_LOOK_S = 0.02  # how long a step may go unnoticed
+_LOOK_S = 0.02  # how late a step may be noticed
 _real_time_ns, _real_stat, _real_fstat, _real_lstat, _real_utime = time.time_ns, os.stat, os.fstat, os.lstat, os.utime
 
 
 class _Steps:
-    """The lines of the file, looked at again if it has grown."""
+    """The lines of the file, read again after it has grown."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -69,5 +70,5 @@ def _install(steps: _Steps) -> None:
     replaced.utime = utime
 
 
-if __name__ == "sitecustomize" and VARIABLE in os.environ:  # not where a test imports it
+if __name__ == "sitecustomize" and VARIABLE in os.environ:  # not if a test imports it
     _install(_Steps(os.environ[VARIABLE]))
